@@ -25,7 +25,7 @@ from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
-from pcmcnet.models.pcmcnet import one_network
+from pcmcnet.models.networks.mixture_model import one_network
 from pcmcnet.models.wrapper import Wrapper, by_instance, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
 from pcmcnet.training.run_folder import member_folder, run_in

@@ -8,9 +8,8 @@ If all alternatives are copied, the copies of each share its probability (unifor
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,29 +19,21 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Sets
-from pcmcnet.data.columns.ragged import stretches
-from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.data import Batch, ChoiceData, Encoder
+from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.layers.perceptron import Activation
-from pcmcnet.layers.threads import parts_for
 from pcmcnet.models.interface.chain_model import ChainModel, chains_of
-from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.encoders import Encoders
-from pcmcnet.models.interface.latent_classes import By, LatentClasses
+from pcmcnet.models.interface.latent_classes import By
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.averaging import MAX_MEMBERS, members_of
+from pcmcnet.models.networks.averaging import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.diagram import draw_network
-from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
+from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
 from pcmcnet.models.networks.network_config import Direction, NetworkConfig, Utility, as_widths, require_directions
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.storage.files import write_bytes
-from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import encode_on
-from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +96,7 @@ class PCMCNetConfig(NetworkConfig):
         require_word("utility", self.utility, get_args(Utility))
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
-        require_word("by", self.by, get_args(By))
-        if self.classes != "auto":
-            require_number("classes", self.classes, whole=True, low=1)
-        if self.members != "auto":
-            require_number("members", self.members, whole=True, low=1, high=MAX_MEMBERS)
-        if self.members not in ("auto", 1) and self.classes != 1:
-            raise ConfigError(f"members={self.members} needs classes=1: the classes of several networks do not match.")
+        require_classes_and_members(self.classes, self.by, self.members)
         require_rate(self.rate, self.epsilon)
         require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
         object.__setattr__(self, "monotone", dict(self.monotone))
@@ -124,7 +109,7 @@ class PCMCNetArguments(PCMCNetConfig):
     encoders: Encoders | None = None
 
 
-class PCMCNet(NeuralModel, LatentClasses, ChainModel):
+class PCMCNet(MixtureModel, ChainModel):
     """Pairwise choice Markov chain with rates from a neural network.
 
     Options are those of :class:`PCMCNetConfig`; an unknown one is refused. ``encoders`` names modules of one's own for
@@ -188,37 +173,9 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             return PCMCNetwork(encoder, self.config, self.encoders)
         return ChainMixture(encoder, self.config, self.encoders, classes=classes)
 
-    @parts_for(math.inf)
-    def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
-        config = self.config
-        apart = isinstance(train, ScannedData) or current_group().size > 1
-        if config.classes != 1 and config.by == "person" and train.schema.person is not None and apart:
-            raise ConfigError(
-                "classes of persons need all sets of a person at once, in one process: read the table into memory and "
-                "fit it in one process, or fit with by='set'."
-            )
-        return fit_network(
-            self._trainer(train, valid, run),
-            train,
-            valid,
-            classes=config.classes,
-            members=config.members,
-            with_bins=not config.monotone,
-            average=self.average_class,
-        )
-
-    def _more_facts(self) -> dict[str, str]:
-        facts, spec, trials = {}, self.spec_, self.record_.class_trials
-        if self.config.classes != 1:
-            facts["classes"] = f"{spec.classes}" + (", each a chain of its own" if spec.classes > 1 else "")
-        if trials:
-            gains = (f"{t.value:g}: {t.gain:+.4f} ± {t.standard_error:.4f}" for t in trials[1:])
-            facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
-        if spec.members > 1:
-            with_bins = sum(bins > 0 for bins in spec.bins)
-            some = f"; {with_bins} of them see numbers by curves, too" if with_bins else ""
-            facts["networks"] = f"{spec.members}, from different starts, whose probabilities are averaged{some}"
-        return facts
+    @property
+    def _may_have_bins(self) -> bool:
+        return not self.config.monotone
 
     # -- the chain --------------------------------------------------------------------------------------------
 
@@ -235,24 +192,12 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         return network
 
     @property
-    def n_classes_(self) -> int:
-        """Number of latent classes of people, each with its own chain."""
-        return self.spec_.classes
-
-    @property
     def n_chains(self) -> int:
         """Number of chains of a choice set: one for each class."""
         return self.n_classes_
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         yield from self._answers(data, self.network_.chains)
-
-    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
-        network, budget = self.network_, self.config.pair_budget
-        encoded = encode_on(device_of(network), self.encoder_, data)
-        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
-            yield sets, values
 
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
         """Return chains whose rates do not depend on the rest of the set; each averaged network has its own."""
@@ -261,26 +206,6 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             return super().fixed_chains(data)
         shares = np.full((len(data), members), 1 / members)
         return shares, chains_of(data, self._answers(data, network.member_chains), members)
-
-    def _log_membership(self, sets: ChoiceData) -> Floats:
-        log_shares = np.zeros((len(sets), self.n_classes_))
-        if isinstance(self.network_, ChainMixture):
-            for positions, values in self._answers(sets, self.network_.log_membership):
-                log_shares[positions] = values.double().cpu().numpy()
-        return log_shares
-
-    def _class_log_p(self, data: ChoiceData) -> Floats:
-        network = self.network_
-        if not isinstance(network, ChainMixture):
-            return self._log_proba(data)[:, None]
-        log_p = np.empty((len(data.rows), self.n_classes_))
-        for positions, p in self._answers(data, lambda batch: network.classwise(batch)[1]):  # (B, K, J)
-            sizes = data.sizes[positions]
-            real = np.arange(p.shape[2]) < sizes[:, None]  # (B, J)
-            with np.errstate(divide="ignore"):
-                rows = stretches(data.offsets[positions], sizes)
-                log_p[rows] = np.log(p.double().cpu().numpy().swapaxes(1, 2)[real])
-        return log_p
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
         network = self.network_
@@ -341,8 +266,3 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         from pcmcnet.models.networks.export import export_network
 
         return export_network(self.network_, self.encoder_, path)
-
-
-def one_network(config: Any) -> dict[str, int]:
-    """Return ``members=1`` as an option if their number is left to a rule, for callers that average themselves."""
-    return {"members": 1} if isinstance(config, PCMCNetConfig) and config.members == "auto" else {}

@@ -27,7 +27,7 @@ from pcmcnet.evaluation.metrics import nll
 from pcmcnet.evaluation.predictions import predicted_log_p, require_sets
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.pcmcnet import one_network
+from pcmcnet.models.networks.mixture_model import one_network
 from pcmcnet.progress import Report, log
 from pcmcnet.selection import Fold, folds_of, held_out_groups, held_out_weights
 from pcmcnet.training.config import TrainConfig

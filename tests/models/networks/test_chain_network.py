@@ -20,8 +20,9 @@ from pcmcnet.insight.chain import chain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.networks.averaging import members_of
-from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork, joint_losses
+from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.export import ExportedNetwork
+from pcmcnet.models.networks.mixture_model import joint_losses
 from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.serving.worker import shows_rates
 from pcmcnet.training.data_parallel import Group, training_in

@@ -30,6 +30,7 @@ from pcmcnet.layers.stationary.log_law import Solve, log_law
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.averaging import AveragedNetwork
+from pcmcnet.models.networks.mixture_model import LatentClassNetwork
 from pcmcnet.models.networks.network_config import signs_of_numbers
 from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
 from pcmcnet.training.device import device_of
@@ -251,16 +252,9 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
 # representations and layers, and one call computes the rates of all. A class also has its own utility, added to the
 # common one: the logits inside form a latent class logit, and the prior of the additions draws classes towards each
 # other. The additions start at random, since equal classes would stay equal.
-#
-# If classes are of persons, the choices of a person count together,
-#
-#     P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s pi_k(i_s in S_s),
-#
-# and a batch holds all sets of a person. Columns of the individual that vary between the sets of a person enter by the
-# mean of their a + A I.
 
 
-class ChainMixture(PCMCNetwork):
+class ChainMixture(LatentClassNetwork, PCMCNetwork):
     """Batch -> log-probabilities (B, J) of a mixture of chains."""
 
     def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, classes: int) -> None:
@@ -335,39 +329,10 @@ class ChainMixture(PCMCNetwork):
         p = solve_chain(rates, self.of_classes(batch.mask))
         return self.leanings(individual), p.view(-1, self.classes, p.shape[1])
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
-        leanings, p = self.classwise(batch)
-        return log_probabilities((leanings.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
-
-    def set_losses(self, batch: Batch) -> Tensor:
-        """Return the loss of each set (B,): its NLL, or an equal share of that of all choices of its person."""
-        if not self.batches_by_person or batch.person is None:
-            return super().set_losses(batch)
-        leanings, p = self.classwise(batch)
-        chosen = p.gather(2, batch.chosen.view(-1, 1, 1).expand(-1, self.classes, 1)).squeeze(2)  # (B, K)
-        return joint_losses(leanings, chosen.clamp(min=torch.finfo(p.dtype).tiny).log(), batch.person)
-
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""
         individual, alternatives = self.represent(batch)
         return self.rates.revive(self.marked(individual), self.of_classes(alternatives), self.of_classes(batch.mask))
-
-
-def joint_losses(leanings: Tensor, log_p: Tensor, person: Tensor) -> Tensor:  # (B, K), (B, K), (B,) -> (B,)
-    """Return minus the log-likelihood of each person's choices together, in even parts for the person's sets.
-
-    The sets of a person follow each other. ``log_p`` is of the choice of each set, in each class.
-    """
-    changes = person[1:] != person[:-1]
-    number = torch.cat([changes.new_zeros(1), changes]).cumsum(0)  # persons from 0; of B places some stay empty
-
-    def summed(values: Tensor) -> Tensor:
-        return torch.zeros_like(values).index_add(0, number, values)
-
-    sets = summed(torch.ones_like(log_p[:, :1])).clamp(min=1)  # (B, 1)
-    joint = ((summed(leanings) / sets).log_softmax(-1) + summed(log_p)).logsumexp(-1, keepdim=True)
-    return -(joint / sets)[number].squeeze(1)
 
 
 # -- Averages -----------------------------------------------------------------------------------------------------

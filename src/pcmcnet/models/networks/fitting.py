@@ -180,6 +180,8 @@ def fit_network(
             last = trainer.train(part, tables, replace(config, epochs=first.epochs), classes=classes, file=file)
         # 3. Train further networks for as many epochs as the last one, and average their probabilities.
         number = automatic_members(trainer, train, last.network) if members == "auto" else members
+        if number > 1 and classes > 1:
+            raise ConfigError("averaged networks need classes=1: the classes of several networks do not match.")
         encoder, bins = choose_bins(trainer, trials, decay_search, part, last.encoder, number, with_bins=with_bins)
         same = replace(config, epochs=len(last.history))
 

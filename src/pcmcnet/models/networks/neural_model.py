@@ -139,7 +139,7 @@ class NeuralModel(ChoiceModel):
 
     @parts_for(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
-        return fit_network(self._trainer(train, valid, run), train, valid)
+        return fit_network(self._trainer(train, valid, run), train, valid, average=self.average_class)
 
     def _trainer(self, train: Sets, valid: Sets | None, run: FitRun) -> Trainer:
         """Return what trains networks of this model on the device of the run."""

@@ -125,6 +125,7 @@ class SetModel(NeuralModel):
     network_class: ClassVar[type[SetNetwork]]
 
     def _build(self, encoder: Encoder, classes: int) -> SetNetwork:
+        assert classes == 1, "a model with latent classes builds its own networks"
         if not encoder.features:
             raise InputError(
                 f"{type(self).__name__} tells alternatives apart by their features and labels: declare a feature, or "

@@ -1,0 +1,179 @@
+"""Networks with latent classes and averages: the network's side of a mixture, and the model's side of both.
+
+    p(S) = sum_k m_k(I) p_k(S),        m(I) = softmax(a + A I),        k one of K unknown classes
+
+If classes are of persons, the choices of a person count together,
+
+    P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s),
+
+and a batch holds all sets of a person. Columns of the individual that vary between the sets of a person enter by the
+mean of their a + A I. A network with classes subclasses :class:`LatentClassNetwork`; its model subclasses
+:class:`MixtureModel`, whose options have ``classes``, ``by`` and ``members``. Shapes: B sets of up to J alternatives, K
+classes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.data import Batch, ChoiceData, ScannedData, Sets
+from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.errors import ConfigError
+from pcmcnet.layers import log_probabilities
+from pcmcnet.layers.threads import parts_for
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.latent_classes import By, LatentClasses
+from pcmcnet.models.networks.averaging import MAX_MEMBERS
+from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
+from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import encode_on
+from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.prediction import predict
+
+
+def require_classes_and_members(classes: int | Literal["auto"], by: By, members: int | Literal["auto"]) -> None:
+    """Check the options of a model with latent classes and averages."""
+    require_word("by", by, get_args(By))
+    if classes != "auto":
+        require_number("classes", classes, whole=True, low=1)
+    if members != "auto":
+        require_number("members", members, whole=True, low=1, high=MAX_MEMBERS)
+    if members not in ("auto", 1) and classes != 1:
+        raise ConfigError(f"members={members} needs classes=1: the classes of several networks do not match.")
+
+
+def one_network(config: Any) -> dict[str, int]:
+    """Return ``members=1`` as an option if their number is left to a rule, for callers that average themselves."""
+    return {"members": 1} if getattr(config, "members", 1) == "auto" else {}
+
+
+class LatentClassNetwork(ChoiceNetwork):
+    """A network with K latent classes: batch -> log-probabilities (B, J) of their mixture."""
+
+    classes: int
+
+    @abstractmethod
+    def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return a + A I, the logits of the shares (B, K), and the probabilities in each class (B, K, J)."""
+
+    def log_membership(self, batch: Batch) -> Tensor:
+        """Return the logarithms of the shares of the classes before any choice, (B, K)."""
+        return self.classwise(batch)[0].log_softmax(-1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        logits, p = self.classwise(batch)
+        return log_probabilities((logits.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
+
+    def set_losses(self, batch: Batch) -> Tensor:
+        """Return the loss of each set (B,): its NLL, or an equal share of that of all choices of its person."""
+        if not self.batches_by_person or batch.person is None:
+            return super().set_losses(batch)
+        logits, p = self.classwise(batch)
+        chosen = p.gather(2, batch.chosen.view(-1, 1, 1).expand(-1, self.classes, 1)).squeeze(2)  # (B, K)
+        return joint_losses(logits, chosen.clamp(min=torch.finfo(p.dtype).tiny).log(), batch.person)
+
+
+def joint_losses(logits: Tensor, log_p: Tensor, person: Tensor) -> Tensor:  # (B, K), (B, K), (B,) -> (B,)
+    """Return minus the log-likelihood of each person's choices together, in equal shares for the person's sets.
+
+    The sets of a person follow each other. ``log_p`` is of the choice of each set, in each class.
+    """
+    # 1. Number the persons from 0; of B places some stay empty.
+    changes = person[1:] != person[:-1]
+    number = torch.cat([changes.new_zeros(1), changes]).cumsum(0)
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.zeros_like(values).index_add(0, number, values)
+
+    # 2. Sum over the sets of a person: mean logits of the shares, and the log-likelihood in each class.
+    sets = summed(torch.ones_like(log_p[:, :1])).clamp(min=1)  # (B, 1)
+    joint = ((summed(logits) / sets).log_softmax(-1) + summed(log_p)).logsumexp(-1, keepdim=True)
+    # 3. Every set of a person has the same share of the loss.
+    return -(joint / sets)[number].squeeze(1)
+
+
+class MixtureModel(NeuralModel, LatentClasses):
+    """A network model whose options have ``classes``, ``by`` and ``members``."""
+
+    config: Any
+
+    @property
+    def _may_have_bins(self) -> bool:
+        """Whether some of the averaged networks may see numbers by bins."""
+        return True
+
+    @parts_for(math.inf)
+    def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
+        config = self.config
+        apart = isinstance(train, ScannedData) or current_group().size > 1
+        if config.classes != 1 and config.by == "person" and train.schema.person is not None and apart:
+            raise ConfigError(
+                "classes of persons need all sets of a person at once, in one process: read the table into memory and "
+                "fit it in one process, or fit with by='set'."
+            )
+        return fit_network(
+            self._trainer(train, valid, run),
+            train,
+            valid,
+            classes=config.classes,
+            members=config.members,
+            with_bins=self._may_have_bins,
+            average=self.average_class,
+        )
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of latent classes of people."""
+        return self.spec_.classes
+
+    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
+        network, budget = self.network_, self.config.pair_budget
+        encoded = encode_on(device_of(network), self.encoder_, data)
+        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
+            yield sets, values
+
+    def _log_membership(self, sets: ChoiceData) -> Floats:
+        log_shares, network = np.zeros((len(sets), self.n_classes_)), self.network_
+        if isinstance(network, LatentClassNetwork):
+            for positions, values in self._answers(sets, network.log_membership):
+                log_shares[positions] = values.double().cpu().numpy()
+        return log_shares
+
+    def _class_log_p(self, data: ChoiceData) -> Floats:
+        network = self.network_
+        if not isinstance(network, LatentClassNetwork):
+            return self._log_proba(data)[:, None]
+        log_p = np.empty((len(data.rows), self.n_classes_))
+        for positions, p in self._answers(data, lambda batch: network.classwise(batch)[1]):  # (B, K, J)
+            sizes = data.sizes[positions]
+            real = np.arange(p.shape[2]) < sizes[:, None]  # (B, J)
+            with np.errstate(divide="ignore"):
+                rows = stretches(data.offsets[positions], sizes)
+                log_p[rows] = np.log(p.double().cpu().numpy().swapaxes(1, 2)[real])
+        return log_p
+
+    def _more_facts(self) -> dict[str, str]:
+        facts, spec, trials = {}, self.spec_, self.record_.class_trials
+        if self.config.classes != 1:
+            facts["classes"] = f"{spec.classes}" + (", each a chain of its own" if spec.classes > 1 else "")
+        if trials:
+            gains = (f"{t.value:g}: {t.gain:+.4f} ± {t.standard_error:.4f}" for t in trials[1:])
+            facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
+        if spec.members > 1:
+            with_bins = sum(bins > 0 for bins in spec.bins)
+            some = f"; {with_bins} of them see numbers by curves, too" if with_bins else ""
+            facts["networks"] = f"{spec.members}, from different starts, whose probabilities are averaged{some}"
+        return facts
