@@ -20,6 +20,7 @@ from pcmcnet.layers.pairwise import FLOOR, PairwiseRates, RateForm, rates_of_sco
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.layers.settings import PLAIN_SCORES_UP_TO_NUMBERS
 from pcmcnet.layers.stationary import stationary_distribution
+from pcmcnet.models.networks.starting_values import revive_dead_rates
 
 FORMS: list[tuple[RateForm, float]] = [("relu", 0.5), ("softplus", 0.0), ("softplus", 0.3), ("exp", 0.0), ("exp", 0.3)]
 DEPTHS: list[tuple[int, ...]] = [(), (16,), (16, 16), (16, 16, 16)]
@@ -409,11 +410,11 @@ def test_the_papers_start_may_be_dead_and_revive_notices_it(hidden: tuple[int, .
         dead.append(first_gradient(net, seed, n_sets=1) == 0)
         weights = [p.clone() for p in net.parameters()]
         scores = net.scores(nobody(x), x)[0][~torch.eye(3, dtype=torch.bool)]
-        assert net.revive(nobody(x), x, everything(x)) == (scores.median() <= 0)
+        assert revive_dead_rates(net, nobody(x), x, everything(x)) == (scores.median() <= 0)
         if scores.median() > 0:
             assert all(torch.equal(a, b) for a, b in zip(weights, net.parameters(), strict=True))
         assert first_gradient(net, seed, n_sets=1) > 0
-        assert not net.revive(nobody(x), x, everything(x))
+        assert not revive_dead_rates(net, nobody(x), x, everything(x))
     assert 0 < sum(dead) < 50
 
 
@@ -423,7 +424,7 @@ def test_revive_looks_at_real_pairs_only() -> None:
     x = torch.tensor([[[1.0], [2.0], [9.0]]], dtype=torch.float64)
     set_weights(net, leave__weight=[[1]], enter__weight=[[1]], enter__bias=[-3.5])
     assert net.scores(nobody(x), x).tolist() == [[[-1.5, -0.5, 6.5], [-0.5, 0.5, 7.5], [6.5, 7.5, 14.5]]]
-    assert net.revive(nobody(x), x, mask)
+    assert revive_dead_rates(net, nobody(x), x, mask)
     assert net.scores(nobody(x), x)[0, 0, 1].item() == 1
 
 
@@ -431,13 +432,13 @@ def test_revive_looks_at_real_pairs_only() -> None:
 def test_other_forms_have_a_gradient_everywhere_and_nothing_to_revive(rate: RateForm) -> None:
     net, x = network(0, 2, rate=rate), normal(1, 3, 2)
     set_weights(net, leave__weight=[[0, 0]], enter__weight=[[0, 0]], enter__bias=[-50])
-    assert not net.revive(nobody(x), x, everything(x))
+    assert not revive_dead_rates(net, nobody(x), x, everything(x))
     assert first_gradient(net) > 1e-3
 
 
 def test_a_set_of_one_has_nothing_to_revive() -> None:
     net, x = network(0, 2, rate="relu", epsilon=0.5, initialisation="paper"), normal(4, 1, 2)
-    assert not net.revive(nobody(x), x, everything(x))
+    assert not revive_dead_rates(net, nobody(x), x, everything(x))
 
 
 def test_the_papers_start_has_weights_of_variance_two_over_fan_in() -> None:

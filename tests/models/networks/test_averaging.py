@@ -18,6 +18,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.kinds.number import PieceCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models.networks.averaging import (
+    AUTO_MEMBERS,
     MAX_MEMBERS,
     AveragedNetwork,
     BinnedView,
@@ -26,7 +27,7 @@ from pcmcnet.models.networks.averaging import (
     members_of,
 )
 from pcmcnet.models.networks.chain_network import AveragedChains, PCMCNetwork
-from pcmcnet.models.networks.fitting import AUTO_MEMBERS, BIN_PERIODS, build_network
+from pcmcnet.models.networks.fitting import BIN_PERIODS, build_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
 from pcmcnet.training.network import ChoiceNetwork
 

@@ -22,10 +22,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, StopFit, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, load
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.networks import fitting, trainer
-from pcmcnet.models.networks.averaging import members_of
+from pcmcnet.models.networks import averaging, trainer
+from pcmcnet.models.networks.averaging import AUTO_MEMBERS, members_of
 from pcmcnet.models.networks.fitting import (
-    AUTO_MEMBERS,
     BIN_PERIODS,
     DECAYS,
     MAX_SHIFT,
@@ -675,7 +674,7 @@ def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, m
     assert number(dropout=0.5) == 1
     assert number(members=2) == 2
     assert number(members=2, dropout=0.5, weight_decay=0.1) == 2
-    monkeypatch.setattr(fitting, "AUTO_MEMBERS_SETS", 59)
+    monkeypatch.setattr(averaging, "AUTO_MEMBERS_SETS", 59)
     assert number() == 1
     with pytest.raises(ConfigError, match="members=2 needs classes=1"):
         PCMCNet(members=2, classes=2)
@@ -686,17 +685,16 @@ def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, m
 def test_a_group_of_processes_averages_only_on_request(data: ChoiceData) -> None:
     with training_in(Group()):
         assert n_members(PCMCNet(epochs=1, hidden=(4,), members=2).fit(data, progress=False)) == 2
-    trainer_of_fit = PCMCNet(epochs=1, hidden=(4,))._trainer(data, None, FitRun(device="cpu"))
     network = PCMCNet(**AVERAGED).fit(data, progress=False)
     with training_in(Group(0, 2)):
-        assert fitting.automatic_members(trainer_of_fit, data, members_of(network.network_)[0]) == 1
-    assert fitting.automatic_members(trainer_of_fit, data, members_of(network.network_)[0]) == AUTO_MEMBERS
+        assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == 1
+    assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == AUTO_MEMBERS
 
 
 def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitting.is_small_table(data)
-    monkeypatch.setattr(fitting, "AUTO_MEMBERS_PAIRS", float((data.sizes**2).sum()) - 1)
-    assert not fitting.is_small_table(data)
+    assert averaging.is_small_table(data)
+    monkeypatch.setattr(averaging, "AUTO_MEMBERS_PAIRS", float((data.sizes**2).sum()) - 1)
+    assert not averaging.is_small_table(data)
 
 
 def test_a_stopped_fit_trains_members_for_as_many_epochs(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:

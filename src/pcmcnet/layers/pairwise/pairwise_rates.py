@@ -33,7 +33,7 @@ from pcmcnet.layers.pairwise.rate_forms import (
     plain_rates,
 )
 from pcmcnet.layers.perceptron import ACTIVATIONS, Activation, Dropout
-from pcmcnet.layers.tensor_ops import has_triton, is_transformed, needs_plain_operators, real_pairs, runs_kernels
+from pcmcnet.layers.tensor_ops import has_triton, is_transformed, needs_plain_operators, runs_kernels
 
 # -- Dispatch ----------------------------------------------------------------------------------------------------------
 # Which implementation scores the pairs, and which turns scores into rates.
@@ -159,7 +159,7 @@ class PairwiseRates(nn.Module):
     initialisation
         "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
         rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
-        with most rates dead; see :meth:`revive`.
+        with most rates dead; see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
     precision
         Number type of the products over pairs; see :mod:`pcmcnet.layers.pairwise.rate_forms`.
     signs
@@ -290,23 +290,6 @@ class PairwiseRates(nn.Module):
 
     def _has_kernels(self, given: Tensor) -> bool:
         return has_pair_kernels(given, len(self.layers), self.parameters())
-
-    @torch.no_grad()
-    def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
-        """Notice a start that is dead or nearly so, and undo it by raising the output bias.
-
-        Where most pairs start without a gradient, the few that have one may die in training: on MLBA data 8 of 90
-        starts of the paper's kind did so within 15 epochs, and none with the median score raised to 1.
-
-        Returns whether most rates were dead on the sets given.
-        """
-        if self.rate != "relu":
-            return False
-        scores = self.scores(individual, alternatives, mask)[real_pairs(mask)]
-        if not scores.numel() or bool(scores.median() > 0):
-            return False
-        self.output.bias.add_(1 - scores.median())
-        return True
 
 
 def require_rate(rate: str, epsilon: float) -> None:

@@ -25,14 +25,17 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, Encoder
+from pcmcnet.data import Batch, ChoiceData, Encoder, Sets
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.number import PieceCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities
+from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.network import ChoiceNetwork
 
 MAX_MEMBERS = 100
+AUTO_MEMBERS = 6  # averaged networks of a small table
+AUTO_MEMBERS_SETS, AUTO_MEMBERS_PAIRS = 12_000, 3e6  # choice sets and ordered pairs of alternatives of a small table
 BIN_NUMBERS = (8, 16)  # bins per number of the members that have bins, in turn
 
 
@@ -69,6 +72,23 @@ class NetworkSpec:
                 f"the saved model has an unknown architecture, {self.classes} classes and {self.members} members with "
                 f"bins {self.bins[:MAX_MEMBERS]}: save the model again."
             )
+
+
+def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -> int:
+    """Return the number of networks for ``members="auto"``.
+
+    It is 6 if the table is small, the weight decay is learnt from it, one process trains, and the network is small
+    enough for compiled steps; otherwise 1.
+    """
+    alone = current_group().size == 1
+    return AUTO_MEMBERS if learns_decay and alone and is_small_table(train) and network.compiled_form is not None else 1
+
+
+def is_small_table(train: Sets) -> bool:
+    """Return whether a table in memory is small enough to train several networks quickly."""
+    if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_SETS:
+        return False
+    return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_PAIRS)
 
 
 def bins_of_members(members: int, period: int) -> tuple[int, ...]:

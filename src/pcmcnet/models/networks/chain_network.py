@@ -198,8 +198,8 @@ class PCMCNetwork(ChoiceNetwork):
         return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
-        """Undo a dead start: see :meth:`PairwiseRates.revive`."""
-        return self.rates.revive(*self.represent(batch), batch.mask)
+        """Undo a start in which most rates have no gradient; return whether it was one."""
+        return starting_values.revive_dead_rates(self.rates, *self.represent(batch), batch.mask)
 
 
 # -- Compiled training steps --------------------------------------------------------------------------------------
@@ -330,9 +330,10 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
         return self.leanings(individual), p.view(-1, self.classes, p.shape[1])
 
     def revive(self, batch: Batch) -> bool:
-        """Undo a dead start: see :meth:`PairwiseRates.revive`."""
+        """Undo a start in which most rates have no gradient; return whether it was one."""
         individual, alternatives = self.represent(batch)
-        return self.rates.revive(self.marked(individual), self.of_classes(alternatives), self.of_classes(batch.mask))
+        seen = self.marked(individual), self.of_classes(alternatives), self.of_classes(batch.mask)
+        return starting_values.revive_dead_rates(self.rates, *seen)
 
 
 # -- Averages -----------------------------------------------------------------------------------------------------

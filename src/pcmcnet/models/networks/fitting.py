@@ -39,7 +39,14 @@ from pcmcnet.errors import ConfigError, TrainingError
 from pcmcnet.layers.threads import side_by_side, threads
 from pcmcnet.models.interface.encoders import frozen_ones
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
-from pcmcnet.models.networks.averaging import BIN_NUMBERS, AveragedNetwork, BinnedView, NetworkSpec, bins_of_members
+from pcmcnet.models.networks.averaging import (
+    BIN_NUMBERS,
+    AveragedNetwork,
+    BinnedView,
+    NetworkSpec,
+    automatic_members,
+    bins_of_members,
+)
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.trainer import Build, Trained, Trainer
 from pcmcnet.progress import Steps, describe_epoch, show_steps
@@ -73,8 +80,6 @@ FIRST_RUNGS = (2, 3)
 MAX_SHIFT = 0.25  # rungs between the decay and the best rung, at most
 TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
 MAX_CLASSES = 4
-AUTO_MEMBERS = 6  # averaged networks of a small table
-AUTO_MEMBERS_SETS, AUTO_MEMBERS_PAIRS = 12_000, 3e6  # choice sets and ordered pairs of alternatives of a small table
 BIN_PERIODS = (0, 3, 2)  # every n-th member may have bins: none of them, a third, half
 DEFAULT_BIN_PERIOD = 3  # if no held-out sets decide
 
@@ -179,7 +184,8 @@ def fit_network(
             part, tables, file = both(), (), REFIT
             last = trainer.train(part, tables, replace(config, epochs=first.epochs), classes=classes, file=file)
         # 3. Train further networks for as many epochs as the last one, and average their probabilities.
-        number = automatic_members(trainer, train, last.network) if members == "auto" else members
+        learns_decay = trainer.config.weight_decay == "auto"
+        number = automatic_members(learns_decay, train, last.network) if members == "auto" else members
         if number > 1 and classes > 1:
             raise ConfigError("averaged networks need classes=1: the classes of several networks do not match.")
         encoder, bins = choose_bins(trainer, trials, decay_search, part, last.encoder, number, with_bins=with_bins)
@@ -455,19 +461,6 @@ def average_nll(straight: Floats, binned: Floats, period: int) -> Floats:  # 2 x
 
 
 # -- Averaged networks --------------------------------------------------------------------------------------------
-
-
-def automatic_members(trainer: Trainer, train: Sets, network: ChoiceNetwork) -> int:
-    """Return how many networks to average by rule: several if they train quickly and their decay is learnt."""
-    learns = trainer.config.weight_decay == "auto" and current_group().size == 1
-    return AUTO_MEMBERS if learns and is_small_table(train) and network.compiled_form is not None else 1
-
-
-def is_small_table(train: Sets) -> bool:
-    """Return whether a table in memory is small enough to train several networks quickly."""
-    if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_SETS:
-        return False
-    return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_PAIRS)
 
 
 def train_members(
