@@ -58,5 +58,5 @@ def measured(train: ChoiceData, test: ChoiceData, seed: int) -> tuple[int, tuple
     logit = evaluate(MNL().fit(train, progress=False), test).nll
     assert logit is not None
     noise = float((one - six).var() / len(six))
-    curved = sum(pieces > 0 for pieces in model.training_["pieces"])
+    curved = sum(bins > 0 for bins in model.spec_.bins)
     return len(train), (logit, float(one.mean()), float(six.mean()), noise), curved

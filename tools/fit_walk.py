@@ -1,7 +1,9 @@
 """The modules that a fit goes through, from the command to the saved folder: ``python -m tools.fit_walk``.
 
-A module is run if one of its functions is called, and entered if the caller is in another folder: where a reader who
-follows the fit changes folders. The table has numbers and categories, and is held in memory; the model is PCMC-Net.
+A module is run if one of its functions is called. It is entered if the first call comes from another folder: there a
+reader who follows the fit changes folders. Later calls from other folders are returns, which go through an interface
+(``ChoiceModel``, ``ChoiceNetwork``) or a callback; they are listed apart. The table has numbers and categories, and is
+held in memory; the model is PCMC-Net.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Walk:
 
     run: list[str] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
+    returns: list[str] = field(default_factory=list)  # functions, as models/pcmcnet.py:_build
     calls: Counter[str] = field(default_factory=Counter)  # of functions, as data/subsets.py:fingerprint
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
@@ -49,11 +52,15 @@ class Walk:
         module = _module(frame)
         if event != "call" or module is None:
             return
-        self.calls[f"{module}:{frame.f_code.co_name}"] += 1
+        name = f"{module}:{frame.f_code.co_name}"
+        self.calls[name] += 1
+        from_elsewhere = _folder(_caller(frame)) != _folder(module)
         if module not in self.run:
             self.run.append(module)
-        if module not in self.entered and _folder(_caller(frame)) != _folder(module):
-            self.entered.append(module)
+            if from_elsewhere:
+                self.entered.append(module)
+        elif from_elsewhere and module not in self.entered and name not in self.returns:
+            self.returns.append(name)
 
     def __str__(self) -> str:
         folders = dict.fromkeys(_folder(module) for module in self.run)
@@ -62,7 +69,8 @@ class Walk:
             + (", ".join(m.removeprefix(f"{folder}/") for m in self.entered if _folder(m) == folder))
             for folder in folders
         ]
-        return "\n".join([*rows, f"{len(self.run)} modules run, {len(self.entered)} of them entered from elsewhere"])
+        count = f"{len(self.run)} modules run, {len(self.entered)} of them entered from another folder"
+        return "\n".join([*rows, f"returns: {', '.join(self.returns)}", count])
 
 
 def _module(frame: FrameType) -> str | None:

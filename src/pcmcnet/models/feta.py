@@ -5,7 +5,7 @@
 
 U0 and U1 are perceptrons. Each member of a set acts on each other one by itself, and the effects are averaged: log-odds
 have no terms of more than pairs but by the size of the set. U1 is the network that scores ordered pairs in PCMC-Net
-(:mod:`pcmcnet.layers.pairwise.module`). Shapes: I (B, D0), S (B, J, D) -> pairs (B, J, J) -> u (B, J).
+(:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B, J, D) -> pairs (B, J, J) -> u (B, J).
 """
 
 from __future__ import annotations

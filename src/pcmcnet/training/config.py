@@ -35,7 +35,7 @@ class TrainConfig:
         first share ``warmup`` of the epochs.
     weight_decay
         Decoupled weight decay; "auto" is learnt from the table by a model's fit: see
-        :mod:`pcmcnet.models.networks.decay_search`. Weights to which a network gives a prior
+        :mod:`pcmcnet.models.networks.fitting`. Weights to which a network gives a prior
         (``prior_weights``) have that instead.
     clip
         Largest norm of a gradient; 0 for no limit.
