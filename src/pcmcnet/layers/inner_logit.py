@@ -58,10 +58,7 @@ def unit_signs(width: int) -> Tensor:
 
 def bounds_of_signs(signs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the least and the largest value of weights with these signs; 0 is a free one."""
-    return (
-        torch.where(signs > 0, 0.0, -math.inf),
-        torch.where(signs < 0, 0.0, math.inf),
-    )
+    return (torch.where(signs > 0, 0.0, -math.inf), torch.where(signs < 0, 0.0, math.inf))
 
 
 class SignedLinear(nn.Linear):
