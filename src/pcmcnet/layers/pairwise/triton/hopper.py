@@ -33,6 +33,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from pcmcnet.layers import settings
 from pcmcnet.layers.kernel_launch import launch, processors, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import drop_units, numbers_of_units, pair_numbers
+from pcmcnet.layers.perceptron import SLOPES
 
 # -- tiles of matrices, and which layers are made of whole ones --------------------------------------------------------
 
@@ -40,7 +41,6 @@ ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs of a tile
 UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # of a tile
 CHUNK = gl.constexpr(settings.HOPPER_CHUNK)  # what is multiplied at a time
 LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the registers, the warp that copies next to none
-SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0
 
 
 def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
