@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise, product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -58,25 +58,6 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
 
 
 # -- chunks of pairs ---------------------------------------------------------------------------------------------------
-
-
-class Chunk(Protocol):
-    """Some pairs."""
-
-    def __len__(self) -> int:
-        """Return their number P."""
-
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Add what is left and what is entered."""
-
-    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write scores to their places."""
-
-    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Read scores from their places."""
-
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add gradients by the sums of halves to those by the halves."""
 
 
 class Segment(NamedTuple):
@@ -115,23 +96,23 @@ class RowChunk:
     def __len__(self) -> int:
         return sum(math.prod(segment.shape) for segment in self.segments)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:
+    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
         """Add what is left and what is entered, block by block."""
         h = memory("sum", len(self), leave.shape[-1], leave.dtype)
         for segment, block in self.blocks(h):
             torch.add(segment.left(leave).unsqueeze(2), segment.entered(enter).unsqueeze(1), out=block)
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:
+    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
         """Write scores to their places."""
         for segment, block in self.blocks(scores):
             segment.of(table).copy_(block)
 
-    def take(self, table: Tensor) -> Tensor:
+    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
         """Read scores from their places."""
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:
+    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
         """Add gradients by the sums of halves to those by the halves."""
         for segment, block in self.blocks(g):
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other chunk has these rows
@@ -182,26 +163,29 @@ class PairChunk:
     def __len__(self) -> int:
         return len(self.where)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:
+    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
         """Add what is left and what is entered, both copied pair by pair."""
         shape, kind = (len(self), leave.shape[-1]), leave.dtype
         h = torch.index_select(leave.flatten(0, 1), 0, self.left, out=memory("left", *shape, kind))
         h += torch.index_select(enter.flatten(0, 1), 0, self.entered, out=memory("entered", *shape, kind))
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:
+    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
         """Write scores to their places."""
         table.view(-1).index_copy_(0, self.where, scores)
 
-    def take(self, table: Tensor) -> Tensor:
+    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
         """Read scores from their places."""
         return table.view(-1).index_select(0, self.where)
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:
+    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
         """Add gradients by the sums of halves to those by the halves."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
+
+
+Chunk = RowChunk | PairChunk  # some pairs of a batch, P of them
 
 
 def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:

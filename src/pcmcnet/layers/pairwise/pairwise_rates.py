@@ -20,11 +20,8 @@ Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Sequence
 from itertools import chain, pairwise
-from types import ModuleType
 from typing import Literal, get_args
 
 import torch
@@ -32,7 +29,6 @@ from torch import Tensor, nn
 
 from pcmcnet.checks import require_word
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers import settings
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, SignedLinear, unit_signs
 from pcmcnet.layers.pairwise.cpu import chunked_scores, plain_scores
 from pcmcnet.layers.pairwise.rate_forms import (
@@ -51,12 +47,6 @@ from pcmcnet.layers.tensor_ops import has_triton, is_transformed, needs_plain_op
 Initialisation = Literal["safe", "paper"]
 
 
-def has_pair_kernels(given: Tensor, later_layers: int, parameters: Iterable[Tensor]) -> bool:
-    """Tell whether Triton kernels score the pairs, by an input and by the number of layers after the first."""
-    there = given.device.type == "cuda" and given.dtype == torch.float32 and later_layers > 1 and has_triton()
-    return there and not needs_plain_operators(given, *parameters)
-
-
 def pair_scores(
     leave: Tensor,
     enter: Tensor,
@@ -68,8 +58,8 @@ def pair_scores(
 ) -> Tensor:
     """Score all ordered pairs of each set: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J) those of two different real alternatives, and anything elsewhere. ``kernels``: whether there are
-    any, see :func:`has_pair_kernels`.
+    With a mask (B, J) those of two different real alternatives, and anything elsewhere. ``kernels``: whether Triton
+    kernels compute them.
     """
     if kernels:
         from pcmcnet.layers.pairwise.triton.network import scores_of_halves
@@ -87,43 +77,6 @@ def _takes_plain_formula(leave: Tensor, enter: Tensor, layers: Sequence[Layer], 
     widest = max(weight.shape[1] for weight, _ in layers)
     numbers = sets * places**2 * max(widest, 1)
     return numbers <= options.plain_up_to or is_transformed(leave, enter, *chain.from_iterable(layers))
-
-
-def scores_of_inputs(
-    individual: Tensor,
-    alternatives: Tensor,
-    first: tuple[Tensor, Tensor, Tensor, Tensor],
-    layers: Sequence[Layer],
-    options: PairOptions,
-    mask: Tensor | None,
-) -> Tensor:
-    """Score pairs by kernels that take in the first layer, too: its three weights and its bias."""
-    from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
-    from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
-
-    return scores_of_inputs(FirstLayer(individual, alternatives, *first), layers, options, mask)
-
-
-def hopper_kernels(weight: Tensor, options: PairOptions) -> ModuleType | None:
-    """Return the kernels for the last hidden layer on a Hopper GPU, where they run and take the layer."""
-    hopper = _hopper_kernels(weight.device)
-    return hopper if hopper is not None and hopper.fits(weight, options.dtype, options.activation) else None
-
-
-@cache
-def _hopper_kernels(device: torch.device) -> ModuleType | None:
-    import triton
-
-    known = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
-    if (
-        not known
-        or find_spec("triton.experimental.gluon") is None
-        or torch.cuda.get_device_capability(device) != (9, 0)
-    ):
-        return None
-    from pcmcnet.layers.pairwise.triton import hopper
-
-    return hopper
 
 
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
@@ -240,11 +193,14 @@ class PairwiseRates(nn.Module):
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
         if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
-            nobody = (self.leave.weight[:, :0], individual[:, :0])
-            who, known = nobody if self.who is None else (self.who.weight, individual)
+            from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
+            from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
+
+            nobody = (individual[:, :0], self.leave.weight[:, :0])
+            known, who = nobody if self.who is None else (individual, self.who.weight)
             weights = (who, self.leave.weight, self.enter.weight, self.enter.bias)
             options = self._options(alternatives)
-            return scores_of_inputs(known, alternatives, weights, self._later_layers(), options, mask)
+            return scores_of_inputs(FirstLayer(known, alternatives, *weights), self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
@@ -277,7 +233,9 @@ class PairwiseRates(nn.Module):
         return self._has_kernels(self.leave.weight)
 
     def _has_kernels(self, given: Tensor) -> bool:
-        return has_pair_kernels(given, len(self.layers), self.parameters())
+        """Return True if Triton kernels score the pairs of an input."""
+        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
+        return there and not needs_plain_operators(given, *self.parameters())
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:

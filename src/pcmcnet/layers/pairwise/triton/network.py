@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from itertools import chain, repeat
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +28,6 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
 from pcmcnet.layers.generators import seeds_on
 from pcmcnet.layers.kernel_launch import first_stream, launch, noting, processors
-from pcmcnet.layers.pairwise.pairwise_rates import hopper_kernels
 from pcmcnet.layers.pairwise.rate_forms import Layer, PairOptions
 from pcmcnet.layers.pairwise.triton import hidden_layers
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
@@ -43,14 +45,6 @@ class State(NamedTuple):
 
     inputs: Sequence[Tensor]
     results: Sequence[Tensor]
-
-
-class Turn(NamedTuple):
-    """What every second chunk has in common."""
-
-    room: Tensor  # for its first hidden layer
-    built: torch.cuda.Event
-    done: torch.cuda.Event
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,9 @@ class Network:
         self.sets, self.places, self.width = leave.shape
         weights, biases = [w.detach() for w in flat[:-2:2]], [b.detach() for b in flat[1:-2:2]]
         self.scale = 1 / (1 - options.dropout)  # is in the weights
-        self.hopper = hopper_kernels(weights[-1], options)
+        hopper = _hopper_kernels(leave.device)
+        takes_layer = hopper is not None and hopper.fits(weights[-1], options.dtype, options.activation)
+        self.hopper = hopper if takes_layer else None
         scaled = [(w * self.scale).to(options.dtype) for w in (weights if self.hopper is None else weights[:-1])]
         self.weight, self.shift = flat[-2].detach().view(-1), flat[-1].detach()
         if self.hopper is None:
@@ -135,16 +131,19 @@ class Network:
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if noting() else first_stream(self.leave.device)
-        turns = [Turn(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
+        # Chunks take two slots in turn, each with room for the first hidden layer: it is built, then the products done.
+        slots = [(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
         try:
             for k, chunk in enumerate(chunks):
-                room, built, done = turns[k % 2]
+                room, built, done = slots[k % 2]
+                # 1. Build the first hidden layer, once the chunk before the last has left the slot.
                 if k > 1:
                     here.wait_event(done)
                 if k > 0:
                     torch.cuda._sleep(settings.GPU_PAUSE_CYCLES)  # type: ignore[no-untyped-call]
                 h = self.first_hidden(chunk, room)
                 built.record(here)
+                # 2. Then the products, on the stream that goes first.
                 first.wait_event(built)
                 with torch.cuda.stream(first):
                     self.forward(chunk, h, parts, keep=False, spare=settings.GPU_PROCESSORS_LEFT_FREE)
@@ -333,6 +332,18 @@ class Network:
         grid = (PROGRAMS_PER_PROCESSOR * processors(like.device) if shared else triton.cdiv(room, pairs),)
         where = (chunk.bounds, self.seeds, layer, room, width, self.limit)
         launch(kernel, grid, *given, *where, **self.units, C=block, R=pairs, num_warps=warps)
+
+
+@cache
+def _hopper_kernels(device: torch.device) -> ModuleType | None:
+    """Return the kernels for the last hidden layer on a Hopper GPU, if the device and Triton run them."""
+    known = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
+    capability = torch.cuda.get_device_capability(device)
+    if not known or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
+        return None
+    from pcmcnet.layers.pairwise.triton import hopper
+
+    return hopper
 
 
 def _rows(half: Tensor) -> Tensor:
