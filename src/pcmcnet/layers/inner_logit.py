@@ -30,7 +30,7 @@ from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.contents import modules_of
 
-# -- Monotone weights --------------------------------------------------------------------------------------------------
+# -- monotone weights --------------------------------------------------------------------------------------------------
 # Linear layers whose weights keep to signs, so that a network rises or falls with some of its inputs, for every input.
 #
 # Every unit, and every input, has a sign: +1 where it may only rise with what moves the output up, -1 where it may only
@@ -47,8 +47,8 @@ from pcmcnet.data.kinds.contents import modules_of
 # The weights themselves are feasible, at the start and, by `SignedLinear.project_`, after each step of the optimiser.
 # So whatever reads weights needs to know nothing of signs.
 
-
 RISING_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # silu and gelu fall somewhere below 0
+HUGE = 1e30  # to which utilities that overflow are cut
 
 
 def unit_signs(width: int) -> Tensor:
@@ -58,10 +58,7 @@ def unit_signs(width: int) -> Tensor:
 
 def bounds_of_signs(signs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the least and the largest value of weights with these signs; 0 is a free one."""
-    return (
-        torch.where(signs > 0, 0.0, -math.inf),
-        torch.where(signs < 0, 0.0, math.inf),
-    )
+    return torch.where(signs > 0, 0.0, -math.inf), torch.where(signs < 0, 0.0, math.inf)
 
 
 class SignedLinear(nn.Linear):
@@ -90,12 +87,7 @@ class SignedLinear(nn.Linear):
         self.weight.clamp_(self.low, self.high)
 
 
-# -- Inner logit -------------------------------------------------------------------------------------------------------
-
-
-HUGE = 1e30
-
-
+# -- the utility -------------------------------------------------------------------------------------------------------
 class LinearUtility(nn.Module):
     """Utility of each alternative for the individual; 0 at the start.
 
@@ -129,9 +121,9 @@ class LinearUtility(nn.Module):
         self.worths = nn.ModuleDict({k: worth for k, worth in worths.items() if worth is not None})
         self.worth = nn.Parameter(torch.zeros(d_alternative))
         self.taste = nn.Parameter(torch.zeros(d_alternative, d_individual)) if d_individual else None
-        bounds = (None, None) if signs is None else bounds_of_signs(signs)
-        for name, bound in zip(("low", "high"), bounds, strict=True):
-            self.register_buffer(name, bound, persistent=False)
+        low, high = (None, None) if signs is None else bounds_of_signs(signs)
+        self.register_buffer("low", low, persistent=False)
+        self.register_buffer("high", high, persistent=False)
 
     @property
     def plain_weights(self) -> list[nn.Parameter]:
@@ -143,10 +135,8 @@ class LinearUtility(nn.Module):
         """The least and the largest value of each of them, where any is bounded."""
         if self.low is None or self.high is None:
             return None
-        least, most = (
-            [bound if w is self.slopes else torch.full_like(w, free) for w in self.plain_weights]
-            for bound, free in ((self.low, -math.inf), (self.high, math.inf))
-        )
+        least = [self.low if w is self.slopes else torch.full_like(w, -math.inf) for w in self.plain_weights]
+        most = [self.high if w is self.slopes else torch.full_like(w, math.inf) for w in self.plain_weights]
         return least, most
 
     def forward(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:

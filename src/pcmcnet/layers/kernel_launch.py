@@ -1,4 +1,14 @@
-"""Launch Triton kernels: overlapping ones on Hopper chips, and compilation of several side by side."""
+"""Launch Triton kernels, or only note what would be launched, so that all of it is compiled side by side.
+
+To launch a kernel and to bring its programs to the processors takes longer than many a small kernel computes. On Hopper
+chips and later, a kernel whose first statement is ``wait_for_earlier()`` is launched while the one before it in its
+stream is still at work (programmatic dependent launch), and waits there for all that was written before.
+
+Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
+table. A step that launches nothing shows which kernels the next ones need: see ``compile_together``.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
 
 from __future__ import annotations
 
@@ -18,29 +28,12 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pcmcnet.layers import settings
 
-# -- Overlap -----------------------------------------------------------------------------------------------------------
-# Kernels that begin while the one before them ends, on Hopper chips and later.
-#
-# To launch a kernel and to bring its programs to the processors takes longer than many a small kernel computes. A
-# kernel whose first statement is `wait_for_earlier()` is launched while the one before it in its stream is still at
-# work (programmatic dependent launch), and waits there for all that was written before. See `launch`.
-
-
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
-
-
 HOPPER = (9, 0)
 WAIT = "wait_for_earlier()"  # as kernels call it
+ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
 
-
-def _all_can() -> bool:
-    """Tell whether all devices are of NVIDIA's Hopper or a later one."""
-    devices = range(torch.cuda.device_count())
-    hopper = (torch.cuda.get_device_capability(k) >= HOPPER for k in devices)
-    return torch.version.hip is None and bool(devices) and all(hopper)
-
-
-EARLY = tl.constexpr(_all_can())
+_capabilities = [torch.cuda.get_device_capability(k) for k in range(torch.cuda.device_count())]
+EARLY = tl.constexpr(torch.version.hip is None and min(_capabilities, default=(0, 0)) >= HOPPER)  # on every device
 
 
 @triton.jit
@@ -49,16 +42,6 @@ def wait_for_earlier():
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
-
-
-# -- Launch ------------------------------------------------------------------------------------------------------------
-# Launching kernels; or only noting what would be launched, so that all of it is compiled side by side.
-#
-# Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
-# table. A step that launches nothing shows which kernels the next ones need, and they are compiled side by side.
-
-
-ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
 
 
 class Launch(NamedTuple):

@@ -73,17 +73,13 @@ class _MeanLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, None, None]:
         log_p, chosen, weight, sums = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            plain = partial(_plain_mean, chosen=chosen, weight=weight)
-            return pull_back(plain, [log_p], gradient)[0], None, None
+            plain = pull_back(lambda x: weighted_mean(choice_nll(x, chosen), weight)[0], [log_p], gradient)
+            return plain[0], None, None
         sets, n = log_p.shape
         out = torch.empty_like(log_p, memory_format=torch.contiguous_format)
         given = (gradient, chosen, weight, sums, out, sets * n, n)
         launch(_mean_backward, (triton.cdiv(sets * n, BLOCK),), *given, C=BLOCK)
         return out, None, None
-
-
-def _plain_mean(log_p: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
-    return weighted_mean(choice_nll(log_p, chosen), weight)[0]
 
 
 @triton.jit(do_not_specialize=["sets", "n"])

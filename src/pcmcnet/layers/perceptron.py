@@ -1,7 +1,17 @@
-"""Layers one above the other: (..., D) -> (..., widths[-1]), an activation after each but the last.
+"""The parts of a network of layers, and a perceptron made of them: activations, dropout, fully connected layers.
 
-The last layer starts at 0, so that what the perceptron adds to a utility is nothing at the start, or, with
-``start="spread"``, as the others do: normal weights with variance 2 / fan-in and biases of 0.
+Activations come with their derivatives. Where the derivative can be told from the result (relu 1 where y > 0,
+leaky_relu also 0.01 elsewhere, sigmoid y (1 - y), tanh 1 - y^2), the result overwrites the input and is all that a
+backward pass needs; silu and gelu need the input.
+
+Dropout draws its masks cheaply on a CPU: four or eight entries from each 64-bit random number. One random number per
+entry takes longer there than the matrix products of a wide hidden layer. With 8 bits per entry where the probability is
+a multiple of 1/256, as 1/2 is, and 16 bits elsewhere, it is met to 2^-17. On other devices this is PyTorch's own
+dropout, or, with a generator of one's own (``generators``), the same by hand.
+
+A perceptron maps (..., D) -> (..., widths[-1]), with an activation after each layer but the last. The last layer starts
+at 0, so that the perceptron adds nothing to a utility at the start, or, with ``start="spread"``, as the others do:
+normal weights with variance 2 / fan-in and biases of 0.
 """
 
 from __future__ import annotations
@@ -18,16 +28,8 @@ from torch import Tensor, nn
 from pcmcnet.layers.generators import generator_on
 from pcmcnet.layers.tensor_ops import is_transformed
 
-# -- Activations -------------------------------------------------------------------------------------------------------
-# Activations of the hidden layers, each with its derivative.
-#
-# Where the derivative can be told from the result (relu 1 where y > 0, leaky_relu also 0.01 elsewhere, sigmoid y (1 -
-# y), tanh 1 - y^2), the result overwrites the input and is all that a backward pass needs; silu and gelu need the
-# input.
-
-
 Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
-
+Start = Literal["zero", "spread"]
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0, of activations that are linear on either side
 _aten = torch.ops.aten
 
@@ -56,14 +58,6 @@ ACTIVATIONS: dict[str, ActivationRule] = {
     "silu": ActivationRule(F.silu, lambda g, x: _aten.silu_backward(g, x, grad_input=g), of_input=True),
     "gelu": ActivationRule(F.gelu, lambda g, x: _aten.gelu_backward(g, x, grad_input=g), of_input=True),
 }
-
-
-# -- Dropout -----------------------------------------------------------------------------------------------------------
-# Dropout whose masks are cheap to draw on a CPU: four or eight entries from each 64-bit random number.
-#
-# Drawing one random number per entry takes longer there than the matrix products of a wide hidden layer. With 8 bits
-# per entry where the probability is a multiple of 1/256, as 1/2 is, and 16 bits elsewhere, it is met to 2^-17. On other
-# devices this is PyTorch's own dropout, or, with a generator of its own (see `draws`), the same by hand.
 
 
 class Dropout(nn.Module):
@@ -109,12 +103,6 @@ def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | N
     numbers.random_(-(2**63), None, generator=generator)
     entries = numbers.view(kind)[:count].view(shape)
     return entries.ge_(round(p * 2**bits) - 2 ** (bits - 1)).to(torch.int8)
-
-
-# -- Perceptron --------------------------------------------------------------------------------------------------------
-
-
-Start = Literal["zero", "spread"]
 
 
 class Perceptron(nn.Module):

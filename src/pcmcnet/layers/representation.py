@@ -1,13 +1,23 @@
-"""Numbers -> curves: a number beside what a network can bend at knots of its own.
+"""Encoded columns -> vectors: embeddings for categories, identity or curves for numbers, encoders for contents.
 
-The knots x_0 < ... < x_T are quantiles of the training column. Of a number x a network gets
+A categorical column has a vector for each known category. Index 0, for categories never seen in training, is the zero
+vector. Numbers come last, as they are, and before them what curves make of some of them. The knots x_0 < ... < x_T of a
+curve are quantiles of the training column. Of a number x a network gets
 
     piecewise   e_t = (x - x_{t-1}) / (x_t - x_{t-1}), within 0 and 1 but for the first and the last bin, t = 1..T
                 (Gorishniy, Rubachev & Babenko, 2022)
     spline      the T + 3 cubic B-splines on the knots (de Boor, 1978), continued by their tangents beyond the last
 
 so that a linear layer above is any curve with bends at the knots: continuous in x, for splines with two derivatives in
-between, and a straight line beyond the ends. Shapes: (...) -> (..., width).
+between, and a straight line beyond the ends.
+
+Each distinct content of a batch is encoded once, and its vector handed out to all who have it. A content encoder is any
+module that maps (u, ...), the distinct contents, to (u, width). What it gets for one content is for its kind's code to
+say: standardised numbers for a vector; sines, cosines and a trend for an instant; indices of categories for a list;
+hashes and values of words for a text; (C, H, W) numbers from 0 to 1 for a picture. The module of each kind is in
+`pcmcnet.data.kinds.networks`, or is the user's own. It must treat contents one by one, so that a vector depends on its
+content alone: no batch normalisation.
+Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the width 0.
 """
 
 from __future__ import annotations
@@ -31,7 +41,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.layers.generators import redirected
 from pcmcnet.layers.perceptron import Dropout
 
-DEGREE = 3
+DEGREE = 3  # of the splines
 
 
 class Piecewise(nn.Module):
@@ -103,14 +113,7 @@ class Spline(nn.Module):
 CURVES: Mapping[str, type[Piecewise | Spline]] = {"piecewise": Piecewise, "spline": Spline}
 
 
-# -- Content encoders --------------------------------------------------------------------------------------------------
-# Prepared contents -> vectors: one small network for each column of contents.
-#
-# A content encoder is any module that maps (u, ...), the distinct contents of a batch, to (u, width). What it gets for
-# one content is for its kind's code to say: standardised numbers for a vector; sines, cosines and a trend for an
-# instant; indices of categories for a list; hashes and values of words for a text; (C, H, W) numbers from 0 to 1 for a
-# picture. The module of each kind is in `pcmcnet.data.kinds.networks`, or is the user's own. It must treat contents one
-# by one, so that a vector depends on its content alone: no batch normalisation.
+# -- encoders of contents ----------------------------------------------------------------------------------------------
 
 
 def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
@@ -156,13 +159,7 @@ def _told(encoder: nn.Module, code: ContentCode, blank: Tensor) -> str:
     )
 
 
-# -- Module ------------------------------------------------------------------------------------------------------------
-# Encoded columns -> vectors: embeddings for categories, identity or curves for numbers, encoders for contents.
-#
-# A categorical column has a vector for each known category. Index 0, for categories never seen in training, is the zero
-# vector. Each distinct content of a batch is encoded once, and its vector handed out to all who have it. Numbers come
-# last, as they are, and before them what curves make of some of them. Shapes: numeric (..., F), categorical (..., C) ->
-# (..., width); both may be empty, and the width 0.
+# -- all columns of one side -------------------------------------------------------------------------------------------
 
 
 class Representation(nn.Module):

@@ -1,4 +1,9 @@
-"""Small questions about tensors: which pairs count, which transforms are at work, and whether kernels can run."""
+"""Small questions about tensors: which pairs count, which transforms are at work, and whether kernels can run.
+
+Fast paths of the layers know the plain reverse mode: a forward pass, and a backward pass written by hand. A transform
+of ``torch.func`` or a tangent of the forward mode asks for more; then the same formulas are composed of torch's own
+operators, which answer to all of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,6 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
-# -- Pair mask ---------------------------------------------------------------------------------------------------------
-# Which pairs of a padded batch count.
-
 
 def real_pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
     """Mark the ordered pairs of two different real alternatives."""
@@ -21,14 +23,6 @@ def real_pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
         return pairs & ~torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
     pairs.diagonal(dim1=1, dim2=2).fill_(False)
     return pairs
-
-
-# -- Transforms --------------------------------------------------------------------------------------------------------
-# Which of PyTorch's ways to differentiate is at work.
-#
-# Fast paths here know the plain reverse mode: a forward pass, and a backward pass written by hand. A transform of
-# `torch.func` or a tangent of the forward mode asks for more; then the same formulas are composed of torch's own
-# operators, which answer to all of them.
 
 
 # Without it, all calls take the way that answers to every transform.
@@ -53,8 +47,7 @@ def pull_back(function: Callable[..., Tensor], inputs: Sequence[Tensor], gradien
     return gradients
 
 
-# -- Gpu ---------------------------------------------------------------------------------------------------------------
-# Whether Triton kernels can run here, and loading them. `launch` needs Triton, this module does not.
+# -- Triton kernels: `kernel_launch` needs Triton, this module does not ------------------------------------------------
 
 
 @cache

@@ -36,12 +36,7 @@ class Adam:
     """
 
     def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        *,
-        lr: float | Tensor,
-        decay: float,
-        without_decay: Iterable[Tensor] = (),
+        self, parameters: Iterable[Tensor], *, lr: float | Tensor, decay: float, without_decay: Iterable[Tensor] = ()
     ) -> None:
         self.lr, exempt = lr, {id(p) for p in without_decay}
         self.slots = [

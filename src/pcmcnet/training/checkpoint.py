@@ -34,6 +34,7 @@ from pcmcnet.training.data_parallel import Group, current_group
 log = logging.getLogger("pcmcnet")
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
+JSON_FIELDS = ("epoch", "within", "finished", "history", "stopping", "cooling")  # of a state; the others are tensors
 SECONDS_BETWEEN_WRITES = 1.0  # which a killed run loses beside an epoch. By choice
 
 Tensors = dict[str, Tensor]
@@ -94,17 +95,8 @@ class Checkpoint:
         tensors |= {f"optimiser/{i}/{k}": v for i, slot in state.optimiser.items() for k, v in slot.items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # 2. All other entries as JSON, and a hash over both.
-        text = json.dumps(
-            {
-                "identity": self.identity,
-                "epoch": state.epoch,
-                "within": None if state.within is None else asdict(state.within),
-                "finished": state.finished,
-                "history": state.history,
-                "stopping": None if state.stopping is None else asdict(state.stopping),
-                "cooling": state.cooling,
-            }
-        )
+        entries = {name: getattr(state, name) for name in JSON_FIELDS}
+        text = json.dumps({"identity": self.identity, **entries}, default=asdict)
         content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
         # 3. Replace the file whole, or leave the earlier one.
         write_bytes(self.path, content, named=f"checkpoint {self.path}")
@@ -211,15 +203,10 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
         else:
             parts[part][rest] = tensor
     # 2. The other entries are fields of the state.
-    return RunState(
-        epoch=entries["epoch"],
-        within=None if entries.get("within") is None else EpochProgress(**entries["within"]),
-        finished=entries["finished"],
-        history=entries["history"],
-        stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
-        cooling=entries["cooling"],
-        **parts,
-    )
+    state = RunState(**{name: entries[name] for name in JSON_FIELDS}, **parts)
+    state.within = None if entries["within"] is None else EpochProgress(**entries["within"])
+    state.stopping = None if entries["stopping"] is None else EarlyStopping(**entries["stopping"])
+    return state
 
 
 def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

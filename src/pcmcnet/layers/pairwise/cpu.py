@@ -1,12 +1,24 @@
-"""Scores of all ordered pairs on a CPU, chunk of pairs by chunk of pairs, with the backward pass written out.
+"""Scores of all ordered pairs by torch's own operators: all pairs at once, or, on a CPU, chunk by chunk.
 
-The formula is that of :mod:`plain`. There the temporaries, of one number per pair and unit, leave the cache and come
-fresh from the system each time, which takes longer than the products. So larger batches go in chunks (see
-``pair_chunks``), in memory that is used again for the next ones. Those of a wide network are shared out among the
-threads. Chunks are cut by the data alone: any number of threads draws the same masks of dropout.
+    h = leave_i + enter_j,    then for every layer    h <- W (m * a(h)) / (1 - p) + b
 
-The backward pass needs the activations: they are kept as long as all that is kept is within a
-budget, and from then on computed a second time, with the same masks: memory is bounded for any n.
+with the activation a, the mask m of dropout and its probability p. The last layer has one output, the score. All other
+implementations compute the same. ``plain_scores`` takes all pairs at once, and can be compiled, transformed and
+differentiated in every way.
+
+Its temporaries, of one number per pair and unit, leave the cache of a CPU and come fresh from the system each time,
+which takes longer than the products. So larger batches go in chunks of pairs, in memory that is used again for the next
+ones, with the backward pass written out (``chunked_scores``). Padding is in no chunk. They are cut in two ways:
+
+    rows     as many rows (set, i) as make so many pairs. Sets of one size that stand side by side go together. Halves
+             are added, and gradients summed, block by block: for narrow networks, where these are much of the work.
+    pairs    so many pairs one by one, found by their indices, without those of an alternative with itself. All chunks
+             have one size and take few calls, which is what threads want: for wide networks.
+
+Chunks are cut by the data alone: any number of threads draws the same masks of dropout. The backward pass needs the
+activations: they are kept as long as all that is kept is within a budget, and from then on computed a second time, with
+the same masks: memory is bounded for any n.
+Shapes: leave and enter (B, J, H) -> scores (B, J, J), row i being left and column j entered; a chunk is a table (P, .).
 """
 
 from __future__ import annotations
@@ -15,8 +27,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, pairwise
-from typing import Any, NamedTuple, Protocol
+from itertools import accumulate, chain, groupby, pairwise, product
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,14 +42,7 @@ from pcmcnet.layers.perceptron import dropped, random_mask
 from pcmcnet.layers.tensor_ops import pull_back, real_pairs
 from pcmcnet.layers.threads import in_threads, threads
 
-# -- Plain -------------------------------------------------------------------------------------------------------------
-# Scores of all ordered pairs of alternatives by torch's own operators, all pairs at once.
-#
-#     h = leave_i + enter_j,    then for every layer    h <- W (m * a(h)) / (1 - p) + b
-#
-# with the activation a, the mask m of dropout and its probability p. The last layer has one output, the score. The
-# other implementations compute the same. This one can be compiled, transformed and differentiated in every way. Shapes:
-# leave and enter (B, J, H) -> scores (B, J, J), row i being left and column j entered.
+Memory = Callable[[str, int, int, torch.dtype], Tensor]  # name, pairs, width, type -> (pairs, width) to write to
 
 
 def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> Tensor:
@@ -52,40 +57,7 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
     return h.view(sets, places, places)
 
 
-# -- Pair chunks -------------------------------------------------------------------------------------------------------
-# Chunks: the pairs of a batch that are computed at a time, cut in either of two ways; padding is in none.
-#
-# Rows    as many rows (set, i) as make so many pairs. Sets of one size that stand side by side go together. Halves are
-#         added, and gradients summed, block by block: fast for narrow networks, where these are much of the work.
-# Pairs   so many pairs one by one, found by their indices, without those of an alternative with itself. All chunks have
-#       one size and take few calls, which is what threads want; for wide networks, where adding and summing is little.
-#
-# The pairs of a chunk are a table (P, ...). Shapes: halves (B, J, H), scores (B, J, J).
-
-
-Memory = Callable[[str, int, int, torch.dtype], Tensor]  # name, pairs, width, type -> (pairs, width) to write to
-
-
-class Chunk(Protocol):
-    """Some pairs."""
-
-    def __len__(self) -> int:
-        """Return their number P."""
-
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Add what is left and what is entered."""
-
-    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write scores to their places."""
-
-    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Read scores from their places."""
-
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add gradients by the sums of halves to those by the halves."""
-
-
-# -- by rows ------------------------------------------------------------------------------------------------------
+# -- chunks of pairs ---------------------------------------------------------------------------------------------------
 
 
 class Segment(NamedTuple):
@@ -124,23 +96,23 @@ class RowChunk:
     def __len__(self) -> int:
         return sum(math.prod(segment.shape) for segment in self.segments)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:
+    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
         """Add what is left and what is entered, block by block."""
         h = memory("sum", len(self), leave.shape[-1], leave.dtype)
         for segment, block in self.blocks(h):
             torch.add(segment.left(leave).unsqueeze(2), segment.entered(enter).unsqueeze(1), out=block)
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:
+    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
         """Write scores to their places."""
         for segment, block in self.blocks(scores):
             segment.of(table).copy_(block)
 
-    def take(self, table: Tensor) -> Tensor:
+    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
         """Read scores from their places."""
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:
+    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
         """Add gradients by the sums of halves to those by the halves."""
         for segment, block in self.blocks(g):
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other chunk has these rows
@@ -161,13 +133,12 @@ def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
     room, first = pairs, 0
     for n, run in groupby(sizes):
         end = first + len(list(run))
+        # 1. Sets larger than a chunk: some rows of one set each.
         if n**2 > pairs:
             rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # chunks of like size
-            yield from (
-                RowChunk([Segment(k, k + 1, i, min(i + rows, n), n)])
-                for k in range(first, end)
-                for i in range(0, n, rows)
-            )
+            for k, i in product(range(first, end), range(0, n, rows)):
+                yield RowChunk([Segment(k, k + 1, i, min(i + rows, n), n)])
+        # 2. Others fill up the chunk, as many at a time as it has room for.
         while first < end and 0 < n**2 <= pairs:
             if room < n**2:
                 yield RowChunk(chunk)
@@ -181,9 +152,6 @@ def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
         yield RowChunk(chunk)
 
 
-# -- one by one ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PairChunk:
     """Single pairs."""
@@ -195,26 +163,29 @@ class PairChunk:
     def __len__(self) -> int:
         return len(self.where)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:
+    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
         """Add what is left and what is entered, both copied pair by pair."""
         shape, kind = (len(self), leave.shape[-1]), leave.dtype
         h = torch.index_select(leave.flatten(0, 1), 0, self.left, out=memory("left", *shape, kind))
         h += torch.index_select(enter.flatten(0, 1), 0, self.entered, out=memory("entered", *shape, kind))
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:
+    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
         """Write scores to their places."""
         table.view(-1).index_copy_(0, self.where, scores)
 
-    def take(self, table: Tensor) -> Tensor:
+    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
         """Read scores from their places."""
         return table.view(-1).index_select(0, self.where)
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:
+    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
         """Add gradients by the sums of halves to those by the halves."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
+
+
+Chunk = RowChunk | PairChunk  # some pairs of a batch, P of them
 
 
 def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:
@@ -232,7 +203,7 @@ def within(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairCh
     return slice(first, last + 1), [PairChunk(each.where, each.left - start, each.entered - start) for each in chunks]
 
 
-# -- Cpu ---------------------------------------------------------------------------------------------------------------
+# -- scores chunk by chunk ---------------------------------------------------------------------------------------------
 
 
 def chunked_scores(
@@ -253,9 +224,6 @@ def chunked_scores(
     return scores
 
 
-# -- who computes which pairs ---------------------------------------------------------------------------------------
-
-
 class Part(NamedTuple):
     """Chunks that one thread computes, one after the other, and a seed of the masks of dropout for each."""
 
@@ -267,15 +235,18 @@ class Part(NamedTuple):
 def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[Part]:
     """Cut the pairs of sets, whose halves have a shape (B, J, H), into chunks, and share them out among the threads."""
     sets, places, _ = shape
+    # 1. A narrow network: whole rows, one thread.
     if widest < options.single_pairs_from:
         sizes = [places] * sets if mask is None else (mask * torch.arange(1, places + 1)).amax(1).tolist()
         rows = list(cut_rows(sizes, max(options.chunk_numbers // widest, 1)))
         return [Part(slice(0, sets), rows, _seeds(len(rows), options))]
+    # 2. A wide one: single pairs, in as many chunks of one size as threads share evenly.
     real = torch.ones(sets, places, places, dtype=torch.bool) if mask is None else real_pairs(mask)
     where = real.flatten().nonzero().squeeze(1)
     numbers = len(where) * widest
     even = settings.CPU_CHUNKS_MULTIPLE * math.ceil(numbers / (settings.CPU_CHUNKS_MULTIPLE * options.chunk_numbers))
     pairs = cut_pairs(where, places, max(min(even, numbers // options.least_chunk_numbers), 1))
+    # 3. Consecutive chunks for each thread, with the sets that they need.
     seeds, parts = _seeds(len(pairs), options), max(min(threads(), len(pairs)), 1)
     ends = pairwise(len(pairs) * k // parts for k in range(parts + 1))
     return [Part(*within(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
@@ -382,19 +353,16 @@ class _Network:
         torch.mul(g_scores.to(g.dtype).unsqueeze(1), self.slope, out=g)
         for k in range(len(self.hidden), 0, -1):
             self.rule.pull_back_(self.drop_(g, done[k].stays), done[k].seen)
-            _add_product_(sums[2 * k - 2], g.t(), done[k - 1].result)
+            # Sums over chunks have the type of the weights: in bfloat16 they would lose the later ones.
+            total, h = sums[2 * k - 2], done[k - 1].result
+            if g.dtype == total.dtype:
+                total.addmm_(g.t(), h)
+            else:
+                total.add_(g.t() @ h)
             sums[2 * k - 1].add_(g.sum(0, dtype=sums[0].dtype))
             weight, _ = self.hidden[k - 1]
             g = torch.mm(g, weight, out=self.temporary(f"gradient {k - 1}", len(g), weight.shape[1]))
         return self.rule.pull_back_(self.drop_(g, done[0].stays), done[0].seen)
-
-
-def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a @ b, in the type of the total: sums over chunks in bfloat16 would lose the later ones."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(a @ b)
 
 
 class _PairScores(torch.autograd.Function):

@@ -1,26 +1,34 @@
 """Representations -> pairwise rates.
 
-A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate (``rates``).
-The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j:
-n products instead of n^2. ``dispatch`` chooses the implementation of the layers after it.
+A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate. The first
+layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n products instead
+of n^2. For the layers after it, and for the rates, there are several implementations, which compute the same:
+
+    scores   plain_scores     on all pairs at once: for torch's compiler, `torch.func` and forward mode; without a
+                              hidden layer; for small batches on a CPU; on any other device without kernels
+             chunked_scores   chunk of pairs by chunk of pairs, in threads: larger batches on a CPU
+             triton.network   kernels for CUDA devices: float32 weights and two hidden layers or more. In bfloat16 they
+                              take in the first layer, too
+             triton.hopper    the last hidden layer of these on a Hopper GPU: relu or leaky_relu in bfloat16
+    rates    plain_rates      torch's operators
+             triton           one kernel: the forms exp and relu of sets that are not too large, in float32
+
+The thresholds are in ``pcmcnet.layers.settings``. Triton is imported only where its kernels run.
 Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Sequence
 from itertools import chain, pairwise
-from types import ModuleType
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.errors import ConfigError, InputError, did_you_mean
-from pcmcnet.layers import settings
+from pcmcnet.checks import require_word
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, SignedLinear, unit_signs
 from pcmcnet.layers.pairwise.cpu import chunked_scores, plain_scores
 from pcmcnet.layers.pairwise.rate_forms import (
@@ -30,30 +38,13 @@ from pcmcnet.layers.pairwise.rate_forms import (
     Precision,
     RateForm,
     compute_dtype,
+    has_elementwise_kernel,
     plain_rates,
 )
-from pcmcnet.layers.perceptron import ACTIVATIONS, Activation, Dropout
-from pcmcnet.layers.tensor_ops import has_triton, is_transformed, needs_plain_operators, runs_kernels
+from pcmcnet.layers.perceptron import Activation, Dropout
+from pcmcnet.layers.tensor_ops import has_triton, is_transformed, needs_plain_operators
 
-# -- Dispatch ----------------------------------------------------------------------------------------------------------
-# Which implementation scores the pairs, and which turns scores into rates.
-#
-#     scores   plain      the formula on all pairs at once: for torch's compiler, `torch.func` and forward mode; without
-#                         a hidden layer; for small batches on a CPU; on any other device without kernels
-#              cpu        chunk of pairs by chunk of pairs, in threads: larger batches on a CPU
-#              triton     kernels for CUDA devices: float32 weights and two hidden layers or more. In bfloat16 they take
-#                         in the first layer, too
-#              hopper     takes over the last hidden layer of `triton` on a Hopper GPU: relu or leaky_relu in bfloat16
-#     rates    rates      torch's operators
-#              triton     one kernel: the forms exp and relu of sets that are not too large, in float32
-#
-# The thresholds are in `pcmcnet.layers.settings`. Triton is imported only where its kernels run.
-
-
-def has_pair_kernels(given: Tensor, later_layers: int, parameters: Iterable[Tensor]) -> bool:
-    """Tell whether Triton kernels score the pairs, by an input and by the number of layers after the first."""
-    there = given.device.type == "cuda" and given.dtype == torch.float32 and later_layers > 1 and has_triton()
-    return there and not needs_plain_operators(given, *parameters)
+Initialisation = Literal["safe", "paper"]
 
 
 def pair_scores(
@@ -67,8 +58,8 @@ def pair_scores(
 ) -> Tensor:
     """Score all ordered pairs of each set: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J) those of two different real alternatives, and anything elsewhere. ``kernels``: whether there are
-    any, see :func:`has_pair_kernels`.
+    With a mask (B, J) those of two different real alternatives, and anything elsewhere. ``kernels``: whether Triton
+    kernels compute them.
     """
     if kernels:
         from pcmcnet.layers.pairwise.triton.network import scores_of_halves
@@ -88,59 +79,13 @@ def _takes_plain_formula(leave: Tensor, enter: Tensor, layers: Sequence[Layer], 
     return numbers <= options.plain_up_to or is_transformed(leave, enter, *chain.from_iterable(layers))
 
 
-def scores_of_inputs(
-    individual: Tensor,
-    alternatives: Tensor,
-    first: tuple[Tensor, Tensor, Tensor, Tensor],
-    layers: Sequence[Layer],
-    options: PairOptions,
-    mask: Tensor | None,
-) -> Tensor:
-    """Score pairs by kernels that take in the first layer, too: its three weights and its bias."""
-    from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
-    from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
-
-    return scores_of_inputs(FirstLayer(individual, alternatives, *first), layers, options, mask)
-
-
-def hopper_kernels(weight: Tensor, options: PairOptions) -> ModuleType | None:
-    """Return the kernels for the last hidden layer on a Hopper GPU, where they run and take the layer."""
-    hopper = _hopper_kernels(weight.device)
-    return hopper if hopper is not None and hopper.fits(weight, options.dtype, options.activation) else None
-
-
-@cache
-def _hopper_kernels(device: torch.device) -> ModuleType | None:
-    import triton
-
-    known = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
-    if not known or find_spec("triton.experimental.gluon") is None:
-        return None
-    if torch.cuda.get_device_capability(device) != (9, 0):
-        return None
-    from pcmcnet.layers.pairwise.triton import hopper
-
-    return hopper
-
-
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
     """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
-    if runs_kernels(scores) and _has_rate_kernel(scores, rate):
+    if rate in ("exp", "relu") and has_elementwise_kernel(scores):
         from pcmcnet.layers.pairwise.triton import elementwise
 
         return elementwise.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
     return plain_rates(scores, mask, rate=rate, epsilon=epsilon)
-
-
-def _has_rate_kernel(scores: Tensor, rate: RateForm) -> bool:
-    small = scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES
-    return scores.dtype == torch.float32 and rate in ("exp", "relu") and small
-
-
-# -- Pairwise rates ----------------------------------------------------------------------------------------------------
-
-
-Initialisation = Literal["safe", "paper"]
 
 
 class PairwiseRates(nn.Module):
@@ -184,13 +129,9 @@ class PairwiseRates(nn.Module):
     ) -> None:
         super().__init__()
         require_rate(rate, epsilon)
-        if activation not in ACTIVATIONS:
-            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, ACTIVATIONS))
-        if initialisation not in get_args(Initialisation):
-            known = did_you_mean(initialisation, get_args(Initialisation))
-            raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
-        if precision not in get_args(Precision):
-            raise ConfigError(f"unknown precision {precision!r}." + did_you_mean(precision, get_args(Precision)))
+        require_word("activation", activation, get_args(Activation))
+        require_word("initialisation", initialisation, get_args(Initialisation))
+        require_word("precision", precision, get_args(Precision))
         if signs is not None and activation not in RISING_ACTIVATIONS:
             raise ConfigError(f"signs need an activation that never falls, {RISING_ACTIVATIONS}, got {activation!r}.")
         widths = (*hidden, 1)
@@ -252,11 +193,14 @@ class PairwiseRates(nn.Module):
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
         if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
-            nobody = (self.leave.weight[:, :0], individual[:, :0])
-            who, known = nobody if self.who is None else (self.who.weight, individual)
+            from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
+            from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
+
+            nobody = (individual[:, :0], self.leave.weight[:, :0])
+            known, who = nobody if self.who is None else (individual, self.who.weight)
             weights = (who, self.leave.weight, self.enter.weight, self.enter.bias)
             options = self._options(alternatives)
-            return scores_of_inputs(known, alternatives, weights, self._later_layers(), options, mask)
+            return scores_of_inputs(FirstLayer(known, alternatives, *weights), self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
@@ -289,13 +233,14 @@ class PairwiseRates(nn.Module):
         return self._has_kernels(self.leave.weight)
 
     def _has_kernels(self, given: Tensor) -> bool:
-        return has_pair_kernels(given, len(self.layers), self.parameters())
+        """Return True if Triton kernels score the pairs of an input."""
+        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
+        return there and not needs_plain_operators(given, *self.parameters())
 
 
 def require_rate(rate: str, epsilon: float) -> None:
     """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
-    if rate not in get_args(RateForm):
-        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
+    require_word("rate", rate, get_args(RateForm))
     if not (0 <= epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.perceptron import ACTIVATIONS, ActivationRule
-from pcmcnet.layers.tensor_ops import real_pairs
+from pcmcnet.layers.tensor_ops import real_pairs, runs_kernels
 
 RateForm = Literal["relu", "softplus", "exp"]
 
@@ -56,15 +56,20 @@ def above_floor(rates: Tensor) -> Tensor:
     return (rates / FLOOR + 1) * FLOOR if torch.compiler.is_exporting() else rates + FLOOR
 
 
+def has_elementwise_kernel(scores: Tensor) -> bool:
+    """Return True if scores (B, J, J) become rates in one kernel here: float32 sets that are not too large."""
+    if not runs_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
+        return False
+    return scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES
+
+
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
     """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
     top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
     return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one
 
 
-# -- Options -----------------------------------------------------------------------------------------------------------
-# How the scores of pairs are computed, whatever implementation runs.
-
+# -- how the scores of pairs are computed, whatever implementation runs ------------------------------------------------
 
 Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
 
@@ -116,12 +121,9 @@ def _gpu_budget(device: torch.device) -> int:
     return max(total // 24, min(settings.GPU_KEPT_BYTES, total // 4))
 
 
-# -- Precision ---------------------------------------------------------------------------------------------------------
-# The number type of the n^2 products, as one decision.
-#
+# -- the number type of the n^2 products, as one decision --------------------------------------------------------------
 # bfloat16 has the range of float32 and 8 bits of precision: its products are several times faster on processors made
 # for them. Sums within a product are in float32, and so are the scores and all that follows them.
-
 
 Precision = Literal["auto", "float32", "bfloat16"]
 

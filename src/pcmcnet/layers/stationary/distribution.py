@@ -4,9 +4,16 @@ Alternatives are the states of a continuous-time Markov chain; ``rates[..., i, j
 for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal
 entry set to minus its row sum (Ragain & Ugander, 2016).
 
-The chains are checked and their states put in order (see ``checks``), so that the elimination (see ``elimination``)
-meets no division by 0.
-Shapes: rates (..., n, n), mask (..., n) -> p (..., n).
+The chains are checked: whether they have one stationary law. Their states are put in order, so that the elimination
+(see ``elimination``) meets no division by 0: a state that all others reach comes first, and padding last. Errors name a
+set by its index in the batch. What is raised, and whether states have to be put in order, depends on the numbers, which
+``vmap`` and torch's compiler do not show. To them the checks are operators, that look at the numbers when these are
+there:
+
+    pcmcnet::order(rates, mask, batch) -> order of the states
+    pcmcnet::finite(p, batch) -> 0, if all numbers are finite
+
+Shapes: rates (..., n, n), mask (..., n) -> p (..., n). The checks have one flat batch: rates (B, n, n), order (B, n).
 """
 
 from __future__ import annotations
@@ -16,24 +23,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_fake, register_vmap
+from torch.library import register_vmap
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers.stationary.elimination import result_type, working_type
-from pcmcnet.layers.stationary.gradient import LIBRARY, solve_chain
+from pcmcnet.layers.stationary.gradient import LIBRARY, define, solve_chain
 from pcmcnet.layers.tensor_ops import needs_plain_operators
 
-# -- Checks ------------------------------------------------------------------------------------------------------------
-# Whether rates are those of a chain with one stationary law, and the order in which its states are taken out.
-#
-# A state that all others reach is to come first, and padding last. Errors name a set by its index in the batch. What is
-# raised, and whether states have to be put in order, depends on the numbers, which `vmap` and torch's compiler do not
-# show. To them the checks are operators, that look at the numbers when these are there.
-#
-#     pcmcnet::order(rates, mask, batch) -> order of the states
-#     pcmcnet::finite(p, batch) -> 0, if all numbers are finite
-#
-# Shapes: rates (B, n, n), mask and order (B, n), for a batch of any shape, flat.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 def root_first(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
@@ -55,6 +55,7 @@ def require_finite(p: Tensor, batch: Sequence[int]) -> Tensor:
 
 def _ordered(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
     """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
+    # 1. Every rate between two real states is a number of at least 0, and no set is empty.
     n = rates.shape[-1]
     pairs = mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=rates.device)
     wrong = pairs & ~(torch.isfinite(rates) & (rates >= 0))
@@ -67,6 +68,7 @@ def _ordered(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None
     empty = ~mask.any(1)
     if empty.any():
         raise ChainError(f"{_name(int(empty.nonzero()[0]), batch)}: all alternatives are masked out.")
+    # 2. States in their order, padding behind them; where some rates are 0, a state that all others reach in front.
     key = (~mask).long() * 2 + 1  # 0 root, 1 real, 3 padding
     if (pairs & (rates == 0)).any():
         root = _recurrent(rates, pairs, mask, batch)
@@ -108,12 +110,13 @@ def _name(flat: int, batch: Sequence[int]) -> str:
 
 
 def _require_finite(p: Tensor, batch: Sequence[int]) -> None:
-    if not bool(torch.isfinite(p).all()):
-        where = _name(int((~torch.isfinite(p)).any(1).nonzero()[0]), batch)
+    broken = ~torch.isfinite(p).all(1)
+    if broken.any():
+        where = _name(int(broken.nonzero()[0]), batch)
         raise ChainError(f"{where}: the rates span more orders of magnitude than float64 can hold. Bring them closer.")
 
 
-# -- as operators -------------------------------------------------------------------------------------------------
+# -- the checks as operators -------------------------------------------------------------------------------------------
 
 
 def _order(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:
@@ -142,20 +145,17 @@ def _folded(size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> l
     return [x.flatten(0, 1) for x in moved]
 
 
-LIBRARY.define("order(Tensor rates, Tensor mask, SymInt[] batch) -> Tensor")  # type: ignore[no-untyped-call]
-LIBRARY.define("finite(Tensor p, SymInt[] batch) -> Tensor")  # type: ignore[no-untyped-call]
-LIBRARY.impl("order", _order, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-LIBRARY.impl("finite", _finite, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-register_fake("pcmcnet::order", lambda rates, mask, batch: torch.empty_like(mask, dtype=torch.int64), lib=LIBRARY)
-register_fake("pcmcnet::finite", lambda p, batch: p.new_empty(()), lib=LIBRARY)
+def _order_shape(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:
+    return torch.empty_like(mask, dtype=torch.int64)
+
+
+define("order(Tensor rates, Tensor mask, SymInt[] batch) -> Tensor", _order, _order_shape)
+define("finite(Tensor p, SymInt[] batch) -> Tensor", _finite, lambda p, batch: p.new_empty(()))
 register_vmap("pcmcnet::order", _order_each, lib=LIBRARY)
 register_vmap("pcmcnet::finite", _finite_each, lib=LIBRARY)
 
 
-# -- Distribution ------------------------------------------------------------------------------------------------------
-
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# -- the distribution --------------------------------------------------------------------------------------------------
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -187,6 +187,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     >>> stationary_distribution(torch.tensor([[0.0, 1.0], [3.0, 0.0]]))
     tensor([0.7500, 0.2500])
     """
+    # 1. Check types and shapes.
     for name, value in (("rates", rates), ("mask", mask)):
         if not (isinstance(value, Tensor) or (value is None and name == "mask")):
             raise ChainError(f"{name}: expected a torch.Tensor, got {type(value).__name__}: use torch.as_tensor.")
@@ -203,6 +204,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
         if n == 0:
             raise ChainError("rates: a choice set needs at least one alternative, got n = 0.")
         return rates.sum(-1).to(result_type(rates.dtype))
+    # 2. Check the chains, put their states in order, solve, and put the law back into the order of the caller.
     flat, real = rates.reshape(-1, n, n), mask.reshape(-1, n).bool()
     order = root_first(flat.detach(), real, batch)
     if order is not None:

@@ -28,8 +28,7 @@ from torch._higher_order_ops import scan
 
 from pcmcnet.layers.tensor_ops import real_pairs
 
-# -- Scale -------------------------------------------------------------------------------------------------------------
-# What every solver begins and ends with: rates of padding out, one scale a set, working and result types.
+# -- what every solver begins and ends with: rates of padding out, one scale a set, working and result types -----------
 
 
 def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
@@ -55,7 +54,7 @@ def result_type(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-# -- Elimination -------------------------------------------------------------------------------------------------------
+# -- the elimination ---------------------------------------------------------------------------------------------------
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -131,7 +130,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
     return flow
 
 
-# -- Elimination differentiable ----------------------------------------------------------------------------------------
+# -- differentiable ----------------------------------------------------------------------------------------------------
 # The elimination by torch's own operators, none of them in place: for all that the solvers do not answer to.
 #
 # Transforms of `torch.func`, tangents of the forward mode, and gradients that are to be differentiated again find here
@@ -159,7 +158,7 @@ def plain_law(rates: Tensor, mask: Tensor) -> Tensor:
     return p.to(result_type(rates.dtype))
 
 
-# -- Elimination for export --------------------------------------------------------------------------------------------
+# -- for export --------------------------------------------------------------------------------------------------------
 # The elimination as a graph of plain operators, for programs that have torch or an ONNX runtime and nothing else.
 #
 # The numbers are those of `elimination`: the same sums, products and quotients, in float64, so that every probability

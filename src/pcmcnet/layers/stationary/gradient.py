@@ -4,15 +4,16 @@
     pcmcnet::stationary_backward(grad, mask, factors, exits, law, scale) -> gradient in the rates
 
 The plain reverse mode, which training takes, is one backward pass from the factors of the elimination. Gradients that
-are to be differentiated again come from ``elimination_differentiable``. ``torch.compile`` and ``torch.export`` take an
+are to be differentiated again come from ``elimination.plain_law``. ``torch.compile`` and ``torch.export`` take an
 operator for one step, and need the shapes of its results alone. The operators are registered through a
 ``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, the first one above all, which
 would load the compiler also where nothing is compiled.
-Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``dispatch.Solver``.
+Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``Solver``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -26,27 +27,25 @@ from pcmcnet.layers.stationary import elimination, elimination_in_blocks
 from pcmcnet.layers.stationary.elimination import plain_law, result_type, working_type
 from pcmcnet.layers.tensor_ops import has_triton, is_transformed, pull_back
 
-# -- Dispatch ----------------------------------------------------------------------------------------------------------
-# Which implementation of the elimination finds a batch of stationary distributions, and what all of them agree on.
-#
+# -- which implementation of the elimination runs, and what all of them agree on ---------------------------------------
 #     elimination                   one state at a time, for many small sets: a CPU, or any device without Triton
 #     elimination_in_blocks         the same for larger sets
 #     elimination_triton            one program per set on a CUDA device, up to a size that fits into registers
-#     elimination_differentiable    torch's own operators: for `torch.func`, forward mode and second derivatives
-#     elimination_for_export        a graph of plain operators; `pcmcnet.models.networks.export` asks for it by name
+#     elimination.plain_law         torch's own operators: for `torch.func`, forward mode and second derivatives
+#     exported_distribution         a graph of plain operators; `pcmcnet.models.networks.export` asks for it by name
 #
 # Set for set they return the same numbers up to rounding, so the choice is one of speed. Among the first three it
 # depends on the device and on n alone, so that the backward pass, which sees the gradient (B, n) instead of the rates
 # (B, n, n), comes to the same. The thresholds are in `pcmcnet.layers.settings`.
 
-
 KERNELS = "pcmcnet.layers.stationary.elimination_triton"
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, law, scale
 
 
 class Solver(Protocol):
     """A module of two functions. What one passes to the other is flat, in a layout known to the two alone."""
 
-    def forward(self, rates: Tensor, mask: Tensor, /) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, rates: Tensor, mask: Tensor, /) -> Results:
         """(B, n, n), (B, n) -> p (B, n) in the result type; factors (B w w), exits (B n), law (B n), scale (B).
 
         w is the ``factor_width``.
@@ -76,10 +75,7 @@ def factor_width(sets: Tensor) -> int:  # (B, n, ...)
     return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if is_fused(sets) else n
 
 
-# -- Gradient ----------------------------------------------------------------------------------------------------------
-
-
-Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+# -- the solvers as operators ------------------------------------------------------------------------------------------
 
 
 def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
@@ -131,15 +127,19 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | No
 
 # What is registered lives as long as this object.
 LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
-for _schema in (
-    "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "stationary_backward(Tensor grad, Tensor mask, Tensor factors, Tensor exits, Tensor law, Tensor scale) -> Tensor",
-):
-    LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-for _name, _kernel in (("stationary", _solve), ("stationary_backward", _pull_back)):
-    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-register_fake("pcmcnet::stationary", _solve_shapes, lib=LIBRARY)
-register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=LIBRARY)
+
+
+def define(schema: str, implementation: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+    """Register an operator of torch under its name in the schema; ``shapes`` returns empty results for compilers."""
+    name = schema[: schema.index("(")]
+    LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    register_fake(f"pcmcnet::{name}", shapes, lib=LIBRARY)
+
+
+FACTORS = "Tensor factors, Tensor exits, Tensor law, Tensor scale"
+define("stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _solve, _solve_shapes)
+define(f"stationary_backward(Tensor grad, Tensor mask, {FACTORS}) -> Tensor", _pull_back, _pull_back_shapes)
 register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=LIBRARY)
 
 stationary = torch.ops.pcmcnet.stationary.default

@@ -18,19 +18,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import plain_log_probabilities
-from pcmcnet.layers.pairwise.rate_forms import FLOOR, above_floor
+from pcmcnet.layers.pairwise.rate_forms import FLOOR, above_floor, has_elementwise_kernel
 from pcmcnet.layers.stationary import solve_chain
 from pcmcnet.layers.stationary.elimination import result_type, working_type
-from pcmcnet.layers.tensor_ops import real_pairs, runs_kernels
+from pcmcnet.layers.tensor_ops import real_pairs
 
 Solve = Callable[[Tensor, Tensor], Tensor]  # rates (B, J, J), mask (B, J) -> law (B, J)
 
 
 def log_law(scores: Tensor, mask: Tensor, solve: Solve = solve_chain) -> Tensor:
     """Return log-probabilities of the alternatives; padding gets -inf."""
-    if _has_kernels(scores):
+    if has_elementwise_kernel(scores):
         from pcmcnet.layers.stationary import log_law_triton
 
         rates, level = log_law_triton.row_rates(scores, mask, FLOOR)
@@ -55,9 +54,3 @@ def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
     """Return log-probabilities from the law of rates in units of each row's level."""
     logs = plain_log_probabilities(law, mask) - level
     return logs.log_softmax(1).masked_fill(~mask, -math.inf)
-
-
-def _has_kernels(scores: Tensor) -> bool:
-    if not runs_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
-        return False
-    return scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES

@@ -1,5 +1,7 @@
 """Elementwise kernels of the pair network: activation and dropout of hidden units, and scores -> rates."""
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
 from __future__ import annotations
 
 import math
@@ -17,15 +19,9 @@ from pcmcnet.layers.pairwise.rate_forms import plain_rates
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.tensor_ops import pull_back
 
-# -- Activation dropout ------------------------------------------------------------------------------------------------
-# What happens to a hidden unit of a pair: activation, its derivative, dropout.
-#
+# -- what happens to a hidden unit of a pair: activation, its derivative, dropout --------------------------------------
 # A unit u of a pair is dropped where a + b c_u, in 32 bits, is below a limit. a and b are scrambled from seed and pair,
 # c_u from u. That takes one multiplication, so masks are not stored but found again wherever they are needed.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
 
 UNIT = tl.constexpr(0x85EBCA6B)
 
@@ -127,14 +123,9 @@ def numbers_of_units(width: int, device: torch.device) -> Tensor:
     return torch.from_numpy(numbers.view(np.int32)).to(device)
 
 
-# -- Rates -------------------------------------------------------------------------------------------------------------
-# Scores -> rates on a CUDA device, in one kernel each way where torch takes ten.
-#
+# -- scores -> rates, in one kernel each way where torch takes ten -----------------------------------------------------
 # The formulas are those of `pcmcnet.layers.pairwise.rate_forms`, for the forms exp and relu. Shapes: scores (B, n, n),
 # mask (B, n) -> rates (B, n, n), divided by the largest of the set.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:

@@ -1,5 +1,7 @@
 """Hidden layers of the pair network in Triton: the linear first layer, then the others, forward and backward."""
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -26,9 +28,6 @@ from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 # Shapes: individual I (B, D0), alternatives S (B, J, D) -> leave and enter (B, J, H).
 
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
-
 class FirstLayer(NamedTuple):
     """Inputs and weights of the first layer."""
 
@@ -48,23 +47,20 @@ class FirstLayer(NamedTuple):
 
 def packed_inputs(given: FirstLayer) -> Tensor:
     """Return the inputs (B J, columns)."""
-    places, known, width, columns = given.shape
-    rows = given.alternatives.shape[0] * places
+    rows, columns = given.alternatives.shape[0] * given.shape[0], given.shape[-1]
     out = given.leave.new_empty(rows, columns, dtype=torch.bfloat16)
     inputs = (given.individual.contiguous(), given.alternatives.contiguous())
-    shape = {"R": 8, "C": triton.next_power_of_2(columns), "num_warps": 4}
-    launch(_pack_inputs, (triton.cdiv(rows, 8),), *inputs, out, rows, places, known, width, columns, **shape)
+    launch(_pack_inputs, (triton.cdiv(rows, 8),), *inputs, out, rows, *given.shape, **_rows_of(columns))
     return out
 
 
 def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return leave and enter, side by side in memory."""
-    places, known, width, columns = given.shape
+    places, *shape = given.shape
     units = len(given.bias)
-    weights = given.leave.new_empty(2 * units, columns, dtype=torch.bfloat16)
-    shape = {"R": 8, "C": triton.next_power_of_2(columns), "num_warps": 4}
+    weights = given.leave.new_empty(2 * units, shape[-1], dtype=torch.bfloat16)
     layer = tuple(t.contiguous() for t in given[2:])
-    launch(_pack_weights, (triton.cdiv(2 * units, 8),), *layer, weights, units, known, width, columns, **shape)
+    launch(_pack_weights, (triton.cdiv(2 * units, 8),), *layer, weights, units, *shape, **_rows_of(shape[-1]))
     both = torch.mm(inputs, weights.t(), out_dtype=torch.float32).view(-1, places, 2 * units)
     return both[..., :units], both[..., units:]
 
@@ -73,12 +69,13 @@ def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
     """Turn the gradient by both halves side by side (B, J, 2 H), in bfloat16, into those by all in ``given``."""
-    _, known, width, columns = given.shape
+    # 1. The gradients of the weights: one product over all alternatives, and its columns handed out.
+    _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)
     sums = torch.mm(both.t(), inputs, out_dtype=torch.float32)
     layer = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in given[2:]]
-    shape = {"R": 8, "C": triton.next_power_of_2(max(known, width)), "num_warps": 4}
-    launch(_unpack_weights, (triton.cdiv(units, 8),), sums, *layer, units, known, width, columns, **shape)
+    launch(_unpack_weights, (triton.cdiv(units, 8),), sums, *layer, units, *shape, **_rows_of(max(shape[:2])))
+    # 2. Those of the inputs, where anything is learnt below them.
     d_individual = d_alternatives = None
     if of_inputs[0]:
         d_individual = d_halves[..., :units].sum(1, dtype=torch.float32) @ given.who
@@ -86,6 +83,11 @@ def first_layer_gradients(
         weights = torch.cat([given.leave, given.enter]).to(both.dtype)
         d_alternatives = torch.mm(both, weights, out_dtype=torch.float32).view_as(given.alternatives)
     return d_individual, d_alternatives, *layer
+
+
+def _rows_of(width: int) -> dict[str, int]:
+    """Return the shape of a program of the kernels that pack: 8 rows of so many numbers."""
+    return {"R": 8, "C": triton.next_power_of_2(width), "num_warps": 4}
 
 
 @triton.jit(do_not_specialize=["rows", "J"])
@@ -139,11 +141,8 @@ def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr,
 #     later_hidden   h = drop(act(z + bias))              a hidden layer between two products
 #     last_hidden    f = w . drop(act(z + bias))          the last hidden layer and the output: one number per pair
 #
-# Pairs and the rows they come from are numbered as in `layout`. A chunk has `rows` of these from `row0` on, the first
-# of them in the set `set0`, and the pairs within `bounds`.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+# Pairs and the rows they come from are numbered as in `pair_layout`. A chunk has `rows` of these from `row0` on, the
+# first of them in the set `set0`, and the pairs within `bounds`.
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "limit"])
@@ -263,9 +262,6 @@ def last_hidden(
 # last_hidden_backward    dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
 # later_hidden_backward   dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
 # first_hidden_backward   sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
 
 @triton.jit(do_not_specialize=["room", "layer", "limit"])

@@ -8,6 +8,8 @@ So nothing but the slopes is kept of x, and no pass over pairs and units stands 
 there are two groups of four warps: while one works on its numbers, the other keeps the matrix units busy.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -31,19 +33,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from pcmcnet.layers import settings
 from pcmcnet.layers.kernel_launch import launch, processors, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import drop_units, numbers_of_units, pair_numbers
+from pcmcnet.layers.perceptron import SLOPES
 
-# -- Tiles -------------------------------------------------------------------------------------------------------------
-# Tiles of matrices, and which layers are made of whole ones.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
+# -- tiles of matrices, and which layers are made of whole ones --------------------------------------------------------
 
 ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs of a tile
 UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # of a tile
 CHUNK = gl.constexpr(settings.HOPPER_CHUNK)  # what is multiplied at a time
 LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the registers, the warp that copies next to none
-SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0
 
 
 def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
@@ -68,10 +65,6 @@ def _layout(rows: int, columns: int) -> gl.NVMMASharedLayout:
 #     weight (H, D) -> c weight,    w (H,) -> c w,    and for the way back the transpose of c w (c weight)
 #
 # with c = 1 / (1 - dropout), by which what is not dropped is scaled. Matrices are in bfloat16.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
 
 BLOCK = 64  # units of a program, and inputs. Widths are multiples of it
 
@@ -106,16 +99,17 @@ def _scale(weight, w, forth, out, back, scale, H, D, C: tl.constexpr):
 # warps take turns: while one multiplies, the other works on the tile that it has multiplied before. One more warp has
 # the tiles copied into shared memory, some chunks ahead.
 
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
-
 STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks that are copied ahead
 
 
 def unit_tiles(weight: Tensor) -> int:
     """Return how many tiles stand side by side across the units of a layer."""
     return len(weight) // int(UNITS.value)
+
+
+def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Return the two factors of the product, (pairs, D) and (H, D), as descriptions of their tiles."""
+    return tiles(pairs, ROWS.value, CHUNK.value), tiles(weight, UNITS.value, CHUNK.value)
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
@@ -208,11 +202,7 @@ def copy_out(x, result, m, n, room):
     tma.async_copy_shared_to_global(result, [m, n], room)
 
 
-# -- Forward -----------------------------------------------------------------------------------------------------------
-# Scores from the last hidden layer: a product, and on each of its tiles, while at hand, the rest of the layer.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+# -- scores: a product, and on each of its tiles, while at hand, the rest of the layer ---------------------------------
 
 
 def last_layer_forward(
@@ -235,28 +225,11 @@ def last_layer_forward(
     """
     seeds, layer, limit = dropout
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
-    launch(
-        _last_layer_forward,
-        (programs(weight, h.device, spare),),
-        tiles(h, ROWS.value, CHUNK.value),
-        tiles(weight, UNITS.value, CHUNK.value),
-        tiles(slopes if keep else h, ROWS.value, UNITS.value),
-        bias,
-        w,
-        numbers_of_units(len(weight), h.device),
-        parts,
-        bounds,
-        seeds,
-        layer,
-        parts.shape[1],
-        len(weight),
-        limit,
-        SLOPE=SLOPES[activation],
-        KEEP=keep,
-        DROP=limit != 0,
-        CHUNKS=h.shape[1] // CHUNK.value,
-        **LAUNCH,
-    )
+    matrices = (*_operands(h, weight), tiles(slopes if keep else h, ROWS.value, UNITS.value))
+    vectors = (bias, w, numbers_of_units(len(weight), h.device), parts, bounds, seeds)
+    kind = {"SLOPE": SLOPES[activation], "KEEP": keep, "DROP": limit != 0, "CHUNKS": h.shape[1] // CHUNK.value}
+    sizes = (layer, parts.shape[1], len(weight), limit)
+    launch(_last_layer_forward, (programs(weight, h.device, spare),), *matrices, *vectors, *sizes, **kind, **LAUNCH)
     return slopes
 
 
@@ -355,11 +328,7 @@ def _slopes(x, SLOPE: gl.constexpr):
     )
 
 
-# -- Input gradient ----------------------------------------------------------------------------------------------------
-# The gradient by the input of the last hidden layer: a product of slopes, weighted by pair, dropped units left out.
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+# -- gradient by the input: a product of slopes, weighted by pair, dropped units left out ------------------------------
 
 
 def last_layer_input_gradient(
@@ -371,23 +340,10 @@ def last_layer_input_gradient(
     """
     seeds, layer, limit = dropout
     out = torch.empty(len(slopes), len(weight), dtype=slopes.dtype, device=slopes.device)
-    launch(
-        _last_layer_input_gradient,
-        (programs(weight, slopes.device),),
-        tiles(slopes, ROWS.value, CHUNK.value),
-        tiles(weight, UNITS.value, CHUNK.value),
-        tiles(out, ROWS.value, UNITS.value),
-        gradient,
-        numbers_of_units(len(weight), slopes.device),
-        bounds,
-        seeds,
-        layer,
-        len(weight),
-        limit,
-        DROP=limit != 0,
-        CHUNKS=slopes.shape[1] // CHUNK.value,
-        **LAUNCH,
-    )
+    matrices = (*_operands(slopes, weight), tiles(out, ROWS.value, UNITS.value))
+    given = (gradient, numbers_of_units(len(weight), slopes.device), bounds, seeds, layer, len(weight), limit)
+    kind = {"DROP": limit != 0, "CHUNKS": slopes.shape[1] // CHUNK.value}
+    launch(_last_layer_input_gradient, (programs(weight, slopes.device),), *matrices, *given, **kind, **LAUNCH)
     return out
 
 
@@ -440,9 +396,6 @@ def _input_gradient_tiles(
 # Programs share the pairs, and each leaves a part of the sums. One more kernel adds them up to gradients.
 
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
-
-
 def last_layer_gradients(
     slopes: Tensor,
     h: Tensor,
@@ -473,23 +426,9 @@ def _weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) ->
     parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
     products = torch.empty(parts, width, h.shape[1], device=h.device)
     sums = torch.empty(parts, width, device=h.device)
-    launch(
-        _last_layer_weight_sums,
-        (count * parts,),
-        tiles(slopes, CHUNK.value, ROWS.value),
-        tiles(h, CHUNK.value, across),
-        gradient,
-        products,
-        sums,
-        bounds,
-        room,
-        parts,
-        width,
-        h.shape[1],
-        N=across,
-        STAGES=4,
-        **LAUNCH,
-    )
+    matrices = (tiles(slopes, CHUNK.value, ROWS.value), tiles(h, CHUNK.value, across))
+    given = (gradient, products, sums, bounds, room, parts, width, h.shape[1])
+    launch(_last_layer_weight_sums, (count * parts,), *matrices, *given, N=across, STAGES=4, **LAUNCH)
     return products, sums
 
 
@@ -616,16 +555,3 @@ def _weighted(c, g):
     return gl.inline_asm_elementwise(
         "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [c, g[None, :]], dtype=gl.bfloat16, is_pure=True, pack=2
     )
-
-
-# -- Hopper ------------------------------------------------------------------------------------------------------------
-
-
-__all__ = [
-    "fits",
-    "last_layer_forward",
-    "last_layer_gradients",
-    "last_layer_input_gradient",
-    "scaled_weights",
-    "unit_tiles",
-]

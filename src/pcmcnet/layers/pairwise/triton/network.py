@@ -1,17 +1,23 @@
-"""The pair network on a CUDA device: hidden layers after the first and the output layer, forward and backward.
+"""Scores of all ordered pairs on a CUDA device, forward and backward: products by matrix units, all else around them.
 
-Products take float32 or bfloat16 and add up in float32. Where the chip and the layer allow it, the last layer has
-kernels of its own (``hopper``).
+A tensor of one number per pair and unit costs about as much to move as to multiply. So the first hidden layer is built
+from its two thin matrices in one pass, bias, activation and dropout of a later one happen where its product is read or
+made, and the last one leaves a single number per pair. Products take float32 or bfloat16 and add up in float32. Where
+the chip and the layer allow it, the last layer has kernels of its own (``hopper``).
 
-Pairs are worked on in chunks of whole rows (b, i); see ``layout``. What the backward pass needs is kept as long as all
-of it is within a budget, and otherwise computed a second time, chunk by chunk: memory is bounded for any n.
+Pairs are worked on in chunks of whole rows (b, i); see ``pair_layout``. What the backward pass needs is kept as long as
+all of it is within a budget, and otherwise computed a second time, chunk by chunk: memory is bounded for any n.
+Shapes: leave and enter (B, J, H) -> scores (B, J, J).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from itertools import chain, repeat
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -22,12 +28,13 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
 from pcmcnet.layers.generators import seeds_on
 from pcmcnet.layers.kernel_launch import first_stream, launch, noting, processors
-from pcmcnet.layers.pairwise.pairwise_rates import hopper_kernels
 from pcmcnet.layers.pairwise.rate_forms import Layer, PairOptions
 from pcmcnet.layers.pairwise.triton import hidden_layers
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
 from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer, first_layer_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.pair_layout import Chunk, Layout
+
+PROGRAMS_PER_PROCESSOR = 32  # of those that share the pairs of a chunk, and leave a part of a sum each
 
 
 class State(NamedTuple):
@@ -38,14 +45,6 @@ class State(NamedTuple):
 
     inputs: Sequence[Tensor]
     results: Sequence[Tensor]
-
-
-class Turn(NamedTuple):
-    """What every second chunk has in common."""
-
-    room: Tensor  # for its first hidden layer
-    built: torch.cuda.Event
-    done: torch.cuda.Event
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,9 @@ class Network:
         self.sets, self.places, self.width = leave.shape
         weights, biases = [w.detach() for w in flat[:-2:2]], [b.detach() for b in flat[1:-2:2]]
         self.scale = 1 / (1 - options.dropout)  # is in the weights
-        self.hopper = hopper_kernels(weights[-1], options)
+        hopper = _hopper_kernels(leave.device)
+        takes_layer = hopper is not None and hopper.fits(weights[-1], options.dtype, options.activation)
+        self.hopper = hopper if takes_layer else None
         scaled = [(w * self.scale).to(options.dtype) for w in (weights if self.hopper is None else weights[:-1])]
         self.weight, self.shift = flat[-2].detach().view(-1), flat[-1].detach()
         if self.hopper is None:
@@ -130,16 +131,19 @@ class Network:
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if noting() else first_stream(self.leave.device)
-        turns = [Turn(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
+        # Chunks take two slots in turn, each with room for the first hidden layer: it is built, then the products done.
+        slots = [(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
         try:
             for k, chunk in enumerate(chunks):
-                room, built, done = turns[k % 2]
+                room, built, done = slots[k % 2]
+                # 1. Build the first hidden layer, once the chunk before the last has left the slot.
                 if k > 1:
                     here.wait_event(done)
                 if k > 0:
                     torch.cuda._sleep(settings.GPU_PAUSE_CYCLES)  # type: ignore[no-untyped-call]
                 h = self.first_hidden(chunk, room)
                 built.record(here)
+                # 2. Then the products, on the stream that goes first.
                 first.wait_event(built)
                 with torch.cuda.stream(first):
                     self.forward(chunk, h, parts, keep=False, spare=settings.GPU_PROCESSORS_LEFT_FREE)
@@ -180,9 +184,7 @@ class Network:
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
             h = torch.empty_like(z)
-            self.over_pairs(
-                hidden_layers.later_hidden, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4
-            )
+            self.over_pairs(hidden_layers.later_hidden, z, bias, h, like=z, layer=k, chunk=chunk)
             inputs.append(h)
             results.append(z)
         results.append(self.last_hidden(h, chunk, parts, keep=keep, spare=spare))
@@ -219,8 +221,7 @@ class Network:
         last = len(self.hidden)
         if self.hopper is None:
             z = torch.mm(h, weight.t())
-            each: dict[str, Any] = {"layer": last, "chunk": chunk, "size": 4096, "num_warps": 4}
-            self.over_pairs(hidden_layers.last_hidden, z, bias, self.weight, parts, like=z, **each)
+            self.over_pairs(hidden_layers.last_hidden, z, bias, self.weight, parts, like=z, layer=last, chunk=chunk)
             return z
         how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
         given = (h, weight, bias, self.weight, parts)
@@ -231,30 +232,30 @@ class Network:
 
     def backward(self, chunk: Chunk, state: State, gradient: Tensor, sums: Gradients) -> None:
         """Add up what some rows contribute to the gradients."""
+        # 1. The gradient by the scores, pair by pair, with 0 after the last one; its sum is that of the shift.
         read = settings.GPU_PAIRS_READ_AT_A_TIME
         room = triton.cdiv(chunk.room, read) * read
         df = gradient.new_zeros(room) if self.hopper is None or sums.shift is not None else gradient.new_empty(room)
         self.over_sets(layout.pairs_from_grid, chunk, gradient, df, room=room, MORE=read)
         if sums.shift is not None:
             sums.shift.add_(df.sum())
-        each: dict[str, Any] = {"chunk": chunk, "size": 512, "num_warps": 2}
+        # 2. The output layer and the last hidden layer.
         if self.hopper is not None:
             d = self.backward_from_slopes(chunk, state, df, sums)
         else:
             z, last = state.results[-1], len(self.hidden)
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
             given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
-            self.over_pairs(
-                hidden_layers.last_hidden_backward, *given, like=z, layer=last, programs=len(d_bias), **each
-            )
+            self.over_pairs(hidden_layers.last_hidden_backward, *given, like=z, layer=last, chunk=chunk, shared=True)
             sums.layers[-1].add_(d_weight.sum(0))
             d = self.backward_through(last, d, d_bias, state, sums)
+        # 3. The hidden layers between two products, from the last to the first of them.
         for k in range(len(self.hidden) - 1, 0, -1):
-            z = state.results[k - 1]
-            d_bias = self.parts(d)
-            bent = (z, self.hidden[k - 1][1], d, d_bias)
-            self.over_pairs(hidden_layers.later_hidden_backward, *bent, like=z, layer=k, programs=len(d_bias), **each)
+            z, bias, d_bias = state.results[k - 1], self.hidden[k - 1][1], self.parts(d)
+            kernel = hidden_layers.later_hidden_backward
+            self.over_pairs(kernel, z, bias, d, d_bias, like=z, layer=k, chunk=chunk, shared=True)
             d = self.backward_through(k, d, d_bias, state, sums)
+        # 4. The first layer: sums over the pairs of each alternative.
         self.first_hidden_backward(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
@@ -285,22 +286,11 @@ class Network:
         shape = {**self.kind, "DROP": self.kind["DROP"] and not dropped, "C": block, "TJ": entered, "num_warps": 1}
         where = (*self.find(chunk), *given, *self.where(chunk), *self.thin, enter.stride(1))
         launch(hidden_layers.first_hidden_backward, grid, *where, **shape)
+        # Blocks of entered alternatives have left a part each: add these up.
         width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
-        launch(
-            hidden_layers.sum_row_parts,
-            (triton.cdiv(rows, 4), triton.cdiv(self.width, width)),
-            self.layout.sizes,
-            self.places,
-            parts,
-            leave,
-            chunk.rows.start,
-            rows,
-            self.width,
-            leave.stride(1),
-            TJ=entered,
-            R=4,
-            C=width,
-        )
+        grid_of_sums = (triton.cdiv(rows, 4), triton.cdiv(self.width, width))
+        rest = (self.layout.sizes, self.places, parts, leave, chunk.rows.start, rows, self.width, leave.stride(1))
+        launch(hidden_layers.sum_row_parts, grid_of_sums, *rest, TJ=entered, R=4, C=width)
 
     # -- launches -----------------------------------------------------------------------------------------------
 
@@ -324,46 +314,36 @@ class Network:
 
     def parts(self, like: Tensor) -> Tensor:
         """Room for a sum over pairs by each program of those that share the pairs."""
-        return like.new_empty(32 * processors(like.device), like.shape[1], dtype=torch.float32)
+        return like.new_empty(PROGRAMS_PER_PROCESSOR * processors(like.device), like.shape[1], dtype=torch.float32)
 
-    def over_sets(self, kernel: Any, chunk: Chunk, *given: Tensor, room: int | None = None, **kind: Any) -> None:
+    def over_sets(self, kernel: Any, chunk: Chunk, *given: Tensor, room: int, **kind: Any) -> None:
         """Launch a kernel between (B, J, J) and the pairs of a chunk."""
-        last = () if room is None else (room,)
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
-        launch(kernel, self.grid(chunk, 8), *self.find(chunk), *given, *self.where(chunk), *last, **shape)
+        launch(kernel, self.grid(chunk, 8), *self.find(chunk), *given, *self.where(chunk), room, **shape)
 
     def over_pairs(
-        self,
-        kernel: Any,
-        *given: Tensor,
-        like: Tensor,
-        layer: int,
-        chunk: Chunk,
-        size: int,
-        num_warps: int,
-        programs: int | None = None,
-        **kind: Any,
+        self, kernel: Any, *given: Tensor, like: Tensor, layer: int, chunk: Chunk, shared: bool = False
     ) -> None:
-        """Launch a kernel on (room, H), with so many numbers in a block; all blocks at once, or by some programs."""
+        """Launch a kernel on (room, H): a program for every block of pairs, or as many as leave ``parts`` of sums."""
         room, width = like.shape
         block = triton.next_power_of_2(width)
-        pairs_of_block = max(size // block, 1)
-        grid = (triton.cdiv(room, pairs_of_block) if programs is None else programs,)
-        shape = {"C": block, "R": pairs_of_block, "num_warps": num_warps}
-        launch(
-            kernel,
-            grid,
-            *given,
-            chunk.bounds,
-            self.seeds,
-            layer,
-            room,
-            width,
-            self.limit,
-            **kind,
-            **self.units,
-            **shape,
-        )
+        numbers, warps = (512, 2) if shared else (4096, 4)
+        pairs = max(numbers // block, 1)
+        grid = (PROGRAMS_PER_PROCESSOR * processors(like.device) if shared else triton.cdiv(room, pairs),)
+        where = (chunk.bounds, self.seeds, layer, room, width, self.limit)
+        launch(kernel, grid, *given, *where, **self.units, C=block, R=pairs, num_warps=warps)
+
+
+@cache
+def _hopper_kernels(device: torch.device) -> ModuleType | None:
+    """Return the kernels for the last hidden layer on a Hopper GPU, if the device and Triton run them."""
+    known = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
+    capability = torch.cuda.get_device_capability(device)
+    if not known or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
+        return None
+    from pcmcnet.layers.pairwise.triton import hopper
+
+    return hopper
 
 
 def _rows(half: Tensor) -> Tensor:
@@ -377,14 +357,7 @@ def _outer(d: Tensor, h: Tensor) -> Tensor:  # (P, H), (P, D) -> (H, D)
     return torch.mm(d.t(), h) if d.dtype == torch.float32 else torch.mm(d.t(), h, out_dtype=torch.float32)
 
 
-# -- Scores ------------------------------------------------------------------------------------------------------------
-# Scores of all ordered pairs on a CUDA device: the products by matrix units, all else fused around them.
-#
-# A tensor of one number per pair and unit costs about as much to move as to multiply. So the first hidden layer is
-# built from its two thin matrices in one pass, bias, activation and dropout of a later one happen where its product is
-# read or made, and the last one leaves a single number per pair (`network`). Shapes: leave and enter (B, J, H) ->
-# scores (B, J, J).
-
+# -- scores as an operator of torch ------------------------------------------------------------------------------------
 
 HALVES = 2  # tensors: leave and enter
 
@@ -420,8 +393,7 @@ def _split(sets: Tensor | None) -> Iterable[Any]:
 
 def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: Layout) -> Tensor:
     inputs = [*first, *chain.from_iterable(layers)]
-    device = inputs[0].device
-    seeds = seeds_on(device, len(layers))
+    seeds = seeds_on(inputs[0].device, len(layers))
     if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
         scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)

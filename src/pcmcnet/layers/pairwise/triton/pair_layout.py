@@ -76,9 +76,8 @@ class Layout:
             yield Chunk(range(total), self.whole, max(total * self.row, 1))
             return
         bounds = torch.empty(count, 2, dtype=torch.int64, device=self.sizes.device)
-        launch(
-            _bounds, (1,), *self.tensors, bounds, count, rows, total, C=triton.next_power_of_2(count + 1), **self.kind
-        )
+        shape = {"C": triton.next_power_of_2(count + 1), **self.kind}
+        launch(_bounds, (1,), *self.tensors, bounds, count, rows, total, **shape)
         for k in range(count):
             part = range(k * rows, min((k + 1) * rows, total))
             yield Chunk(part, bounds[k], max(len(part) * self.row, 1))
