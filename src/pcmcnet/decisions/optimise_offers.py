@@ -73,13 +73,7 @@ class OfferSearch:
     """What is the same for all individuals: the model, the catalogue and the constraints."""
 
     def __init__(
-        self,
-        model: ChoiceModel,
-        catalogue: Any,
-        revenue: Revenue,
-        outside: Any,
-        constraints: Constraints,
-        seed: int,
+        self, model: ChoiceModel, catalogue: Any, revenue: Revenue, outside: Any, constraints: Constraints, seed: int
     ) -> None:
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         self.model, self.revenue, self.outside, self.constraints, self.seed = model, revenue, outside, constraints, seed

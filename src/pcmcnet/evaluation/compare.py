@@ -289,14 +289,7 @@ def _row(
     found = {**facts, "difference": 0.0} if is_best else facts
     options = asdict(model.config)
     return Row(
-        label=label,
-        model=model.name,
-        options=options,
-        gives=model.gives,
-        folds=folds,
-        error=error,
-        **found,
-        **cost,
+        label=label, model=model.name, options=options, gives=model.gives, folds=folds, error=error, **found, **cost
     )
 
 
