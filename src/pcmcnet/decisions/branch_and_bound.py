@@ -26,7 +26,6 @@ from pcmcnet.decisions.offer_value import OfferValue, earned
 # -- Search ------------------------------------------------------------------------------------------------------------
 # Where a search for the best offer ended.
 
-
 PROVEN = 1e-6  # relative gap below which an offer is called exact
 
 
@@ -49,7 +48,6 @@ class Search(NamedTuple):
 #
 # Exchanges are tried only where neither an addition nor a removal helps, since there are many more of them. All
 # searches advance together, so that each round asks for all neighbours of all offers in a few calls.
-
 
 Earned = Callable[[Bools, Ints], Floats]  # offers (M, n), and which search each belongs to (M,) -> revenue (M,)
 
@@ -131,7 +129,6 @@ def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
 
 
 # -- Branch and bound --------------------------------------------------------------------------------------------------
-
 
 _BATCH = 64  # nodes that are divided at once
 _LARGEST_GAP_LEFT = (

@@ -53,7 +53,6 @@ def _quiet() -> Iterator[None]:
 
 # -- Constraints -------------------------------------------------------------------------------------------------------
 
-
 _SLACK = 1e-9  # by which a row may be exceeded, relative to its numbers
 
 

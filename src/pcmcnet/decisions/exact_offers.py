@@ -29,7 +29,6 @@ from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thr
 # with l_c and u_c the smallest and the largest y_c, and u_cj the largest one when j is shown (Bront, Mendez-Diaz &
 # Vulcano, 2009): a mixed integer program.
 
-
 _ROUNDS = 100  # of Dinkelbach's method, which needs a handful
 _PROVEN = 1e-9  # relative gap at which an offer counts as proven
 
@@ -110,7 +109,6 @@ def best_logit_mixture_offer(value: Logits, rows: Rows, start: Bools, *, seconds
 # alternatives, so few nodes are needed: far fewer than the mixed integer program of `exact_offers.py` has variables.
 #
 # Shapes: B nodes, C logits, n alternatives.
-
 
 _MIXTURE_ROUNDS = 20  # of Dinkelbach's method, which needs a handful
 _NUMBERS = 2**21  # attractions at a time
@@ -267,7 +265,6 @@ def _by_revenue(value: NestedLogits, rows: Rows, start: Bools) -> Search:
 # subgradient steps. Of a mixture of chains the bounds are added up with their weights.
 #
 # Shapes: B nodes, C chains, n alternatives, m rows.
-
 
 _PART = 16  # nodes whose bounds one thread computes at once: they fit into its cache
 _POLICIES = 30  # steps of policy iteration, at most; the bound holds after any number of them

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 # What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
 # terms relative to the set, for example, is never taken for a logit.
 
-
 _OFFERS = 16  # that the model is compared on
 _LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
 _NUMBERS = 2**26  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
@@ -220,7 +219,6 @@ class Offer(PrintsAsTable):
 
 # -- Optimise offer ----------------------------------------------------------------------------------------------------
 
-
 _STARTS = 8  # local searches
 _SMALL = 1_000  # logits times alternatives up to which constraints are left to an integer program
 Revenue = str | Sequence[float] | Mapping[Any, float]
@@ -265,10 +263,6 @@ def optimise_offer(
         Seconds after which the best offer so far is returned, with its bound.
     seed
         Where the starts of local search come from.
-
-    Returns
-    -------
-    Offer
 
     Examples
     --------
@@ -443,10 +437,6 @@ def offer_frontier(
         Others than the size.
     model, catalogue, revenue, same
         As for :func:`optimise_offer`, for every size.
-
-    Returns
-    -------
-    Frontier
     """
     limits = constraints or Constraints()
     if limits.size is not None:

@@ -36,7 +36,6 @@ from pcmcnet.storage.files import as_path, replacing
 # A piece is searched from its own individuals alone, from starts that the seed gives, so that it does not matter who
 # searches it or what else is in the table.
 
-
 TOGETHER = 1_000  # individuals of a piece
 _STARTS = 2  # local searches for each individual
 
@@ -109,7 +108,6 @@ class OfferSearch:
 #
 # No more than a few pieces are in memory. Pieces do not depend on how the file is cut into row groups, so the bytes of
 # the result are the same in one process, by workers, and from a table in memory.
-
 
 Searched = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
 

@@ -175,10 +175,6 @@ def optimise_prices(
         Seconds for the search on a ladder.
     seed
         Where the starts come from.
-
-    Returns
-    -------
-    Prices
     """
     require_number("starts", starts, whole=True, low=1)
     require_number("time_limit", time_limit, low=0)

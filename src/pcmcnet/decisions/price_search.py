@@ -31,7 +31,6 @@ from pcmcnet.models import ChoiceModel
 # of their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's
 # steps settle the prices that are at no bound. There may be several maxima.
 
-
 _RANDOM = 64  # price lists that are asked about at once, of which the best are climbed from
 _STEP = 1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
 _NEWTON = 4  # last steps, which square the error
@@ -153,7 +152,6 @@ def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats
 # An offer has one price of each alternative or, where alternatives may be left out, at most one. So the best prices are
 # a best offer, found with a bound as in `optimise_offer.py`.
 
-
 _STARTS = 8  # local searches
 
 
@@ -216,7 +214,6 @@ def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None)
 #
 # So l_i acts as one more cost of i. It is the shadow price: what one more unit of i in stock would earn. SLSQP searches
 # from several price lists; then the equations above are solved for the prices and the multipliers of what runs out.
-
 
 _STEPS = 200  # of SLSQP
 _OVER = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding

@@ -36,7 +36,6 @@ from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
 # 1,000 hardly anything changes. With unequal weights, n is (sum w)^2 / sum(w^2). From one set nothing can be said about
 # the spread, so its interval is (-inf, inf), never a point.
 
-
 _DRAWS_AT_ONCE = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
 
 
@@ -196,7 +195,6 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 # the model: levels and scales are not learnt anew, and latent classes are numbered as in the model. Draws depend on the
 # seed and on their own number alone.
 
-
 _ENOUGH = 0.5  # share of the draws that must lead to estimates
 
 
@@ -313,10 +311,6 @@ def bootstrap_errors(
         Of the percentile intervals.
     progress
         Show a bar on a terminal, or log a line per draw elsewhere.
-
-    Returns
-    -------
-    BootstrapErrors
 
     Raises
     ------

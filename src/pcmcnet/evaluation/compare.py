@@ -170,7 +170,6 @@ def machine() -> str:
 #
 # and every mean is resampled together with all others (`bootstrap.py`).
 
-
 Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
 _COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
 Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count
@@ -437,10 +436,6 @@ def compare(
         call with the same table and options goes on with what is missing; models may be added or removed.
     progress
         Show a bar on a terminal, or log a line per model and fold elsewhere.
-
-    Returns
-    -------
-    Comparison
 
     Raises
     ------

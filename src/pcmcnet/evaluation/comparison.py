@@ -249,10 +249,6 @@ class Comparison(InNotebooks):
             One of ``columns``: "nll", "top_1", ...
         ax
             Where to draw; a new figure if None.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
         """
         from pcmcnet.plots.comparison import plot_comparison
 

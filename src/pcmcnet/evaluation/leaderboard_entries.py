@@ -31,7 +31,6 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns
 # and `lc-mnl+individual`, whose classes have that utility beside the membership that depends on the individual anyway.
 # Columns that add nothing to others within every set are left out. A model that cannot be built for a table says why.
 
-
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""
 
@@ -166,7 +165,6 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
 # A table is used for "development", where options and defaults were chosen with a look at it; "judged", where they were
 # not; "simulated", where the true probabilities are known; or was "given" by the caller. Large tables are cut to a
 # random part of whole persons, or of choice sets where there are no persons: always the same one.
-
 
 Use = Literal["development", "judged", "simulated", "given"]
 

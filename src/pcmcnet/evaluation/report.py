@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 # Those of a logit come from its estimates. Another model is asked about choice sets that are given; it was not
 # estimated by maximum likelihood alone, so that AIC and BIC mean nothing for it.
 
-
 ROWS = {  # with the form of their numbers
     "log-likelihood": ".3f",
     "null log-likelihood": ".3f",
@@ -80,7 +79,6 @@ def fit_figures(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str,
 
 
 # -- Report ------------------------------------------------------------------------------------------------------------
-
 
 Ties = Literal["expected", "random"]
 
@@ -156,10 +154,6 @@ class Report(InNotebooks):
         ----------
         ax
             Where to draw; a new figure if None.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
         """
         from pcmcnet.plots.comparison import plot_report
 
@@ -248,10 +242,6 @@ def evaluate(
         persons.
     ties
         "expected" counts a tie by its chance of falling to the choice; "random" breaks it, as in the paper.
-
-    Returns
-    -------
-    Report
 
     Raises
     ------

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 # with Q the quantile of the studentized range. Every table counts once, whatever its size. Shapes: losses (N, k), ranks
 # (N, k), mean ranks (k,).
 
-
 LEVEL = 0.95
 _DIGITS = 9  # losses closer than this are equal: rounding is no reason for a rank
 
@@ -130,7 +129,6 @@ def alike(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
 #
 # The best model is that of least NLL. Another one is "tied" with it where the p-value of their paired difference is
 # above 0.05, or where it has less NLL with scores that are no probabilities.
-
 
 Verdict = Literal["best", "tied", "worse", "missing"]
 

@@ -39,7 +39,6 @@ from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 # The size of a violation is what is missing: of the log-ratio for independence, of probability for all others. A logit
 # has all but the last: there two copies get 2 P / (1 + P), and the others lose P (1 - P) / (1 + P).
 
-
 Verdict = Literal["holds", "violated", "not checked"]
 
 
@@ -232,7 +231,6 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
 # -- Axioms ------------------------------------------------------------------------------------------------------------
 
-
 __all__ = ["Audit", "Finding", "audit"]
 
 # Networks compute in float32, where log p of equal alternatives come out up to 1e-5 apart, and a change of a log-ratio
@@ -351,10 +349,6 @@ def audit(
         Copies of every alternative, for uniform expansion.
     tolerance
         Size up to which a violation is taken for rounding.
-
-    Returns
-    -------
-    Audit
 
     Raises
     ------

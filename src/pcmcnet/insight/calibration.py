@@ -231,7 +231,6 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 # flatter it; see `evaluation.seen` for how that is known. The baselines are fitted to parts of this table and tested on
 # the rest, so that theirs never are.
 
-
 TOP = (1, 5)
 FOLDS = 5
 MOST = 5000  # choice sets that baselines are cross-validated on

@@ -136,10 +136,6 @@ def search(
         Probability in the whole set below which an alternative is left out: the log-ratio of two that nobody chooses
         may change much and mean nothing.
 
-    Returns
-    -------
-    Search
-
     Raises
     ------
     InputError
@@ -193,7 +189,6 @@ def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> Case:
 
 
 # -- Context effects ---------------------------------------------------------------------------------------------------
-
 
 __all__ = [
     "Case",
@@ -279,10 +274,6 @@ def measure(
         Kind -> place of a third of that kind, or places of several. The kind is seen from a: a decoy of b is one of
         a where a and b are exchanged.
 
-    Returns
-    -------
-    Effects
-
     Raises
     ------
     InputError
@@ -333,7 +324,6 @@ def _sign(effect: Effect) -> str:
 # j, more than any other does in the sets looked at. The map lets c move in the two most important numeric features,
 # with all others of the set present, and shows the share of i against j. How many alternatives act together is looked
 # at in a few sets (`order_effects`).
-
 
 CELLS = 24
 SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each

@@ -84,10 +84,6 @@ def demand(
     by
         Column of the individual, kept column, or one value per choice set: a curve for each segment.
 
-    Returns
-    -------
-    DemandCurve
-
     Raises
     ------
     InputError

@@ -44,7 +44,6 @@ from pcmcnet.reports.tables import PrintsAsTable
 # of each set for each j, with x_j moved up and down by a small part of itself. Columns are float32, so the step that
 # divides the difference is the one really taken. Missing values do not move: their derivatives are 0.
 
-
 Method = Literal["auto", "derivatives", "differences"]
 
 ROWS = 2**20  # alternatives that a model is asked about at once, at most
@@ -161,7 +160,6 @@ def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,
 
 
 # -- Elasticity --------------------------------------------------------------------------------------------------------
-
 
 Kind = Literal["elasticity", "semi", "marginal"]
 
@@ -349,10 +347,6 @@ def elasticity(
         "elasticity" for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
     method, step
         How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
-
-    Returns
-    -------
-    Responses
 
     Raises
     ------

@@ -64,7 +64,6 @@ from pcmcnet.storage.files import package_version
 # A sentence is only said where its figures bear it: a category gains or loses where the interval of its lift leaves out
 # 1, a column matters where the interval of its importance lies above 0, and context counts where it is no rounding.
 
-
 _FEW = 0.02  # points between predicted and chosen that nobody would notice
 
 
@@ -250,7 +249,6 @@ def _by(change: float) -> str:
 
 
 # -- Explanation -------------------------------------------------------------------------------------------------------
-
 
 PARTS = (
     *("table", "model", "fit", "calibration", "importance", "elasticities", "categories", "trade_offs", "context"),

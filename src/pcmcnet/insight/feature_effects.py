@@ -29,7 +29,6 @@ from pcmcnet.reports.tables import PrintsAsTable, number
 # feature for some alternatives and follows their share: for each of the labels with the largest shares or, in a table
 # without labels, for the most probable alternative of each set and for one drawn at random.
 
-
 DRAWN = 3  # columns with demand curves
 LABELS = 5  # with a demand curve of their own
 _GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to
@@ -156,7 +155,6 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
 #
 # with the frequencies f of the K categories among the alternatives of the table. A lift of 1.5 says: an alternative
 # with this category is chosen one and a half times as often as with an average one. Intervals resample whole sets.
-
 
 MOST = 12  # categories of a column
 COLUMNS = 4  # in a report

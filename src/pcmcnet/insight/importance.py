@@ -110,10 +110,6 @@ def importance(
     seed
         Where they come from.
 
-    Returns
-    -------
-    Importance
-
     Raises
     ------
     InputError

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 # the mean of those drawn times their number estimates the sum, and their spread its standard error. Orders above the
 # last one that was asked for are not told apart. Shapes: P pairs, K orders, m = n - 2 others.
 
-
 EXACT = 10  # alternatives of the largest set of which all subsets are asked about: 1,013 questions
 PAIRS = 20  # drawn of a larger one
 
@@ -203,7 +202,6 @@ def _parts(group: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 # -- Order effects -----------------------------------------------------------------------------------------------------
-
 
 What = Literal["orders", "terms"]
 
@@ -371,10 +369,6 @@ def order_effects(
     least
         Probability in the whole set below which an alternative is in no pair: the log-odds of two that nobody chooses
         may change much and mean nothing. It still acts on others.
-
-    Returns
-    -------
-    OrderEffects
 
     Raises
     ------

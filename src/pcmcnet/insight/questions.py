@@ -35,7 +35,6 @@ from pcmcnet.reports.tables import number
 # 1). A table without categories names numbers, and one without numbers the beginning of a text. Units are those of the
 # schema; one that several columns have does not stand for the name.
 
-
 _LONGEST = 24  # letters of a category in a name
 _MOST = 3  # columns in a name
 
@@ -321,7 +320,6 @@ def require_sampling(**counts: object) -> None:
 #     clock time      0 to 24 hours, 1,440 minutes or 86,400 seconds, and the name speaks of the time or hour of a
 #                     departure, arrival, start or end, or of the day; not of a time before, until or since one
 
-
 _UNITS = {"clock": "clock time", "calendar year": "calendar year", "code": "identifier", "id": "identifier"}
 _WHY = {
     "clock time": "is a clock time: one per cent more of it means nothing",
@@ -372,7 +370,6 @@ def _guess(name: str, values: Floats) -> str | None:
 # Groups of alternatives or of choice sets, by a column or by given values, and weighted figures of each group.
 #
 # Categories and numbers of few distinct values are groups as they are; other numbers are cut at their quartiles.
-
 
 ALL, MISSING = "all", "(missing)"
 _FEW = 8  # distinct numbers that are groups of their own

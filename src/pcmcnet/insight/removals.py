@@ -34,7 +34,6 @@ from pcmcnet.reports.tables import PrintsAsTable
 # In a table whose sets all offer the same alternatives, how people choose without one of them was never observed. What
 # a model says of it follows from its form alone: proportional shares in a logit, whatever the rates say in a chain.
 
-
 _SEEN = {True: "offer the same alternatives", False: "have the same number of alternatives"}  # with labels, and without
 
 
@@ -53,7 +52,6 @@ def extrapolation(model: Any, data: ChoiceData) -> str | None:
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------
-
 
 SMALLEST = 3  # alternatives of a set, so that two are left to be compared
 
@@ -167,7 +165,6 @@ def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
 # and the same in probabilities. All sets go to the model in one batch. Probabilities below 1e-12 count as that, so that
 # logs are finite.
 
-
 LEAST = 1e-12
 
 
@@ -220,10 +217,6 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     alternative
         Label of the alternative; in a table without labels its row, or its number in the set as in "#2". The one chosen
         if None.
-
-    Returns
-    -------
-    Attribution
 
     Raises
     ------

@@ -201,7 +201,6 @@ def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
 #
 # Sets of one alternative and of weight 0 are no examples. No set is shown twice.
 
-
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
 MOST = 5000  # choice sets among which examples are looked for

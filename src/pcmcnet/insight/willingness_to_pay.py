@@ -45,7 +45,6 @@ from pcmcnet.reports.tables import PrintsAsTable, number
 # interval is that of `models.wrappers.ensemble_interval`: where the median of one more member would lie with
 # probability 0.9.
 
-
 LEVEL = 0.9
 COLUMNS = 4  # features that are expressed in the reference
 SETS = 60  # choice sets that a report asks about
@@ -234,10 +233,6 @@ def willingness_to_pay(
         Segments of alternatives or of sets: see :meth:`pcmcnet.insight.elasticity.Responses.table`.
     method, step
         How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
-
-    Returns
-    -------
-    WillingnessToPay
 
     Raises
     ------

@@ -28,7 +28,6 @@ from pcmcnet.reports.tables import PrintsAsTable, number, percent
 # group afterwards. Groups by a column of the choice sets are the labels within each of its segments, which are of the
 # same sets before and after; a column of them that the change itself changes is refused.
 
-
 LABEL = "label"  # asks for groups by label, whatever their column is called
 _NEW = "(new)"  # group of alternatives that were not there, in groups by a place
 
@@ -133,7 +132,6 @@ def _natural(name: str) -> tuple[int, str]:
 # and however much is spent, and the difference of log-sums has a value in money; otherwise, as with log(cost) or a
 # coefficient for each alternative, it has none, and the surplus is refused. A gain is positive. The outside option
 # costs 0 and has no cost to raise: L, for a alone, is then that of the other alternatives.
-
 
 _SAME = 1e-6  # relative difference of marginal utilities that is rounding
 
@@ -244,7 +242,6 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 #
 # All are functions of the model alone, so that intervals follow from those of its coefficients by the delta method, or
 # from the members of an ensemble.
-
 
 _NOTHING = 1e-12  # a change of a share that is rounding
 

@@ -162,7 +162,6 @@ def _unlike(a: Any, b: Any, first: Any, second: Any) -> Bools:
 # -- Caveats -----------------------------------------------------------------------------------------------------------
 # What to know before trusting a scenario: what the model has not seen, and what its answers are worth.
 
-
 _WORTH = {
     "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
     "ranking": "gives a ranking: the shares are those of first places",
@@ -373,7 +372,6 @@ def _plain(part: Any) -> Any:
 
 # -- Scenario ----------------------------------------------------------------------------------------------------------
 
-
 Change = str | Callable[[ChoiceData], Any] | ChoiceData | Mapping[str, Any]
 
 
@@ -412,10 +410,6 @@ def scenario(
         Numeric feature with the cost in whose units the consumer surplus is.
     level, errors, intervals
         Level of intervals, kind of a logit's standard errors, and whether to compute intervals at all.
-
-    Returns
-    -------
-    Scenario
 
     Raises
     ------
