@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
@@ -132,7 +132,7 @@ def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Offer(PrintsAsTable):
+class Offer(PlainValues, PrintsAsTable):
     """The alternatives to show to one individual.
 
     Attributes
@@ -174,6 +174,7 @@ class Offer(PrintsAsTable):
     dropped: tuple[str, ...] = ()
     current_value: float | None = None
     draws: int | None = None
+    _derived = ("gap",)
 
     @property
     def gap(self) -> float:
@@ -188,12 +189,6 @@ class Offer(PrintsAsTable):
         if self.nodes:
             return f"heuristic: at most {percent(self.gap)} below the best offer"
         return "heuristic: no bound is known but the largest revenue"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {**plain, "gap": self.gap}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative shown."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats
+from pcmcnet.arrays import Bools, Floats, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search
 from pcmcnet.decisions.catalogue import Catalogue
@@ -38,7 +38,7 @@ log = logging.getLogger("pcmcnet")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prices(PrintsAsTable):
+class Prices(PlainValues, PrintsAsTable):
     """Prices of the alternatives on offer.
 
     Attributes
@@ -78,11 +78,6 @@ class Prices(PrintsAsTable):
     inventory: tuple[float | None, ...] | None = None
     shadow_prices: tuple[float, ...] | None = None
     draws: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative."""

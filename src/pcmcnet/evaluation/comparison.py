@@ -6,7 +6,6 @@ kept beside it. The best model is the one of least NLL among those that give pro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pcmcnet.arrays import PlainValues
 from pcmcnet.errors import visible
-from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
+from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
@@ -28,7 +28,7 @@ DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the na
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldResult:
+class FoldResult(PlainValues):
     """What a model did on one fold; ``error`` says why it did nothing."""
 
     n_sets: int
@@ -40,22 +40,9 @@ class FoldResult:
     caveats: tuple[str, ...] = ()
     error: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON."""
-        return {
-            "n_sets": self.n_sets,
-            "values": {name: finite(value) for name, value in self.values.items()},
-            "fit_seconds": self.fit_seconds,
-            "predict_seconds": self.predict_seconds,
-            "parameters": self.parameters,
-            "where": self.where,
-            "caveats": list(self.caveats),
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(PlainValues):
     """One model of a comparison.
 
     Attributes
@@ -99,28 +86,12 @@ class Row:
         return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON; an infinite number is None."""
-        return {
-            "label": self.label,
-            "model": self.model,
-            "options": json.loads(json.dumps(dict(self.options))),  # tuples become lists
-            "gives": self.gives,
-            "values": {name: finite(value) for name, value in self.values.items()},
-            "intervals": {name: [finite(low), finite(high)] for name, (low, high) in self.intervals.items()},
-            "spread": {name: self.spread(name) for name in self.values},
-            "difference": finite(self.difference),
-            "p_value": self.p_value,
-            "fit_seconds": self.fit_seconds,
-            "predict_seconds": self.predict_seconds,
-            "parameters": self.parameters,
-            "n_impossible": self.n_impossible,
-            "folds": [fold.to_dict() for fold in self.folds],
-            "error": self.error,
-        }
+        """Return the values as JSON knows them; an infinite number is None."""
+        return {**super().to_dict(), "spread": {name: self.spread(name) for name in self.values}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(InNotebooks):
+class Comparison(PlainValues, InNotebooks):
     """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
 
     Attributes
@@ -148,6 +119,7 @@ class Comparison(InNotebooks):
     uniform: Mapping[str, float]
     design: Mapping[str, Any]
     level: float = LEVEL
+    _derived = ("verdict",)
 
     def _short(self) -> str:
         return f"{len(self.rows)} models, {self.n_sets:,} choice sets; {self.verdict}"
@@ -226,19 +198,6 @@ class Comparison(InNotebooks):
         if following.p_value > 1 - self.level:
             return f"{self.best} has the least NLL, {by}, which may be chance: {p}."
         return f"{self.best} is best: {by}, {p}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
-        return {
-            "n_sets": self.n_sets,
-            "best": self.best,
-            "verdict": self.verdict,
-            "top": list(self.top),
-            "level": self.level,
-            "uniform": dict(self.uniform),
-            "design": dict(self.design),
-            "rows": [row.to_dict() for row in self.rows],
-        }
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
         """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues, to_json
 from pcmcnet.errors import InputError, visible
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.leaderboard_entries import Use
@@ -134,7 +134,7 @@ Verdict = Literal["best", "tied", "worse", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableResult:
+class TableResult(PlainValues):
     """What was measured on one table.
 
     Attributes
@@ -188,16 +188,9 @@ class TableResult:
         return "worse" if sure and row.difference > 0 else "tied"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON."""
-        return {
-            "name": self.name,
-            "use": self.use,
-            "ranked": self.ranked,
-            "sets_of_the_table": self.whole,
-            "floor": self.floor,
-            "absent": dict(self.absent),
-            "comparison": self.comparison.to_dict(),
-        }
+        """Return the values as JSON knows them."""
+        plain = super().to_dict()
+        return {**plain, "sets_of_the_table": plain.pop("whole")}
 
 
 def nll_cell(table: TableResult, label: str) -> str:
@@ -267,7 +260,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard(InNotebooks):
+class Leaderboard(PlainValues, InNotebooks):
     """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
 
     Attributes
@@ -286,6 +279,7 @@ class Leaderboard(InNotebooks):
     tables: tuple[TableResult, ...]
     skipped: Mapping[str, str]
     design: Mapping[str, Any]
+    _derived = ("verdict",)
 
     def _short(self) -> str:
         return f"{len(self.models)} models, {len(self.tables)} tables; {self.verdict}"
@@ -351,17 +345,9 @@ class Leaderboard(InNotebooks):
         return data_frame(pa.Table.from_pylist(self.to_rows()), instead="to_rows()")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
-        can_differ = len(self.models) > 1 and self.ranked()
-        return {
-            "models": list(self.models),
-            "design": dict(self.design),
-            "critical_distance": self.critical_distance() if can_differ else None,
-            "verdict": self.verdict,
-            "standings": [dict(vars(standing)) for standing in self.standings()],
-            "skipped": dict(self.skipped),
-            "tables": [table.to_dict() for table in self.tables],
-        }
+        """Return the values as JSON knows them; an infinite number is None."""
+        distance = self.critical_distance() if len(self.models) > 1 and self.ranked() else None
+        return {**super().to_dict(), "critical_distance": distance, "standings": to_json(self.standings())}
 
     def to_markdown(self, *, details: bool = False) -> str:
         """Return the standings and the NLL of every model on every table; with ``details`` also each comparison."""

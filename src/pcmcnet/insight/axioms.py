@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
@@ -239,7 +239,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(PartOfReport):
+class Audit(PlainValues, PartOfReport):
     """What was found of each axiom. Prints as a table.
 
     Parameters
@@ -277,12 +277,6 @@ class Audit(PartOfReport):
     def obeyed(self) -> tuple[str, ...]:
         """Names of the axioms that hold in all cases."""
         return tuple(finding.axiom for finding in self.findings if finding.verdict == "holds")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("model", "sets", "questions", "seed", "tolerance")
-        facts = {name: getattr(self, name) for name in names}
-        return {**facts, "notes": list(self.notes), "findings": [finding.to_dict() for finding in self.findings]}
 
     def to_markdown(self) -> str:
         """Return one page: the verdicts, the worst case of each violated axiom, and what to know."""

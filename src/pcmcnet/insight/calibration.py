@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues, to_json
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import max_by_set
@@ -50,7 +50,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class Curve(PlainValues):
     """Predicted against observed, in B bins from the least to the most probable."""
 
     predicted: Floats  # (B,) mean probability
@@ -58,20 +58,16 @@ class Curve:
     low: Floats  # (B,) ends of the interval of the observed share; it where no resamples were asked for
     high: Floats
     share: Floats  # (B,) of the weight; sums to 1
+    _derived = ("error",)
 
     @property
     def error(self) -> float:
         """The mean distance of predicted and observed."""
         return float(self.share @ np.abs(self.observed - self.predicted))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, for JSON."""
-        names = ("predicted", "observed", "low", "high", "share")
-        return {"error": self.error, **{name: getattr(self, name).tolist() for name in names}}
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration(PartOfReport):
+class Calibration(PlainValues, PartOfReport):
     """How far probabilities can be taken at their word.
 
     Attributes
@@ -90,6 +86,7 @@ class Calibration(PartOfReport):
     first: Curve
     n_sets: int
     level: float = LEVEL
+    _derived = ("error",)
 
     def _short(self) -> str:
         return f"error {self.error:.4f} over {self.n_sets:,} choice sets"
@@ -98,11 +95,6 @@ class Calibration(PartOfReport):
     def error(self) -> float:
         """The calibration error: by how much the favourite is more, or less, probable than it is often chosen."""
         return self.first.error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and dicts, for JSON."""
-        curves = {"alternatives": self.alternatives.to_dict(), "first": self.first.to_dict()}
-        return {"error": self.error, "n_sets": self.n_sets, "level": self.level, **curves}
 
 
 def calibration(
@@ -256,8 +248,8 @@ class FitQuality(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        baselines = None if self.baselines is None else self.baselines.to_dict()
-        return {"seen": self.seen, "in_sample": self.in_sample, "model": self.report.to_dict(), "baselines": baselines}
+        figures = {"model": self.report.to_dict(), "baselines": to_json(self.baselines)}
+        return {"seen": self.seen, "in_sample": self.in_sample, **figures}
 
 
 def fit_quality(

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, PcmcNetError
@@ -44,7 +45,7 @@ from pcmcnet.reports.tables import PrintsAsTable, markdown_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Case(PlainValues):
     """A set in which one alternative changes the log-ratio of two others."""
 
     choice_set: Any  # its id
@@ -56,6 +57,7 @@ class Case:
     log_ratio_without: float
     share_with: float  # P(i) / (P(i) + P(j))
     share_without: float
+    _derived = ("by_removing", "by_adding")
 
     @property
     def by_removing(self) -> float:
@@ -67,14 +69,9 @@ class Case:
         """Change of the log-ratio when it comes back."""
         return self.log_ratio_with - self.log_ratio_without
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        plain = {**asdict(self), "places": list(self.places)}
-        return {**plain, "by_removing": self.by_removing, "by_adding": self.by_adding}
-
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Search(PlainValues):
     """The strongest cases, the strongest first, and what they were found among. Prints as a table."""
 
     model: str
@@ -84,11 +81,6 @@ class Search:
     questions: int  # choice sets that the model was asked about
     mean: float  # of |change of the log-ratio| over all pairs
     least: float = 0.01  # probability below which alternatives were left out
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        facts = {name: getattr(self, name) for name in ("model", "removals", "pairs", "questions", "mean", "least")}
-        return {**facts, "cases": [case.to_dict() for case in self.cases]}
 
     def to_markdown(self) -> str:
         """Return table and facts in Markdown."""
@@ -207,7 +199,7 @@ EXPECTED: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compromise":
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(PlainValues):
     """What one third does to the share of a against b; alternatives are named by label, or by table row."""
 
     kind: Kind
@@ -218,19 +210,16 @@ class Effect:
     share_with: float  # P(a) / (P(a) + P(b)) in {a, b, c}
     effect: float
     expected: int  # the sign that the kind is known for
+    _derived = ("as_expected",)
 
     @property
     def as_expected(self) -> bool:
         """Whether the effect has the expected sign."""
         return self.effect * self.expected > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "as_expected": self.as_expected}
-
 
 @dataclass(frozen=True, slots=True)
-class Effects(PrintsAsTable):
+class Effects(PlainValues, PrintsAsTable):
     """Effects in the order in which their thirds were given. Prints as a table."""
 
     model: str
@@ -242,10 +231,6 @@ class Effects(PrintsAsTable):
             if effect.kind == kind:
                 return effect
         raise InputError(f"no third of the kind {kind!r} was given.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"model": self.model, "effects": [effect.to_dict() for effect in self.effects]}
 
     def _cells(self) -> list[list[str]]:
         heads = ["kind", "a", "b", "c", "share of a without c", "with c", "effect", "expected"]
@@ -354,21 +339,12 @@ class ContextSummary(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        found: dict[str, Any] = {"search": self.search.to_dict(), "strongest": self.strongest, "map": None}
-        found["orders"] = None if self.orders is None else self.orders.to_dict()
-        if self.map is not None and self.features is not None:
-            x, y, preference, a, b, c, without = self.map
-            found["map"] = {
-                "features": list(self.features),
-                "x": x.tolist(),
-                "y": y.tolist(),
-                "preference": preference.tolist(),
-                "i": list(a),
-                "j": list(b),
-                "third": None if c is None else list(c),
-                "without": without,
-            }
-        return found
+        drawn = None
+        if self.map is not None:
+            names = ("x", "y", "preference", "i", "j", "third", "without")
+            drawn = {"features": self.features, **dict(zip(names, self.map, strict=True))}
+        parts = {"search": self.search, "strongest": self.strongest, "map": drawn, "orders": self.orders}
+        return {name: to_json(part) for name, part in parts.items()}
 
 
 def context_summary(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
@@ -28,7 +28,7 @@ FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 
 @dataclass(frozen=True, eq=False)
-class DemandCurve(PrintsAsTable):
+class DemandCurve(PlainValues, PrintsAsTable):
     """Shares of G segments at K points. Prints as a table."""
 
     column: str
@@ -40,12 +40,6 @@ class DemandCurve(PrintsAsTable):
     shares: Floats  # (G, K)
     now: Floats  # (G,) shares as things are
     weights: Floats  # (G,) of the choice sets
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        plain = {name: getattr(self, name) for name in ("column", "changed", "of", "scaled")}
-        arrays = {name: getattr(self, name).tolist() for name in ("points", "shares", "now", "weights")}
-        return {**plain, "segments": list(self.segments), **arrays}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} {'times' if self.scaled else 'at'}", *self.segments]

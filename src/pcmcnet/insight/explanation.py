@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import to_json
+from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.names import PLAIN, ColumnNames
 from pcmcnet.data.files.tabular import read_table
@@ -68,16 +68,12 @@ _FEW = 0.02  # points between predicted and chosen that nobody would notice
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(PlainValues):
     """One sentence, the figures behind it, and the part of the explanation where they come from."""
 
     text: str
     figures: str
     part: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return asdict(self)
 
 
 def findings(found: Explanation) -> tuple[Finding, ...]:
@@ -259,7 +255,7 @@ SETS = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSummary(PartOfReport):
+class ModelSummary(PlainValues, PartOfReport):
     """What a fitted model tells of itself."""
 
     kind: str  # name of the class
@@ -272,10 +268,6 @@ class ModelSummary(PartOfReport):
 
     def _short(self) -> str:
         return f"{self.kind}, {self.parameters:,} parameters"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {**asdict(self), "caveats": list(self.caveats)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,23 +323,9 @@ class Explanation(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON; an infinite number is None."""
-        parts = {name: getattr(self, name) for name in PARTS}
-        found = {
-            name: [each.to_dict() for each in part] if isinstance(part, tuple) else part.to_dict()
-            for name, part in parts.items()
-            if part is not None
-        }
-        whole: dict[str, Any] = to_json(
-            {
-                "title": self.title,
-                "findings": [finding.to_dict() for finding in self.findings],
-                **found,
-                "removals": self.removals,
-                "left_out": self.left_out,
-                "facts": self.facts,
-            }
-        )
-        return whole
+        there = [name for name in PARTS if getattr(self, name) is not None]
+        names = ("title", "findings", *there, "removals", "left_out", "facts")
+        return {name: to_json(getattr(self, name)) for name in names}
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers to see first, and what was left out, as plain values that survive JSON."""

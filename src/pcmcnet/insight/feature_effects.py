@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
@@ -59,19 +59,10 @@ class NumericEffects(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        further = {
-            column: {name: curve.to_dict() for name, curve in curves.items()}
-            for column, curves in self.demand.items()
-            if column != self.column
-        }
-        return {
-            "sets": self.sets,
-            "others": list(self.others),
-            "left_out": dict(self.left_out),
-            "responses": [table.to_dict() for table in self.tables],
-            "demand": {name: curve.to_dict() for name, curve in self.curves.items()},
-            "further_demand": further,
-        }
+        facts = {"sets": self.sets, "others": list(self.others), "left_out": dict(self.left_out)}
+        further = to_json(self.demand)
+        curves = {"demand": further.pop(self.column), "further_demand": further}
+        return {**facts, "responses": to_json(self.tables), **curves}
 
 
 def numeric_features(data: ChoiceData) -> list[str]:
@@ -178,18 +169,13 @@ class CategoryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CategoryEffects(PrintsAsTable):
+class CategoryEffects(PlainValues, PrintsAsTable):
     """The categories of one column, the most liked first. Prints as a table."""
 
     column: str
     rows: tuple[CategoryRow, ...]
     sets: int  # choice sets asked about
     others: int  # less frequent categories, which were not asked about
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        facts = {"column": self.column, "sets": self.sets, "others": self.others}
-        return {**facts, "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         heads = [self.column, "frequency", "share", "times the average", "95 % interval"]

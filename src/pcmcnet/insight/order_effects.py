@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
@@ -207,7 +207,7 @@ What = Literal["orders", "terms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Order(PlainValues):
     """What the terms of one order make of the log-odds, on average over pairs; sets count alike."""
 
     order: str  # "1", "2", ..., or "above 3" where terms above were not told apart
@@ -220,7 +220,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Term(PlainValues):
     """One term: what a group of others does to log P(i) / P(k), beyond what smaller groups of them do."""
 
     choice_set: Any  # its id
@@ -228,6 +228,7 @@ class Term:
     k: str
     others: tuple[str, ...]
     value: float
+    _derived = ("order",)
 
     @property
     def order(self) -> int:
@@ -243,7 +244,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class OrderEffects(InEveryFormat):
+class OrderEffects(PlainValues, InEveryFormat):
     """Log-odds by the order of their terms. Prints as a table, and a notebook shows it as one.
 
     Attributes
@@ -284,21 +285,7 @@ class OrderEffects(InEveryFormat):
     def to_frame(self, what: What = "orders") -> Any:
         """Return a pandas data frame with a row for each of the "orders", or of the largest "terms"."""
         require_word("what", what, ("orders", "terms"))
-        if what == "terms":
-            rows = [{**asdict(term), "others": list(term.others), "order": term.order} for term in self.terms]
-        else:
-            rows = [asdict(row) for row in self.orders]
-        return data_frame(pa.Table.from_pylist(rows), instead="to_dict()")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("model", "sets", "sampled", "pairs", "questions", "seed")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "orders": [asdict(row) for row in self.orders],
-            "terms": [{**asdict(term), "others": list(term.others), "order": term.order} for term in self.terms],
-            "notes": list(self.notes),
-        }
+        return data_frame(pa.Table.from_pylist(self.to_dict()[what]), instead="to_dict()")
 
     def plot(self, what: What = "orders", *, ax: Axes | None = None) -> Axes:
         """Draw the contributions of the "orders", or the largest "terms"; returns matplotlib's Axes."""

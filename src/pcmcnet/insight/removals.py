@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import offers_differ
 from pcmcnet.errors import InputError
@@ -169,7 +169,7 @@ LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(PrintsAsTable):
+class Attribution(PlainValues, PrintsAsTable):
     """What R rivals do to one alternative, the strongest push beyond a logit's first. Prints as a table."""
 
     choice_set: Any  # its id
@@ -181,6 +181,7 @@ class Attribution(PrintsAsTable):
     without: Floats  # (R,) probability of the alternative without the rival
     push: Floats  # (R,)
     beyond: Floats  # (R,)
+    _derived = ("change", "change_beyond")
 
     @property
     def change(self) -> Floats:
@@ -191,12 +192,6 @@ class Attribution(PrintsAsTable):
     def change_beyond(self) -> Floats:
         """(R,) the same, beyond what a rival takes from all in proportion."""
         return self.p / np.maximum(1 - self.rival_p, LEAST) - self.without
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        plain = {"choice_set": self.choice_set, "alternative": self.alternative, "p": self.p}
-        arrays = ("places", "rival_p", "without", "push", "beyond", "change", "change_beyond")
-        return {**plain, "rivals": list(self.rivals), **{name: getattr(self, name).tolist() for name in arrays}}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit's"]

@@ -7,13 +7,13 @@ people go for; both count every set by its weight, and the second every alternat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Columns, Contents
 from pcmcnet.data.columns.ragged import spread, sum_by_set
@@ -61,7 +61,7 @@ class LabelShare:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableSummary(PartOfReport):
+class TableSummary(PlainValues, PartOfReport):
     """A table in a few numbers."""
 
     choice_sets: int
@@ -76,17 +76,6 @@ class TableSummary(PartOfReport):
 
     def _short(self) -> str:
         return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("choice_sets", "alternatives", "unweighted", "has_choices", "unlabelled")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "sizes": self.sizes.tolist(),
-            "counts": self.counts.tolist(),
-            "columns": [asdict(column) for column in self.columns],
-            "labels": [asdict(label) for label in self.labels],
-        }
 
 
 def summarise(data: ChoiceData) -> TableSummary:
@@ -207,18 +196,19 @@ MOST = 5000  # choice sets among which examples are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExampleSet(PartOfReport):
+class ExampleSet(PlainValues, PartOfReport):
     """One choice set of n alternatives, in the order of the table."""
 
     kind: Kind
     choice_set: Any  # its id
     individual: Mapping[str, Any]
     names: tuple[str, ...]  # (n,)
-    columns: Mapping[str, tuple[Any, ...]]  # features, (n,) each
+    columns: Mapping[str, tuple[Any, ...]]  # features, (n,) each; pictures as data URIs
     p: Floats  # (n,)
     chosen: int | None  # which of the n
     attribution: Attribution | None = None  # of the choice, or of the most probable; None for a ranking
     chain: Chain | None = None  # of models that have one
+    _derived = ("nll",)
 
     def _short(self) -> str:
         return f"{self.kind}, choice set {self.choice_set}, {len(self.names)} alternatives"
@@ -229,21 +219,6 @@ class ExampleSet(PartOfReport):
         if self.chosen is None or self.p[self.chosen] <= 0:
             return None
         return float(-np.log(self.p[self.chosen]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {
-            "kind": self.kind,
-            "choice_set": self.choice_set,
-            "individual": dict(self.individual),
-            "names": list(self.names),
-            "columns": {name: list(values) for name, values in self.columns.items()},  # pictures as data URIs
-            "p": self.p.tolist(),
-            "chosen": self.chosen,
-            "nll": self.nll,
-            "attribution": None if self.attribution is None else self.attribution.to_dict(),
-            "chain": None if self.chain is None else self.chain.to_dict(),
-        }
 
 
 def example_sets(model: ChoiceModel, data: ChoiceData, *, seed: int = 0) -> tuple[ExampleSet, ...]:

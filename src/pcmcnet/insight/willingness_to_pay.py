@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
@@ -65,18 +65,13 @@ class TradeOff:
 
 
 @dataclass(frozen=True, slots=True)
-class TradeOffs(PrintsAsTable):
+class TradeOffs(PlainValues, PrintsAsTable):
     """Features in units of one of them. Prints as a table."""
 
     reference: str
     rows: tuple[TradeOff, ...]
     sets: int
     members: int = 0  # of an ensemble
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        rows = [{**asdict(row), "ends": None if row.ends is None else list(row.ends)} for row in self.rows]
-        return {"reference": self.reference, "sets": self.sets, "members": self.members, "rows": rows}
 
     def _cells(self) -> list[list[str]]:
         heads = ["one more of", f"is made up for by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]

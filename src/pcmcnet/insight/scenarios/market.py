@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
@@ -430,15 +430,11 @@ class Diverted:
 
 
 @dataclass(frozen=True)
-class Diversion(_ByName, PrintsAsTable):
+class Diversion(PlainValues, _ByName, PrintsAsTable):
     """Diversion ratios of the groups that the change is not of; prints as a table."""
 
     of: tuple[str, ...]  # the groups that the change is of
     rows: tuple[Diverted, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"of": list(self.of), "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         between = any(row.low is not None for row in self.rows)

@@ -288,21 +288,13 @@ class Scenario(InEveryFormat):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON; a part that cannot be had is None, and ``left_out`` says why."""
-        whole: dict[str, Any] = to_json(
-            {
-                "model": self.model,
-                "changes": [asdict(step) for step in self.steps],
-                "by": self.by,
-                "choice_sets": self.sets,
-                "intervals": self.intervals,
-                "shares": self.shares.to_dict(),
-                "volumes": self.volumes.to_dict(),
-                **{name: None if isinstance(part, str) else _plain(part) for name, part in self.parts.items()},
-                "left_out": {name: part for name, part in self.parts.items() if isinstance(part, str)},
-                "notes": list(self.notes),
-            }
-        )
-        return whole
+        facts = {
+            name: to_json(getattr(self, name)) for name in ("model", "by", "intervals", "shares", "volumes", "notes")
+        }
+        steps = {"changes": to_json(self.steps), "choice_sets": self.sets}
+        parts = {name: None if isinstance(part, str) else to_json(part) for name, part in self.parts.items()}
+        left_out = {name: part for name, part in self.parts.items() if isinstance(part, str)}
+        return {**facts, **steps, **parts, "left_out": left_out}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a flat mapping for each group: shares, volumes and, where there are any, revenue and diversion."""
@@ -364,10 +356,6 @@ class Scenario(InEveryFormat):
         return abs(sum(row.before for row in self.volumes.rows) - self.sets) < 1e-6 * self.sets
 
     __repr__ = InEveryFormat.__str__
-
-
-def _plain(part: Any) -> Any:
-    return part.to_dict() if hasattr(part, "to_dict") else asdict(part)
 
 
 # -- Scenario ----------------------------------------------------------------------------------------------------------
