@@ -244,14 +244,10 @@ class BootstrapErrors(InEveryFormat):
     def to_frame(self) -> Any:
         """Return a pandas data frame, indexed by name: estimate, std_error, lower, upper."""
         ends = self.intervals
-        columns = {
-            "name": list(self.names),
-            "estimate": self.values,
-            "std_error": list(self.standard_errors.values()),
-            "lower": [ends[name][0] for name in self.names],
-            "upper": [ends[name][1] for name in self.names],
-        }
-        return data_frame(pa.table(columns), index="name", instead="standard_errors and intervals")
+        lower, upper = zip(*ends.values(), strict=True)
+        columns = {"name": self.names, "estimate": self.values, "std_error": self.standard_errors.values()}
+        table = pa.table({name: list(values) for name, values in (columns | {"lower": lower, "upper": upper}).items()})
+        return data_frame(table, index="name", instead="standard_errors and intervals")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""

@@ -43,42 +43,22 @@ class FoldResult(PlainValues):
 
 @dataclass(frozen=True, kw_only=True)
 class Row(PlainValues):
-    """One model of a comparison.
-
-    Attributes
-    ----------
-    label, model, options, gives
-        The row's name; the model's name, its options and what its answers are worth.
-    values, intervals
-        For each metric ("nll", "top_1", ..., "brier"), the mean over all tested sets and its interval; of
-        "difference" also the interval. A ranking has accuracies alone, a failed model nothing.
-    difference, p_value
-        NLL minus that of the best model on the same sets, and the two-sided p-value of no difference; None where
-        there is nothing to compare.
-    fit_seconds, predict_seconds, parameters
-        Means over folds.
-    n_impossible
-        Number of choices that the model held to have probability 0.
-    folds
-        The results of each fold.
-    error
-        Why the model failed; None if it did not.
-    """
+    """One model of a comparison. A ranking has accuracies alone, a failed model no values."""
 
     label: str
-    model: str
+    model: str  # its name in the registry
     options: Mapping[str, Any]
     gives: Gives = "probabilities"
-    values: Mapping[str, float] = field(default_factory=dict)
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    difference: float | None = None
-    p_value: float | None = None
-    fit_seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)  # metric -> mean over all tested sets
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of these, and of "difference"
+    difference: float | None = None  # NLL minus that of the best model on the same sets
+    p_value: float | None = None  # two-sided, of no difference
+    fit_seconds: float | None = None  # mean over folds, as the two below
     predict_seconds: float | None = None
     parameters: int | None = None
-    n_impossible: int = 0
+    n_impossible: int = 0  # choices that the model held to have probability 0
     folds: tuple[FoldResult, ...] = ()
-    error: str | None = None
+    error: str | None = None  # why the model failed
 
     def spread(self, metric: str) -> float | None:
         """Return the standard deviation of a metric's means over folds; None for fewer than two."""
@@ -126,8 +106,7 @@ class Comparison(PlainValues, InNotebooks):
 
     def _blocks(self) -> list[Block]:
         best = frozenset(k for k, row in enumerate(self.rows) if row.label == self.best)
-        table = Table(cells=self.cells(), strong=best)
-        return [table, *map(note, (self.how, *self.notes))]
+        return [Table(cells=self.cells(), strong=best), *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> Row:
         """Return the row of a label."""
@@ -156,10 +135,9 @@ class Comparison(PlainValues, InNotebooks):
             fit, test = design["split"]
             way = f"one split, {fit:.0%} to fit and {test:.0%} to test: {self.n_sets:,} {noun} tested"
         groups = "" if design["by"] is None else f"; groups by {design['by']} stay whole, and are what is resampled"
-        valid = (
-            f"; {design['valid']:.0%} of each training part is held out for early stopping" if design["valid"] else ""
-        )
-        return f"{way}{groups}{valid}; seed {design['seed']}."
+        if design["valid"]:
+            groups += f"; {design['valid']:.0%} of each training part is held out for early stopping"
+        return f"{way}{groups}; seed {design['seed']}."
 
     @property
     def notes(self) -> list[str]:
@@ -200,24 +178,15 @@ class Comparison(PlainValues, InNotebooks):
         return f"{self.best} is best: {by}, {p}."
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.
-
-        Parameters
-        ----------
-        metric
-            One of ``columns``: "nll", "top_1", ...
-        ax
-            Where to draw; a new figure if None.
-        """
+        """Draw a metric of every model, one of ``columns``, with its interval; :meth:`to_frame` has the numbers."""
         from pcmcnet.plots.comparison import plot_comparison
 
         return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
         """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""
-        numbers = [*self.columns, "brier"]
         columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
-        for name in (*numbers, DIFFERENCE):
+        for name in (*self.columns, "brier", DIFFERENCE):
             values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]
             ends = [row.intervals.get(name, (None, None)) for row in self.rows]
             columns[name] = pa.array(values, pa.float64())

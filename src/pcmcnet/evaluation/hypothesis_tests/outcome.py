@@ -56,11 +56,8 @@ class Outcome(PlainValues):
         else:
             plural = "s" * (self.degrees_of_freedom != 1)
             found = f"chi-squared = {self.statistic:.3f} with {self.degrees_of_freedom} degree{plural} of freedom"
-        verdict = "rejected" if self.rejected else "not rejected"
-        sentence = (
-            f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict} at the {self.significance:.3g} level: "
-            f"{self.decision}."
-        )
+        verdict = f"{'rejected' if self.rejected else 'not rejected'} at the {self.significance:.3g} level"
+        sentence = f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict}: {self.decision}."
         return visible("\n".join([sentence, *(f"Note: {note}." for note in self.notes)]))
 
     __repr__ = __str__
