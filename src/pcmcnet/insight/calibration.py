@@ -68,24 +68,12 @@ class Curve(PlainValues):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration(PlainValues, PartOfReport):
-    """How far probabilities can be taken at their word.
+    """How far probabilities can be taken at their word."""
 
-    Attributes
-    ----------
-    alternatives
-        The curve of all alternatives.
-    first
-        The curve of the most probable alternative of each set.
-    n_sets
-        Number of sets with two alternatives or more and a weight above 0.
-    level
-        Of the intervals.
-    """
-
-    alternatives: Curve
-    first: Curve
-    n_sets: int
-    level: float = LEVEL
+    alternatives: Curve  # of all alternatives
+    first: Curve  # of the most probable alternative of each set
+    n_sets: int  # with two alternatives or more and a weight above 0
+    level: float = LEVEL  # of the intervals
     _derived = ("error",)
 
     def _short(self) -> str:
@@ -167,8 +155,8 @@ def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
     """
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
-    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema)
-    _ = model.schema
+    schema = model.schema  # raises where the model is not fitted
+    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, schema)
     if model.gives == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
     return Calibrated(model, find_temperature(model, sets))
@@ -220,7 +208,7 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 # How well a fitted model predicts a table, beside baselines that are cross-validated on the same table.
 #
 # The two are not alike. The model was fitted elsewhere, or on this very table: then its figures are in-sample, and
-# flatter it; see `evaluation.seen` for how that is known. The baselines are fitted to parts of this table and tested on
+# flatter it (see `seen_by`). The baselines are fitted to parts of this table and tested on
 # the rest, so that theirs never are.
 
 TOP = (1, 5)
@@ -259,12 +247,11 @@ def fit_quality(
 
     Baselines see up to 5,000 sets, drawn at random from a larger table; the model is asked about all.
     """
-    report = evaluate(model, data, TOP, seed)
+    report, measured = evaluate(model, data, TOP, seed), None
     counted = np.flatnonzero(data.weights > 0)
-    few = np.random.default_rng(seed).permutation(counted)[:MOST]
-    part = data if len(counted) <= MOST else data.subset(np.sort(few))
-    measured = None
     if baselines and len(counted) >= 2 * FOLDS:
+        few = np.random.default_rng(seed).permutation(counted)[:MOST]
+        part = data if len(counted) <= MOST else data.subset(np.sort(few))
         measured = compare(baselines, part, FOLDS, seed, top=TOP, progress=False)
     seen = seen_by(model, data)
     return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)

@@ -97,12 +97,12 @@ class Search(PlainValues):
 
     def _cells(self) -> list[list[str]]:
         heads = ["choice set", "removed", "i", "j", "log P(i)/P(j) with", "without", "by adding", "share of i with"]
-        rows = []
+        rows = [[*heads, "without"]]
         for c in self.cases:
-            ratios = (c.log_ratio_with, c.log_ratio_without, c.by_adding)
-            words = [str(c.choice_set), c.removed, c.i, c.j]
-            rows.append([*words, *(f"{r:+.3f}" for r in ratios), f"{c.share_with:.3f}", f"{c.share_without:.3f}"])
-        return [[*heads, "without"], *rows]
+            ratios = [f"{ratio:+.3f}" for ratio in (c.log_ratio_with, c.log_ratio_without, c.by_adding)]
+            shares = [f"{share:.3f}" for share in (c.share_with, c.share_without)]
+            rows.append([str(c.choice_set), c.removed, c.i, c.j, *ratios, *shares])
+        return rows
 
 
 def search(
@@ -234,10 +234,11 @@ class Effects(PlainValues, PrintsAsTable):
 
     def _cells(self) -> list[list[str]]:
         heads = ["kind", "a", "b", "c", "share of a without c", "with c", "effect", "expected"]
-        rows = [
-            [e.kind, e.a, e.b, e.c, f"{e.share_without:.4f}", f"{e.share_with:.4f}", f"{e.effect:+.4f}", _sign(e)]
-            for e in self.effects
-        ]
+        rows = []
+        for e in self.effects:
+            figures = [f"{e.share_without:.4f}", f"{e.share_with:.4f}", f"{e.effect:+.4f}"]
+            expected = ("+" if e.expected > 0 else "-") + (", yes" if e.as_expected else ", no")
+            rows.append([e.kind, e.a, e.b, e.c, *figures, expected])
         return [heads, *rows]
 
 
@@ -298,17 +299,12 @@ def measure(
     return Effects(type(model).__name__, tuple(effects))
 
 
-def _sign(effect: Effect) -> str:
-    return ("+" if effect.expected > 0 else "-") + (", yes" if effect.as_expected else ", no")
-
-
 # -- Context summary ---------------------------------------------------------------------------------------------------
 # Where context matters most in a table, and a map of the strongest case.
 #
-# The case is that of `context_search`: an alternative c whose presence changes the preference between two others, i and
-# j, more than any other does in the sets looked at. The map lets c move in the two most important numeric features,
-# with all others of the set present, and shows the share of i against j. How many alternatives act together is looked
-# at in a few sets (`order_effects`).
+# The case is the strongest one of `search`: an alternative c that changes the preference between i and j most. The map
+# lets c move in the two most important numeric features, with all others of the set present, and shows the share of i
+# against j. How many alternatives act together is looked at in a few sets (`order_effects`).
 
 CELLS = 24
 SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each

@@ -101,7 +101,9 @@ def demand(
     if factors is not None and values is not None:
         raise InputError("give factors or values, not both.")
     given = values if values is not None else FACTORS if factors is None else factors
-    points = _points(given)
+    points = np.asarray(given, np.float64)
+    if points.ndim != 1 or not points.size or not np.isfinite(points).all():
+        raise InputError(f"factors and values: expected a list of finite numbers, got {given!r}.")
     moving = _alternatives(data, alternative, "alternative")
     followed = moving if of is None else _alternatives(data, of, "of")
     names, codes = set_segments(data, by)
@@ -141,13 +143,6 @@ def _shares(
         p = np.exp(predicted_log_p(model, with_values(copies, column, values)))
         out[part] = sum_by_set(p * followed[places], copies.offsets)
     return out.reshape(len(changed), -1)
-
-
-def _points(given: ArrayLike) -> Floats:
-    points = np.asarray(given, np.float64)
-    if points.ndim != 1 or not points.size or not np.isfinite(points).all():
-        raise InputError(f"factors and values: expected a list of finite numbers, got {given!r}.")
-    return points
 
 
 def _alternatives(data: ChoiceData, which: str | int | ArrayLike, what: str) -> Bools:

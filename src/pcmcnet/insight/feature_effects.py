@@ -16,8 +16,8 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.demand import DemandCurve, demand
-from pcmcnet.insight.elasticity import ElasticityTable, elasticity
-from pcmcnet.insight.questions import compose, members, no_elasticity, with_values
+from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
+from pcmcnet.insight.questions import compose, members, no_elasticity, numeric_values, with_values
 from pcmcnet.reports.formats import PartOfReport
 from pcmcnet.reports.tables import PrintsAsTable, number
 
@@ -68,26 +68,15 @@ class NumericEffects(PartOfReport):
 def numeric_features(data: ChoiceData) -> list[str]:
     """Return the names of numeric features that vary."""
     numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
-    return [
-        name
-        for name, values in numeric.items()
-        if np.nanmin(values, initial=np.inf) < np.nanmax(values, initial=-np.inf)
-    ]
+    return [name for name, x in numeric.items() if np.nanmin(x, initial=np.inf) < np.nanmax(x, initial=-np.inf)]
 
 
 def numeric_effects(
     model: Predictor, data: ChoiceData, features: Sequence[str] | None, *, seed: int = 0
 ) -> NumericEffects:
-    """Measure the responses to numeric features.
+    """Measure the responses to numeric features, given the most important first.
 
-    Parameters
-    ----------
-    model, data
-        A fitted model and the choice sets to ask it about.
-    features
-        Names, the most important first; None asks for all and sorts them by the size of the own response.
-    seed
-        Which alternative of each set is drawn, in a table without labels.
+    None asks for all, sorted by the size of the own response. The seed draws an alternative of each set without labels.
     """
     asked = numeric_features(data) if features is None else list(features)
     if not asked:
@@ -98,7 +87,9 @@ def numeric_effects(
         raise InputError("; ".join(f"{name} {why}" for name, why in left_out.items()) + ".")
     if gives_of(model) == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
-    tables = [_responses(model, data, name) for name in asked]
+    kinds: dict[bool, Kind] = {True: "semi", False: "elasticity"}  # by whether there are values below 0
+    below = {name: bool((numeric_values(data, name)[0] < 0).any()) for name in asked}
+    tables = [elasticity(model, data, name, kind=kinds[below[name]]).table() for name in asked]
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
     p = np.exp(predicted_log_p(model, data))
@@ -111,17 +102,9 @@ def numeric_effects(
     )
 
 
-def _responses(model: Predictor, data: ChoiceData, name: str) -> ElasticityTable:
-    column = data.features[name]
-    assert isinstance(column, Numeric)
-    below = bool((column.values < 0).any())
-    return elasticity(model, data, name, kind="semi" if below else "elasticity").table()
-
-
 def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
-    column = data.features[name]
-    assert isinstance(column, Numeric)
-    known = column.values[~np.isnan(column.values)].astype(np.float64)
+    known = numeric_values(data, name)[0]
+    known = known[~np.isnan(known)]
     values = np.unique(np.quantile(known, _GRID)) if (known < 0).any() else None
     return {of: demand(model, data, name, alternative=which, values=values) for of, which in _subjects(data, p, seed)}
 

@@ -5,7 +5,7 @@
                               + what two others add only together         order 3
                               + ...
 
-See ``order_terms`` for how terms are computed. All that is asked of a model are its probabilities in subsets of a set.
+All that is asked of a model are its probabilities in subsets of a set.
 """
 
 from __future__ import annotations
@@ -236,11 +236,9 @@ class Term(PlainValues):
         return len(self.others) + 1
 
     def __str__(self) -> str:
-        together = " together" if len(self.others) > 1 else ""
-        return (
-            f"choice set {self.choice_set}: {' and '.join(self.others)}{together} {_verb(self.others)} "
-            f"{self.value:+.3f} to log P({self.i}) / P({self.k})"
-        )
+        verb = "together add" if len(self.others) > 1 else "adds"
+        what = f"{' and '.join(self.others)} {verb} {self.value:+.3f} to log P({self.i}) / P({self.k})"
+        return f"choice set {self.choice_set}: {what}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -272,8 +270,7 @@ class OrderEffects(PlainValues, InEveryFormat):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        first = self.orders[0]
-        return f"OrderEffects({self.model}, {percent(first.explained)} of the variance by the first order)"
+        return f"OrderEffects({self.model}, {percent(self.orders[0].explained)} of the variance by the first order)"
 
     def __getitem__(self, order: int) -> Order:
         """Return the row of an order, from 1 on."""
@@ -312,13 +309,8 @@ class OrderEffects(PlainValues, InEveryFormat):
             "looked at": f"{self.sets:,} choice sets, {self.pairs:,} pairs of alternatives",
             "asked about": f"{self.questions:,} choice sets, seed {self.seed}",
         }
-        largest = [f"Largest: {term}." for term in self.terms[:3]]
-        return Printed(
-            title=f"Order of context effects: {self.model}",
-            cells=self.cells,
-            facts=facts,
-            notes=(*largest, *self.notes),
-        )
+        title, largest = f"Order of context effects: {self.model}", [f"Largest: {term}." for term in self.terms[:3]]
+        return Printed(title=title, cells=self.cells, facts=facts, notes=(*largest, *self.notes))
 
 
 def order_effects(
@@ -471,7 +463,3 @@ def _largest(data: ChoiceData, found: Sequence[SetTerms], top: int) -> tuple[Ter
         )
         for value, (i, k), group in terms[:top]
     )
-
-
-def _verb(others: Sequence[str]) -> str:
-    return "add" if len(others) > 1 else "adds"

@@ -93,14 +93,8 @@ class Removals:
         sums: Floats = np.bincount(np.repeat(np.arange(len(m)), m), terms, minlength=len(m)).astype(np.float64)
         several = np.flatnonzero(m >= 2)
         down, up = order[(ends - m)[several]], order[ends[several] - 1]
-        pairs = m * (m - 1) // 2
-        size = self.case_sizes
+        pairs, size = m * (m - 1) // 2, np.diff(self.offsets)
         return LogRatios(several, up, down, sums, pairs, int((size * (size - 1) // 2 - pairs).sum()))
-
-    @property
-    def case_sizes(self) -> Ints:
-        """(C,) number of the others."""
-        return np.diff(self.offsets)
 
 
 class LogRatios(NamedTuple):
@@ -142,8 +136,7 @@ def ask_removals(model: Predictor, data: ChoiceData, position: Ints, removed: In
     with_r = np.repeat(begins[at] - data.offsets[position], sizes) + places
     log_without = log_p[len(log_p) - len(places) :]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    questions = len(whole) + len(removed)
-    return Removals(position, removed, offsets, places, log_p[with_r], log_without, questions)
+    return Removals(position, removed, offsets, places, log_p[with_r], log_without, len(whole) + len(removed))
 
 
 def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:

@@ -7,7 +7,7 @@ people go for; both count every set by its weight, and the second every alternat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -113,31 +113,20 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
         counts = np.bincount(column.codes, minlength=len(column.categories))
         order = np.argsort(-counts, kind="stable")[:_MOST]
         most = tuple((column.categories[k], float(counts[k] / counts.sum())) for k in order if counts[k])
-        return ColumnSummary(
-            name=name, role=role, kind="categorical", missing=0, distinct=int((counts > 0).sum()), categories=most
-        )
+        found = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
+        return replace(found, distinct=int((counts > 0).sum()), categories=most)
     if isinstance(column, Contents):
         facts, gaps = content_facts(column.compact()), int((column.codes == GAP).sum())
-        return ColumnSummary(
-            name=name, role=role, kind=column.kind, missing=gaps, distinct=facts["distinct"], detail=_detail(facts)
-        )
+        found = ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps)
+        return replace(found, distinct=facts["distinct"], detail=_detail(facts))
     values: Floats = column.values.astype(np.float64)
     there = ~np.isnan(values)
+    found = ColumnSummary(name=name, role=role, kind="numeric", missing=int((~there).sum()))
     if not there.any():
-        return ColumnSummary(name=name, role=role, kind="numeric", missing=len(values))
+        return found
     low, median, high = np.quantile(values[there], [0, 0.5, 1]).tolist()
     offered, chosen = _means(data, values) if role == "feature" else (None, None)
-    return ColumnSummary(
-        name=name,
-        role=role,
-        kind="numeric",
-        missing=int((~there).sum()),
-        low=low,
-        median=median,
-        high=high,
-        offered=offered,
-        chosen=chosen,
-    )
+    return replace(found, low=low, median=median, high=high, offered=offered, chosen=chosen)
 
 
 def _detail(facts: Mapping[str, Any]) -> str | None:
@@ -154,12 +143,10 @@ def _detail(facts: Mapping[str, Any]) -> str | None:
 
 def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:
     """Average a feature over what is offered, and over what is chosen; missing values take no part."""
-    share = spread(data.weights / data.sizes, data.offsets)
-    offered = _mean(values, share)
+    offered = _mean(values, spread(data.weights / data.sizes, data.offsets))
     if data.chosen is None:
         return offered, None
-    picked = data.offsets[:-1] + data.chosen
-    return offered, _mean(values[picked], data.weights)
+    return offered, _mean(values[data.offsets[:-1] + data.chosen], data.weights)
 
 
 def _mean(values: Floats, weights: Floats) -> float | None:

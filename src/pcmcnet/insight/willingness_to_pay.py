@@ -42,8 +42,7 @@ from pcmcnet.reports.tables import PrintsAsTable, number
 # in units of r: with minutes for x and a price for r, -0.8 says that an alternative that takes a minute longer keeps
 # its probability if it is 0.8 cheaper. In a multinomial logit it is the same everywhere; elsewhere it has a
 # distribution, in which an alternative counts w_S p_i. Of an ensemble the median of every member is asked for, and the
-# interval is that of `models.wrappers.ensemble_interval`: where the median of one more member would lie with
-# probability 0.9.
+# interval is where the median of one more member would lie with probability 0.9.
 
 LEVEL = 0.9
 COLUMNS = 4  # features that are expressed in the reference
