@@ -185,19 +185,15 @@ def prices_on_ladder(
 def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> Rows:
     """Write constraints on alternatives as constraints on pairs of an alternative and a price, one of each."""
     base = rows_of(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
-    n = len(offered.labels)
-    priced = np.arange(n) != offered.outside
+    priced = np.arange(len(offered.labels)) != offered.outside
     each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
     needed = np.ones(len(each), np.bool_) if constraints is None else base.always[priced]
-    names = [offered.labels[k] for k in np.flatnonzero(priced)]
+    labels = np.array(offered.labels, object)[priced]
+    names = [*(f"one price of {label}" for label in labels), *(f"a price of {label}" for label in labels[needed])]
     return Rows(
         np.concatenate([base.matrix[:, owner], each, -each[needed]]),
         np.concatenate([base.upper, np.ones(len(each)), -np.ones(int(needed.sum()))]),
-        (
-            *base.names,
-            *(f"one price of {name}" for name in names),
-            *(f"a price of {n}" for n, w in zip(names, needed, strict=True) if w),
-        ),
+        (*base.names, *names),
         ~priced[owner],
         base.never[owner],
     )
@@ -229,24 +225,15 @@ def prices_in_stock(
     rng: np.random.Generator,
     labels: Sequence[str],
 ) -> tuple[Floats, Floats]:
-    """Return the best prices found, and the shadow prices.
-
-    Parameters
-    ----------
-    margin
-        The expected margin of price lists.
-    limit
-        (n,) the largest probability of each alternative, inf where there is no limit.
-    before, low, high
-        (n,) prices to begin from, and their bounds.
-    starts, rng, labels
-        Searches, where random price lists come from, and how to name alternatives.
-    """
+    """Return the best prices found, and the shadow prices; ``limit`` (n,) is the largest probability of each."""
+    # 1. Begin from the price lists that the stock can serve best.
     lists = price_lists(margin, before, low, high, rng)
     over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)
     order = np.lexsort((-margin.expected(lists), over))  # those that the stock can serve first
+    # 2. Climb from each by SLSQP, then solve the optimality conditions nearby.
     ends = [_climb(margin, limit, prices, low, high) for prices in np.vstack([lists[:1], lists[order[:starts]]])]
     found = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
+    # 3. Take the best of those that the stock can serve.
     excess = np.max(margin.at(found[:, 0])[0] / limit, axis=1) - 1
     if excess.min() > _OVER:
         raise _too_little(margin, limit, labels, found[excess.argmin(), 0])
