@@ -9,7 +9,6 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import leaderboard_entries
 from pcmcnet.evaluation.leaderboard_entries import (
     SETS,
-    default_contestants,
     entrants,
     formula_with_individual,
     part_of,
@@ -41,7 +40,7 @@ def read(**roles: Any) -> ChoiceData:
 
 def test_by_default_every_model_takes_part_that_needs_no_choice() -> None:
     expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"cross-nested-mnl", "nested-mnl", "rank-by"}
-    found = default_contestants()
+    found = require_contestants(None)
     assert set(found) == expected
     for name in expected & set(MODELS):
         assert found[name].config == MODELS[name]().config  # type: ignore[union-attr]

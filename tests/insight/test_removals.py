@@ -57,7 +57,7 @@ def test_every_alternative_of_every_set_of_three_is_removed_in_one_call(data: Ch
     assert found.position.tolist() == [0] * 3 + [2] * 5 + [3] * 4
     assert found.removed.tolist() == [*range(3), *range(5, 10), *range(10, 14)]
     assert found.questions == 12 + 3
-    assert found.case_sizes.tolist() == [2] * 3 + [4] * 5 + [3] * 4
+    assert np.diff(found.offsets).tolist() == [2] * 3 + [4] * 5 + [3] * 4
 
 
 def test_probabilities_with_and_without_are_those_of_the_sets(data: ChoiceData) -> None:

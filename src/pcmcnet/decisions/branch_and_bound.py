@@ -23,11 +23,8 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.decisions.constraints import Rows
 from pcmcnet.decisions.offer_value import OfferValue, earned
 
-# -- Search ------------------------------------------------------------------------------------------------------------
-# Where a search for the best offer ended.
-
-
 PROVEN = 1e-6  # relative gap below which an offer is called exact
+CLOSED = 1e-9  # relative gap at which a search ends
 
 
 class Search(NamedTuple):
@@ -50,7 +47,6 @@ class Search(NamedTuple):
 # Exchanges are tried only where neither an addition nor a removal helps, since there are many more of them. All
 # searches advance together, so that each round asks for all neighbours of all offers in a few calls.
 
-
 Earned = Callable[[Bools, Ints], Floats]  # offers (M, n), and which search each belongs to (M,) -> revenue (M,)
 
 _AT_ONCE = 20_000  # neighbours that are asked for in one call
@@ -58,17 +54,7 @@ _LEAST_GAIN = 1e-12  # relative gain below which a step is rounding
 
 
 def climb(earned: Earned, rows: Rows, starts: Bools) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
-    """Improve each offer until no addition, removal or exchange of one alternative helps.
-
-    Parameters
-    ----------
-    earned
-        Expected revenue of offers.
-    rows
-        The constraints, which the starts fulfil.
-    starts
-        Where the searches begin.
-    """
+    """Improve each start, which fulfils the constraints, until no addition, removal or exchange of one helps."""
     offers = starts.copy()
     active = np.arange(len(offers))
     values = earned(offers, active)
@@ -132,12 +118,8 @@ def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
 
 # -- Branch and bound --------------------------------------------------------------------------------------------------
 
-
 _BATCH = 64  # nodes that are divided at once
-_LARGEST_GAP_LEFT = (
-    0.75  # of the gap at the root: what may be left of it once the number shown is known, to divide by it
-)
-_PROVEN = 1e-9  # relative gap at which an offer counts as proven
+_LARGEST_GAP_LEFT = 0.75  # of the gap at the root, that may be left once the number shown is known, to divide by it
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +175,7 @@ class BranchAndBound(ABC):
 
     by_size = False  # whether bounds gain from knowing the number shown
 
-    def __init__(self, value: OfferValue, rows: Rows, start: Bools, gap: float = _PROVEN) -> None:
+    def __init__(self, value: OfferValue, rows: Rows, start: Bools, gap: float = CLOSED) -> None:
         self.value, self.gap = value, gap
         self.least, self.most, self.rows = rows.sizes()
         self.offer, self.best = start, float(earned(value, start[None])[0])
@@ -210,12 +192,10 @@ class BranchAndBound(ABC):
 
     def run(self, stop: Callable[[], bool]) -> Search:
         """Search until the best offer is proven or ``stop`` says so."""
-        self._add(self._roots())
+        self._add([self._roots()])
         self.by_size = self.by_size and bool(self.waiting) and self._size_helps(self.waiting[0])
         while self.waiting and not stop():
-            nodes = self._take_best()
-            if nodes is not None:
-                self._add(nodes)
+            self._add(self._take_best())
         bound = max([self.best, *(-entry[0] for entry in self.waiting[:1])])
         return Search(self.offer, self.best, bound, self.nodes)
 
@@ -235,14 +215,12 @@ class BranchAndBound(ABC):
             for node, k in enumerate(order):
                 shown[node, k] = True
                 hidden[node, order[:node]] = True
-        B = len(shown)
-        sizes = np.full(B, self.least), np.full(B, self.most)
-        return Nodes(shown, hidden, *sizes, shown.argmax(axis=1), self.guide(B))
+        least, most = (np.full(len(shown), size) for size in (self.least, self.most))
+        return Nodes(shown, hidden, least, most, shown.argmax(axis=1), self.guide(len(shown)))
 
-    def _add(self, nodes: Nodes) -> None:
+    def _add(self, parts: list[Nodes]) -> None:
         """Bound nodes, keep those that may hold a better offer, and look at the offers that they suggest."""
-        nodes = self._propagate(nodes)
-        if not len(nodes):
+        if not parts or not len(nodes := self._propagate(Nodes.join(parts))):
             return
         bounds = self.bound(nodes)
         self.nodes += len(nodes)
@@ -262,16 +240,15 @@ class BranchAndBound(ABC):
         found = float(self.bound(copies).upper.max())
         return bool(found - self.best < _LARGEST_GAP_LEFT * (-entry[0] - self.best))
 
-    def _take_best(self) -> Nodes | None:
-        """Take the nodes of the highest bounds, each divided in two."""
+    def _take_best(self) -> list[Nodes]:
+        """Take the nodes of the highest bounds, each divided in two; where none can be better, all are dropped."""
         taken: list[Nodes] = []
         while self.waiting and len(taken) < 2 * _BATCH and -self.waiting[0][0] > self.target:
             _, _, node, k = heapq.heappop(self.waiting)
             taken += self._divided(node, k)
         if not taken:
             self.waiting = []
-            return None
-        return Nodes.join(taken)
+        return taken
 
     def _divided(self, node: Nodes, k: int) -> list[Nodes]:
         """Divide a node by the number shown, or by whether alternative k is."""

@@ -30,17 +30,10 @@ class Catalogue:
 
     @classmethod
     def read(cls, schema: Schema, table: Any, individual: Any = None, outside: Any = None) -> Catalogue:
-        """Read a catalogue by the schema of a fitted model.
+        """Read a catalogue, with a row for each alternative, by the schema of a fitted model.
 
-        Parameters
-        ----------
-        table
-            Anything tabular: one row for each alternative.
-        individual
-            The columns of the individual: a mapping of names to values, or a table with a row for each individual.
-            None where the model has no such columns, or the catalogue has them.
-        outside
-            Label of the alternative that is always there, such as to buy nothing; None where there is none.
+        ``individual`` is a mapping of names to values, or a table with a row for each individual; None where the model
+        has no such columns, or the catalogue has them. ``outside`` is the label of the outside option, if there is one.
         """
         rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
         if not rows.num_rows:
@@ -81,10 +74,8 @@ class Catalogue:
             found = [given.get(label) for label in self.labels]
         else:
             found = list(column)
-        if len(found) != len(self.labels):
-            raise InputError(
-                f"{what}: expected {len(self.labels)} numbers, one for each alternative, got {len(found)}."
-            )
+        if len(found) != (n := len(self.labels)):
+            raise InputError(f"{what}: expected {n} numbers, one for each alternative, got {len(found)}.")
         try:
             numbers = np.array([np.nan if value is None else value for value in found], np.float64)
         except (TypeError, ValueError):
@@ -114,17 +105,14 @@ def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
                 f"the catalogue."
             )
         return rows.select(list(schema.individual)).slice(0, 1)
-    if isinstance(individual, Mapping) and not any(
-        isinstance(v, list | tuple | np.ndarray) for v in individual.values()
-    ):
-        individual = {name: [value] for name, value in individual.items()}
+    if isinstance(individual, Mapping):
+        lists = any(isinstance(value, list | tuple | np.ndarray) for value in individual.values())
+        individual = individual if lists else {name: [value] for name, value in individual.items()}
     who = read_table(individual, text=schema.text_columns, ids=schema.id_columns)
     missing = [name for name in schema.individual if name not in who.column_names]
     if missing:
-        raise InputError(
-            f"individual: no value for {missing[0]!r}; the model needs {', '.join(schema.individual)}."
-            + did_you_mean(missing[0], who.column_names)
-        )
+        needs = f"the model needs {', '.join(schema.individual)}." + did_you_mean(missing[0], who.column_names)
+        raise InputError(f"individual: no value for {missing[0]!r}; {needs}")
     if not who.num_rows:
         raise InputError("individual: expected at least one individual, got none.")
     return who.select(list(schema.individual))
@@ -136,10 +124,8 @@ def _cross(rows: pa.Table, who: pa.Table, schema: Schema) -> ChoiceData:
     wanted = [name for name in (schema.alternative, *schema.table_features) if name is not None]
     missing = [name for name in wanted if name not in rows.column_names]
     if missing:
-        raise InputError(
-            f"the catalogue has no column {missing[0]!r}, which the model was fitted on."
-            + did_you_mean(missing[0], rows.column_names)
-        )
+        hint = did_you_mean(missing[0], rows.column_names)
+        raise InputError(f"the catalogue has no column {missing[0]!r}, which the model was fitted on." + hint)
     alternatives = rows.select(wanted).take(np.tile(np.arange(n), P))
     columns = {name: alternatives[name] for name in wanted}
     columns |= {name: who[name].take(np.repeat(np.arange(P), n)) for name in who.column_names}

@@ -1,6 +1,7 @@
 """What an offer must fulfil, in words of a retailer, as linear rows: A x <= b for x in {0, 1}^n.
 
-Alternatives that must or must not be shown are kept apart from the rows, since they need no row.
+Alternatives that must or must not be shown are kept apart from the rows, since they need no row. Mixed integer linear
+programs are solved by HiGHS.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
-# -- Integer program ---------------------------------------------------------------------------------------------------
-# Mixed integer linear programs by HiGHS, quietly: the solver prints a line of its own to standard output at times.
-
 
 def solve_integer_program(objective: Floats, **program: Any) -> Any:
     """Minimise; see :func:`scipy.optimize.milp`, which takes the same words and gives this result."""
@@ -34,7 +32,7 @@ def solve_integer_program(objective: Floats, **program: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let nothing that compiled code prints reach standard output, where results go that programs read."""
+    """Keep what HiGHS prints off standard output, where results go that programs read."""
     if sys.stdout is not None:
         sys.stdout.flush()
     try:
@@ -52,7 +50,6 @@ def _quiet() -> Iterator[None]:
 
 
 # -- Constraints -------------------------------------------------------------------------------------------------------
-
 
 _SLACK = 1e-9  # by which a row may be exceeded, relative to its numbers
 
@@ -90,12 +87,10 @@ class Constraints:
     apart: Sequence[Sequence[Any]] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, tuple) and len(self.size) != 2:
+        bounds = self.size if isinstance(self.size, tuple) else (self.size, None)
+        if len(bounds) != 2 or not all(bound is None or _is_count(bound) for bound in bounds):
             raise ConfigError(f"size must be a whole number, or (at least, at most); got {self.size!r}.")
         least, most = self.sizes
-        for bound in (least, most):
-            if bound is not None and not _is_count(bound):
-                raise ConfigError(f"size must be a whole number, or (at least, at most); got {self.size!r}.")
         if least is not None and most is not None and least > most:
             raise ConfigError(f"size asks for at least {least} and at most {most} alternatives: no offer has both.")
         for name in ("always", "never", "together", "apart"):
@@ -110,9 +105,8 @@ class Constraints:
         for name in ("at_least", "at_most"):
             for column, counts in getattr(self, name).items():
                 if not isinstance(counts, Mapping) or not all(map(_is_count, counts.values())):
-                    raise ConfigError(
-                        f"{name} must be whole numbers by value, as {{{column!r}: {{'x': 2}}}}; got {counts!r}."
-                    )
+                    form = f"{{{column!r}: {{'x': 2}}}}"
+                    raise ConfigError(f"{name} must be whole numbers by value, as {form}; got {counts!r}.")
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
@@ -198,21 +192,11 @@ class Rows(NamedTuple):
 def rows_of(
     constraints: Constraints, labels: Sequence[str], columns: Mapping[str, Sequence[Any]], outside: int | None
 ) -> Rows:
-    """Write constraints as rows.
-
-    Parameters
-    ----------
-    labels
-        Names of the alternatives of the catalogue.
-    columns
-        Columns of the catalogue, by name.
-    outside
-        Position of the outside option, if there is one.
-    """
-    shown = np.ones(len(labels))
-    if outside is not None:
-        shown[outside] = 0.0
-    found: list[tuple[str, Floats, float]] = []
+    """Write constraints on the labels and columns of a catalogue as rows; ``outside`` is the outside option's place."""
+    n = len(labels)
+    shown = (np.arange(n) != outside).astype(np.float64)  # what counts: all but the outside option
+    found: list[tuple[str, Floats, float]] = []  # name, row of A, entry of b
+    # 1. How many alternatives are shown.
     least, most = constraints.sizes
     there = int(shown.sum())
     if least is not None and least > there:
@@ -220,6 +204,7 @@ def rows_of(
     least = least or int(outside is None)  # something must be there to be chosen
     found += [] if most is None else [(f"at most {most} alternatives", shown, most)]
     found += [(f"at least {least} alternatives", -shown, -least)] if least else []
+    # 2. Sums of columns, and numbers of alternatives with a value.
     for name, limit in constraints.capacity.items():
         found.append((f"capacity of {name}: {limit:g}", _numbers(columns, name, outside, "capacity"), limit))
     for sign, word, wanted in ((-1, "at least", constraints.at_least), (1, "at most", constraints.at_most)):
@@ -227,26 +212,23 @@ def rows_of(
             for value, count in counts.items():
                 has = shown * _equals(columns, name, value, word.replace(" ", "_"))
                 found.append((f"{word} {count} with {name} = {value}", sign * has, sign * count))
+    # 3. Groups: x_first = x_other as two rows, and sum x <= 1.
+    unit = np.eye(n)
     for group in constraints.together:
         first, *others = _positions(group, labels, "together")
         for other in others:
-            row = np.zeros(len(labels))
-            row[first], row[other] = 1.0, -1.0
-            name = f"{labels[first]} and {labels[other]} together"
+            name, row = f"{labels[first]} and {labels[other]} together", unit[first] - unit[other]
             found += [(name, row, 0.0), (name, -row, 0.0)]
     for group in constraints.apart:
-        row = np.zeros(len(labels))
-        row[_positions(group, labels, "apart")] = 1.0
+        row = np.isin(np.arange(n), _positions(group, labels, "apart")).astype(np.float64)
         found.append((f"{', '.join(map(str, group))} apart", row, 1.0))
-    always, never = np.zeros(len(labels), np.bool_), np.zeros(len(labels), np.bool_)
-    always[_positions(constraints.always, labels, "always")] = True
-    never[_positions(constraints.never, labels, "never")] = True
-    if outside is not None:
-        always[outside] = True
+    # 4. What is shown always or never, without rows.
+    always = np.isin(np.arange(n), _positions(constraints.always, labels, "always")) | (np.arange(n) == outside)
+    never = np.isin(np.arange(n), _positions(constraints.never, labels, "never"))
     if (always & never).any():
         raise InputError(f"{labels[int(np.argmax(always & never))]!r} is to be shown always and never: keep one.")
     names = tuple(name for name, _, _ in found)
-    matrix = np.array([row for _, row, _ in found]) if found else np.zeros((0, len(labels)))
+    matrix = np.array([row for _, row, _ in found]) if found else np.zeros((0, n))
     return Rows(matrix, np.array([upper for _, _, upper in found], np.float64), names, always, never)
 
 
@@ -278,17 +260,14 @@ def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | Non
         values[outside] = 0.0
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
-        raise InputError(
-            f"{what}: column {name!r} of the catalogue, row {row}: expected a finite number, got {values[row]}."
-        )
+        where = f"{what}: column {name!r} of the catalogue, row {row}"
+        raise InputError(f"{where}: expected a finite number, got {values[row]}.")
     return values
 
 
 def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any, what: str) -> Bools:
     has: Bools = np.array([str(v) == str(value) for v in _column(columns, name, what)], np.bool_)
     if not has.any():
-        known = dict.fromkeys(map(str, columns[name]))
-        raise InputError(
-            f"{what}: no alternative of the catalogue has {name} = {value!r}." + did_you_mean(str(value), known)
-        )
+        hint = did_you_mean(str(value), dict.fromkeys(map(str, columns[name])))
+        raise InputError(f"{what}: no alternative of the catalogue has {name} = {value!r}." + hint)
     return has

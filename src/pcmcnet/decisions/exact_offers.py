@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.decisions.branch_and_bound import Bounds, BranchAndBound, Nodes, Search
+from pcmcnet.decisions.branch_and_bound import CLOSED, Bounds, BranchAndBound, Nodes, Search
 from pcmcnet.decisions.constraints import Rows, solve_integer_program
 from pcmcnet.decisions.offer_value import Chains, Logits, earned
 from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thread
@@ -29,9 +29,7 @@ from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thr
 # with l_c and u_c the smallest and the largest y_c, and u_cj the largest one when j is shown (Bront, Mendez-Diaz &
 # Vulcano, 2009): a mixed integer program.
 
-
 _ROUNDS = 100  # of Dinkelbach's method, which needs a handful
-_PROVEN = 1e-9  # relative gap at which an offer counts as proven
 
 
 def best_logit_offer(value: Logits, rows: Rows, start: Bools) -> Search:
@@ -44,7 +42,7 @@ def best_logit_offer(value: Logits, rows: Rows, start: Bools) -> Search:
         assert found is not None  # start fulfils the constraints
         gain = float(worth @ found)
         least = float(a[rows.always].sum()) or float(a[~rows.never].min())  # no offer attracts less
-        if gain <= _PROVEN * abs(best) * float(a @ found):
+        if gain <= CLOSED * abs(best) * float(a @ found):
             return Search(offer, best, best + max(gain, 0.0) / least, rounds)
         offer, best = found, float(earned(value, found[None])[0])
     return Search(offer, best, float(r.max()), _ROUNDS)
@@ -86,7 +84,7 @@ def best_logit_mixture_offer(value: Logits, rows: Rows, start: Bools, *, seconds
             np.concatenate([~rows.never, highest, np.full(N, np.inf)]),
         ),
         integrality=np.concatenate([np.ones(n), np.zeros(C + N)]),
-        options={"time_limit": seconds, "mip_rel_gap": _PROVEN},
+        options={"time_limit": seconds, "mip_rel_gap": CLOSED},
     )
     offers = [start] if found.x is None else [start, found.x[:n] > 0.5]
     allowed = np.array([offer for offer in offers if rows.allow(offer[None])[0]])
@@ -101,16 +99,15 @@ def best_logit_mixture_offer(value: Logits, rows: Rows, start: Bools, *, seconds
 #
 # Each logit c earns sum_j r_j a^c_j x_j / sum_j a^c_j x_j. Let every logit choose for itself which of the undecided
 # alternatives are shown: the sum of their best revenues, by their weights, bounds what any one offer earns. The best
-# offer of a logit is found by Dinkelbach's method, as in `exact_offers.py`: at revenue v it shows what has the largest
+# offer of a logit is found by Dinkelbach's method, as above: at revenue v it shows what has the largest
 # (r_j - v) a_j, all that are positive or as many as may be shown. After any number of its rounds
 #
 #     V_c <= v_c + max_x sum_j (r_j - v_c) a^c_j x_j / sum_{j shown} a^c_j
 #
 # since no offer of the node attracts less than what is shown already. Logits whose tastes are alike agree about most
-# alternatives, so few nodes are needed: far fewer than the mixed integer program of `exact_offers.py` has variables.
+# alternatives, so few nodes are needed: far fewer than the mixed integer program above has variables.
 #
 # Shapes: B nodes, C logits, n alternatives.
-
 
 _MIXTURE_ROUNDS = 20  # of Dinkelbach's method, which needs a handful
 _NUMBERS = 2**21  # attractions at a time
@@ -267,7 +264,6 @@ def _by_revenue(value: NestedLogits, rows: Rows, start: Bools) -> Search:
 # subgradient steps. Of a mixture of chains the bounds are added up with their weights.
 #
 # Shapes: B nodes, C chains, n alternatives, m rows.
-
 
 _PART = 16  # nodes whose bounds one thread computes at once: they fit into its cache
 _POLICIES = 30  # steps of policy iteration, at most; the bound holds after any number of them

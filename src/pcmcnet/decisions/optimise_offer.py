@@ -2,12 +2,13 @@
 
 Every search begins with local search from several offers. What proves the best one depends on the model:
 
-    chains and mixtures of them    branch and bound, exact_offers.py
-    a logit                        Dinkelbach's method, exact_offers.py
-    a mixture of logits            branch and bound, exact_offers.py, or an integer program, exact_offers.py
-    a nested logit of one level    revenue by revenue in each nest, exact_offers.py
+    chains and mixtures of them    branch and bound
+    a logit                        Dinkelbach's method
+    a mixture of logits            branch and bound, or an integer program
+    a nested logit of one level    revenue by revenue in each nest
     any other model                nothing: the offer is called heuristic, and its bound is the largest revenue
 
+as in ``exact_offers.py``.
 The members of an ensemble say what is not known from the data. Its mean is optimised as a mixture. With ``risk`` it is
 the mean over the worst members for each offer (conditional value at risk) by local search; the bound of the mean holds
 for it, too.
@@ -18,13 +19,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 #
 # What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
 # terms relative to the set, for example, is never taken for a logit.
-
 
 _OFFERS = 16  # that the model is compared on
 _LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
@@ -98,10 +98,9 @@ def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Lo
     """Return logits, where all members are mixtures of such, and their draws fit into memory."""
     if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _NUMBERS:
         return None
-    found = [member.as_logits(sets) for member in members]
     weights, attraction = [], []
-    for part in found:
-        if part is None:
+    for member in members:
+        if (part := member.as_logits(sets)) is None:
             return None
         shares, log_p = part
         weights.append(shares / len(members))
@@ -133,7 +132,7 @@ def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Offer(PrintsAsTable):
+class Offer(PlainValues, PrintsAsTable):
     """The alternatives to show to one individual.
 
     Attributes
@@ -175,6 +174,7 @@ class Offer(PrintsAsTable):
     dropped: tuple[str, ...] = ()
     current_value: float | None = None
     draws: int | None = None
+    _derived = ("gap",)
 
     @property
     def gap(self) -> float:
@@ -189,12 +189,6 @@ class Offer(PrintsAsTable):
         if self.nodes:
             return f"heuristic: at most {percent(self.gap)} below the best offer"
         return "heuristic: no bound is known but the largest revenue"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {**plain, "gap": self.gap}
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative shown."""
@@ -219,7 +213,6 @@ class Offer(PrintsAsTable):
 
 
 # -- Optimise offer ----------------------------------------------------------------------------------------------------
-
 
 _STARTS = 8  # local searches
 _SMALL = 1_000  # logits times alternatives up to which constraints are left to an integer program
@@ -266,10 +259,6 @@ def optimise_offer(
     seed
         Where the starts of local search come from.
 
-    Returns
-    -------
-    Offer
-
     Examples
     --------
     >>> from pcmcnet import MNL, ChoiceData
@@ -282,6 +271,7 @@ def optimise_offer(
     require_number("time_limit", time_limit, low=0)
     require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
     started = time.monotonic()
+    # 1. Read the catalogue and the constraints, and how the revenue depends on the offer.
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     if len(offered.sets) != 1:
         raise InputError(f"individual: expected one, got {len(offered.sets)}; optimise_offers takes many.")
@@ -290,12 +280,14 @@ def optimise_offer(
     value = structure_of(model, offered.sets, offered.numbers(revenue, "revenue"))
     now = None if current is None else offered.offer(current)
     members = [structure_of(m, offered.sets, value.revenue) for m in getattr(model, "members_", [])]
-    goal = _mean(value) if risk is None else _tail(members, risk)
+    goal = (lambda offers, _: earned(value, offers)) if risk is None else _tail(members, risk)
+    # 2. Search locally, then improve on what was found and bound it.
     local = _climbed(goal, rows, value.revenue, now, np.random.default_rng(seed))
     deadline = started + time_limit
     found = prove(value, rows, local.offer, deadline=deadline)
     if risk is not None:  # the bound of the mean holds for the worst members, too
         found = local._replace(bound=found.bound, nodes=found.nodes)
+    # 3. Say what it is in the words of the catalogue, beside the members and the current offer.
     offer = replace(_offer(value, found, offered, time.monotonic() - started), draws=fixed_draws(model))
     if members:
         offer = replace(offer, best_for=_best_for(members, rows, found.offer, deadline))
@@ -309,11 +301,6 @@ def _climbed(goal: Goal, rows: Rows, revenue: Floats, now: Bools | None, rng: np
         starts = np.concatenate([starts, now[None]])
     offers, values = climb(goal, rows, starts)
     return Search(offers[values.argmax()], float(values.max()), np.inf, 0)
-
-
-def _mean(value: OfferValue) -> Goal:
-    """Return the expected revenue, for the one individual that there is."""
-    return lambda offers, _: earned(value, offers)
 
 
 def _tail(members: list[OfferValue], risk: float) -> Goal:
@@ -340,10 +327,9 @@ def _best_for(members: list[OfferValue], rows: Rows, offer: Bools, deadline: flo
 def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bools) -> Offer:
     """Say what changes relative to the current offer."""
     names = np.array(offered.labels)
+    added, dropped = (tuple(names[mask].tolist()) for mask in (then & ~now, now & ~then))
     value = float(goal(now[None], np.zeros(1, np.int64))[0])
-    return replace(
-        offer, added=tuple(names[then & ~now].tolist()), dropped=tuple(names[now & ~then].tolist()), current_value=value
-    )
+    return replace(offer, added=added, dropped=dropped, current_value=value)
 
 
 def prove(value: OfferValue, rows: Rows, start: Bools, *, deadline: float) -> Search:
@@ -386,28 +372,16 @@ def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier(PrintsAsTable):
-    """The best offers of at most so many alternatives.
-
-    Attributes
-    ----------
-    sizes
-        How many alternatives may be shown.
-    offers
-        The best offer of each size.
-    """
+    """The best offers: of at most ``sizes[k]`` alternatives, ``offers[k]`` is the best one."""
 
     sizes: tuple[int, ...]
     offers: tuple[Offer, ...]
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each size."""
-        columns = {
-            "size": self.sizes,
-            "value": [offer.value for offer in self.offers],
-            "bound": [offer.bound for offer in self.offers],
-            "offer": [list(offer.labels) for offer in self.offers],
-        }
-        return data_frame(pa.table(columns))
+        both = zip(self.sizes, self.offers, strict=True)
+        rows = [{"size": k, "value": o.value, "bound": o.bound, "offer": list(o.labels)} for k, o in both]
+        return data_frame(pa.Table.from_pylist(rows))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw revenue against size; returns matplotlib's Axes."""
@@ -443,17 +417,12 @@ def offer_frontier(
         Others than the size.
     model, catalogue, revenue, same
         As for :func:`optimise_offer`, for every size.
-
-    Returns
-    -------
-    Frontier
     """
     limits = constraints or Constraints()
     if limits.size is not None:
         raise InputError("the frontier is about sizes: give sizes=[...], and no size among the constraints.")
     if not sizes:
         raise InputError("sizes: expected at least one.")
-    offers = [
-        optimise_offer(model, catalogue, revenue, constraints=replace(limits, size=size), **same) for size in sizes
-    ]
+    every = [replace(limits, size=size) for size in sizes]
+    offers = [optimise_offer(model, catalogue, revenue, constraints=limited, **same) for limited in every]
     return Frontier(sizes=tuple(sizes), offers=tuple(offers))

@@ -1,7 +1,10 @@
-"""Offers for many individuals at once, by local search: personalised offers for a table of individuals.
+"""Personalised offers for a table of individuals, by local search.
 
-Individuals are taken in pieces of a fixed size, each searched by itself (``optimise_offers.py``). A table that is
-larger than memory is read and written piece by piece (``optimise_offers.py``), with the same bytes as a result.
+    rows of the table  ->  chunks of a fixed size  ->  offers of each, here or by workers  ->  a row group each
+
+A chunk is searched by itself, from starts that the seed gives: it does not matter who searches it or what else is in
+the table. Chunks do not depend on how a file is cut into row groups, and no more than a few are in memory. So the bytes
+of the result are the same in one process, by workers, and from a table in memory.
 """
 
 from __future__ import annotations
@@ -29,13 +32,6 @@ from pcmcnet.layers.threads import threads_for
 from pcmcnet.models import ChoiceModel
 from pcmcnet.reports.formats import data_frame
 from pcmcnet.storage.files import as_path, replacing
-
-# -- Offer search ------------------------------------------------------------------------------------------------------
-# Local searches for offers to some individuals: what one process, or one worker of many, does with a piece of a table.
-#
-# A piece is searched from its own individuals alone, from starts that the seed gives, so that it does not matter who
-# searches it or what else is in the table.
-
 
 TOGETHER = 1_000  # individuals of a piece
 _STARTS = 2  # local searches for each individual
@@ -73,13 +69,7 @@ class OfferSearch:
     """What is the same for all individuals: the model, the catalogue and the constraints."""
 
     def __init__(
-        self,
-        model: ChoiceModel,
-        catalogue: Any,
-        revenue: Revenue,
-        outside: Any,
-        constraints: Constraints,
-        seed: int,
+        self, model: ChoiceModel, catalogue: Any, revenue: Revenue, outside: Any, constraints: Constraints, seed: int
     ) -> None:
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         self.model, self.revenue, self.outside, self.constraints, self.seed = model, revenue, outside, constraints, seed
@@ -109,13 +99,6 @@ class OfferSearch:
 
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
-# A table of individuals on disk -> a Parquet file of offers, piece by piece.
-#
-#     rows of the table  ->  pieces of a fixed size  ->  offers of each, here or by workers  ->  a row group each
-#
-# No more than a few pieces are in memory. Pieces do not depend on how the file is cut into row groups, so the bytes of
-# the result are the same in one process, by workers, and from a table in memory.
-
 
 Searched = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
 
@@ -194,8 +177,7 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def searched_piece(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
     """Return the offers to the individuals of a piece."""
-    found = search.of(individuals)
-    return found.to_arrow(search.labels, number * TOGETHER)
+    return search.of(individuals).to_arrow(search.labels, number * TOGETHER)
 
 
 def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -1,8 +1,7 @@
 """What to ask for: prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for alternatives on offer.
 
-Continuous prices follow the gradient of the choice probabilities (``price_search.py``) to a local maximum. Prices from
-a ladder are proven to be the best where the best offer can be (``price_search.py``). Stock that must last limits the
-expected demand (``price_search.py``).
+Continuous prices follow the gradient of the choice probabilities to a local maximum. Prices from a ladder are proven to
+be the best where the best offer can be. Stock that must last limits the expected demand. See ``price_search.py``.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats
+from pcmcnet.arrays import Bools, Floats, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search
 from pcmcnet.decisions.catalogue import Catalogue
@@ -33,12 +32,9 @@ from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
 
 log = logging.getLogger("pcmcnet")
 
-# -- Prices ------------------------------------------------------------------------------------------------------------
-# Prices to ask for, as a result that prints as a table.
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prices(PrintsAsTable):
+class Prices(PlainValues, PrintsAsTable):
     """Prices of the alternatives on offer.
 
     Attributes
@@ -79,11 +75,6 @@ class Prices(PrintsAsTable):
     shadow_prices: tuple[float, ...] | None = None
     draws: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative."""
         names = ["before", "after", "probabilities_before", "probabilities"]
@@ -113,8 +104,7 @@ class Prices(PrintsAsTable):
             for label, b, a, p, q in zip(*columns, strict=True)
         ]
         if self.demand is not None and self.inventory is not None and self.shadow_prices is not None:
-            stock = zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True)
-            for row, asked, there, worth in stock:
+            for row, asked, there, worth in zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True):
                 row += [number(asked), "" if there is None else number(there), number(worth)]
         rows.append(["expected margin", number(self.value_before), number(self.value)])
         rows += [["at a bound", ", ".join(self.at_bound)]] if self.at_bound else []
@@ -175,10 +165,6 @@ def optimise_prices(
         Seconds for the search on a ladder.
     seed
         Where the starts come from.
-
-    Returns
-    -------
-    Prices
     """
     require_number("starts", starts, whole=True, low=1)
     require_number("time_limit", time_limit, low=0)
@@ -235,10 +221,8 @@ def _stock(offered: Catalogue, inventory: Revenue) -> Floats:  # (n,)
 def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | None) -> Margin:
     """Return the expected margin as a function of the prices; the outside option has none of ours."""
     if price not in model.schema.features:
-        raise InputError(
-            f"price: {price!r} is no feature of the model, so no choice depends on it."
-            + did_you_mean(price, model.schema.features)
-        )
+        hint = did_you_mean(price, model.schema.features)
+        raise InputError(f"price: {price!r} is no feature of the model, so no choice depends on it." + hint)
     costs = np.zeros(len(offered.labels)) if cost is None else offered.numbers(cost, "cost")
     return Margin(model, offered.sets, price, costs, np.arange(len(costs)) != offered.outside)
 
@@ -259,19 +243,19 @@ def _bounds(
     bounds: tuple[float, float] | Mapping[Any, tuple[float, float]] | None, offered: Catalogue, before: Floats
 ) -> tuple[Floats, Floats]:
     """Return the lowest and the highest price of each alternative."""
-    low, high = before / 2, before * 2
-    low, high = np.minimum(low, high), np.maximum(low, high)
+    low, high = np.sort([before / 2, before * 2], axis=0)
     if isinstance(bounds, Mapping):
         for label, pair in bounds.items():
             at = offered.offer([label]) & (np.arange(len(low)) != offered.outside)
             low[at], high[at] = pair
     elif bounds is not None:
         low, high = np.full_like(before, bounds[0]), np.full_like(before, bounds[1])
-    if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all():
-        bad = int(np.argmin(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+    fine = np.isfinite(low) & np.isfinite(high) & (low <= high)
+    if not fine.all():
+        bad = int(np.argmin(fine))
+        got = f"got {low[bad]:g} and {high[bad]:g}"
         raise InputError(
-            f"bounds of {offered.labels[bad]!r}: expected a finite lowest price not above the highest, got "
-            f"{low[bad]:g} and {high[bad]:g}."
+            f"bounds of {offered.labels[bad]!r}: expected a finite lowest price not above the highest, {got}."
         )
     return low, high
 

@@ -31,7 +31,6 @@ from pcmcnet.models import ChoiceModel
 # of their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's
 # steps settle the prices that are at no bound. There may be several maxima.
 
-
 _RANDOM = 64  # price lists that are asked about at once, of which the best are climbed from
 _STEP = 1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
 _NEWTON = 4  # last steps, which square the error
@@ -153,7 +152,6 @@ def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats
 # An offer has one price of each alternative or, where alternatives may be left out, at most one. So the best prices are
 # a best offer, found with a bound as in `optimise_offer.py`.
 
-
 _STARTS = 8  # local searches
 
 
@@ -187,19 +185,15 @@ def prices_on_ladder(
 def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> Rows:
     """Write constraints on alternatives as constraints on pairs of an alternative and a price, one of each."""
     base = rows_of(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
-    n = len(offered.labels)
-    priced = np.arange(n) != offered.outside
+    priced = np.arange(len(offered.labels)) != offered.outside
     each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
     needed = np.ones(len(each), np.bool_) if constraints is None else base.always[priced]
-    names = [offered.labels[k] for k in np.flatnonzero(priced)]
+    labels = np.array(offered.labels, object)[priced]
+    names = [*(f"one price of {label}" for label in labels), *(f"a price of {label}" for label in labels[needed])]
     return Rows(
         np.concatenate([base.matrix[:, owner], each, -each[needed]]),
         np.concatenate([base.upper, np.ones(len(each)), -np.ones(int(needed.sum()))]),
-        (
-            *base.names,
-            *(f"one price of {name}" for name in names),
-            *(f"a price of {n}" for n, w in zip(names, needed, strict=True) if w),
-        ),
+        (*base.names, *names),
         ~priced[owner],
         base.never[owner],
     )
@@ -217,7 +211,6 @@ def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None)
 # So l_i acts as one more cost of i. It is the shadow price: what one more unit of i in stock would earn. SLSQP searches
 # from several price lists; then the equations above are solved for the prices and the multipliers of what runs out.
 
-
 _STEPS = 200  # of SLSQP
 _OVER = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding
 
@@ -232,24 +225,15 @@ def prices_in_stock(
     rng: np.random.Generator,
     labels: Sequence[str],
 ) -> tuple[Floats, Floats]:
-    """Return the best prices found, and the shadow prices.
-
-    Parameters
-    ----------
-    margin
-        The expected margin of price lists.
-    limit
-        (n,) the largest probability of each alternative, inf where there is no limit.
-    before, low, high
-        (n,) prices to begin from, and their bounds.
-    starts, rng, labels
-        Searches, where random price lists come from, and how to name alternatives.
-    """
+    """Return the best prices found, and the shadow prices; ``limit`` (n,) is the largest probability of each."""
+    # 1. Begin from the price lists that the stock can serve best.
     lists = price_lists(margin, before, low, high, rng)
     over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)
     order = np.lexsort((-margin.expected(lists), over))  # those that the stock can serve first
+    # 2. Climb from each by SLSQP, then solve the optimality conditions nearby.
     ends = [_climb(margin, limit, prices, low, high) for prices in np.vstack([lists[:1], lists[order[:starts]]])]
     found = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
+    # 3. Take the best of those that the stock can serve.
     excess = np.max(margin.at(found[:, 0])[0] / limit, axis=1) - 1
     if excess.min() > _OVER:
         raise _too_little(margin, limit, labels, found[excess.argmin(), 0])

@@ -36,7 +36,6 @@ from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
 # 1,000 hardly anything changes. With unequal weights, n is (sum w)^2 / sum(w^2). From one set nothing can be said about
 # the spread, so its interval is (-inf, inf), never a point.
 
-
 _DRAWS_AT_ONCE = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
 
 
@@ -196,7 +195,6 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 # the model: levels and scales are not learnt anew, and latent classes are numbered as in the model. Draws depend on the
 # seed and on their own number alone.
 
-
 _ENOUGH = 0.5  # share of the draws that must lead to estimates
 
 
@@ -246,14 +244,10 @@ class BootstrapErrors(InEveryFormat):
     def to_frame(self) -> Any:
         """Return a pandas data frame, indexed by name: estimate, std_error, lower, upper."""
         ends = self.intervals
-        columns = {
-            "name": list(self.names),
-            "estimate": self.values,
-            "std_error": list(self.standard_errors.values()),
-            "lower": [ends[name][0] for name in self.names],
-            "upper": [ends[name][1] for name in self.names],
-        }
-        return data_frame(pa.table(columns), index="name", instead="standard_errors and intervals")
+        lower, upper = zip(*ends.values(), strict=True)
+        columns = {"name": self.names, "estimate": self.values, "std_error": self.standard_errors.values()}
+        table = pa.table({name: list(values) for name, values in (columns | {"lower": lower, "upper": upper}).items()})
+        return data_frame(table, index="name", instead="standard_errors and intervals")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
@@ -313,10 +307,6 @@ def bootstrap_errors(
         Of the percentile intervals.
     progress
         Show a bar on a terminal, or log a line per draw elsewhere.
-
-    Returns
-    -------
-    BootstrapErrors
 
     Raises
     ------

@@ -106,9 +106,7 @@ def plan_folds(
 ) -> list[Fold]:
     """Cut choice sets, given by their groups (S,), as ``ChoiceData.folds`` and ``ChoiceData.split`` do."""
     if folds is not None and split is not None:
-        raise ConfigError(
-            "folds and split exclude each other: give one number of folds, or two shares such as (.8, .2)."
-        )
+        raise ConfigError("folds and split exclude each other: give a number of folds, or two shares such as (.8, .2).")
     require_number("valid", valid, low=0, high=1, open_high=True)
     if split is None:
         tests = fold_parts(groups, 5 if folds is None else folds, generator(seed))
@@ -169,7 +167,6 @@ def machine() -> str:
 #     difference of m    the mean of v_ms - v_bs, with b the best model and v the NLL
 #
 # and every mean is resampled together with all others (`bootstrap.py`).
-
 
 Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
 _COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
@@ -272,9 +269,8 @@ def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats])
         if isinstance(outcome, Failure):
             results.append(FoldResult(n_sets=len(w), error=outcome.message))
             continue
-        values = mean_metrics(outcome.metrics, w) if w.any() else {}
-        cost = {name: getattr(outcome, name) for name in _COSTS}
-        results.append(FoldResult(n_sets=len(w), values=values, **cost))
+        cost: dict[str, Any] = {name: getattr(outcome, name) for name in _COSTS}
+        results.append(FoldResult(n_sets=len(w), values=mean_metrics(outcome.metrics, w) if w.any() else {}, **cost))
     return tuple(results)
 
 
@@ -284,24 +280,12 @@ def _row(
     error = next((fold.error for fold in folds if fold.error is not None), None)
     cost: dict[str, Any] = {}
     if error is None:
-        cost = {name: _mean(folds, name) for name in ("fit_seconds", "predict_seconds")}
-        cost["parameters"] = round(_mean(folds, "parameters"))  # folds may know different categories
+        names = ("fit_seconds", "predict_seconds", "parameters")
+        cost = {name: float(np.mean([getattr(fold, name) for fold in folds])) for name in names}
+        cost["parameters"] = round(cost["parameters"])  # folds may know different categories
     found = {**facts, "difference": 0.0} if is_best else facts
-    options = asdict(model.config)
-    return Row(
-        label=label,
-        model=model.name,
-        options=options,
-        gives=model.gives,
-        folds=folds,
-        error=error,
-        **found,
-        **cost,
-    )
-
-
-def _mean(folds: Sequence[FoldResult], name: str) -> float:
-    return float(np.mean([getattr(fold, name) for fold in folds]))
+    model_facts: dict[str, Any] = {"model": model.name, "options": asdict(model.config), "gives": model.gives}
+    return Row(label=label, **model_facts, folds=folds, error=error, **found, **cost)
 
 
 # -- Store -------------------------------------------------------------------------------------------------------------
@@ -352,19 +336,14 @@ class CellStore:
 
     def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
         """Keep a measured cell."""
-        names = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")
-        cost = {name: getattr(cell, name) for name in names}
+        cost = {name: getattr(cell, name) for name in _COSTS}
         text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
         content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
-        self._write(self._path(model, fold), content)
+        write_bytes(self._path(model, fold), content)
 
-    def write_file(self, name: str, text: str) -> Path:
+    def write_file(self, name: str, text: str) -> None:
         """Write a text file of the folder, whole or not at all."""
-        return self._write(self.folder / name, text.encode())
-
-    def _write(self, path: Path, content: bytes) -> Path:
-        write_bytes(path, content)
-        return path
+        write_bytes(self.folder / name, text.encode())
 
     def _path(self, model: Mapping[str, Any], fold: int) -> Path:
         digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
@@ -444,10 +423,6 @@ def compare(
         call with the same table and options goes on with what is missing; models may be added or removed.
     progress
         Show a bar on a terminal, or log a line per model and fold elsewhere.
-
-    Returns
-    -------
-    Comparison
 
     Raises
     ------
@@ -595,6 +570,6 @@ def _identity(
 
 
 def surroundings() -> dict[str, Any]:
-    """Where it was measured: seconds mean nothing without it."""
+    """Return the machine and the versions of what was used."""
     versions = {name: package_version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {"machine": machine(), "versions": {"python": platform.python_version(), **versions}}

@@ -6,7 +6,6 @@ kept beside it. The best model is the one of least NLL among those that give pro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pcmcnet.arrays import PlainValues
 from pcmcnet.errors import visible
-from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
+from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
@@ -28,7 +28,7 @@ DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the na
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldResult:
+class FoldResult(PlainValues):
     """What a model did on one fold; ``error`` says why it did nothing."""
 
     n_sets: int
@@ -40,58 +40,25 @@ class FoldResult:
     caveats: tuple[str, ...] = ()
     error: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON."""
-        return {
-            "n_sets": self.n_sets,
-            "values": {name: finite(value) for name, value in self.values.items()},
-            "fit_seconds": self.fit_seconds,
-            "predict_seconds": self.predict_seconds,
-            "parameters": self.parameters,
-            "where": self.where,
-            "caveats": list(self.caveats),
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One model of a comparison.
-
-    Attributes
-    ----------
-    label, model, options, gives
-        The row's name; the model's name, its options and what its answers are worth.
-    values, intervals
-        For each metric ("nll", "top_1", ..., "brier"), the mean over all tested sets and its interval; of
-        "difference" also the interval. A ranking has accuracies alone, a failed model nothing.
-    difference, p_value
-        NLL minus that of the best model on the same sets, and the two-sided p-value of no difference; None where
-        there is nothing to compare.
-    fit_seconds, predict_seconds, parameters
-        Means over folds.
-    n_impossible
-        Number of choices that the model held to have probability 0.
-    folds
-        The results of each fold.
-    error
-        Why the model failed; None if it did not.
-    """
+class Row(PlainValues):
+    """One model of a comparison. A ranking has accuracies alone, a failed model no values."""
 
     label: str
-    model: str
+    model: str  # its name in the registry
     options: Mapping[str, Any]
     gives: Gives = "probabilities"
-    values: Mapping[str, float] = field(default_factory=dict)
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    difference: float | None = None
-    p_value: float | None = None
-    fit_seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)  # metric -> mean over all tested sets
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of these, and of "difference"
+    difference: float | None = None  # NLL minus that of the best model on the same sets
+    p_value: float | None = None  # two-sided, of no difference
+    fit_seconds: float | None = None  # mean over folds, as the two below
     predict_seconds: float | None = None
     parameters: int | None = None
-    n_impossible: int = 0
+    n_impossible: int = 0  # choices that the model held to have probability 0
     folds: tuple[FoldResult, ...] = ()
-    error: str | None = None
+    error: str | None = None  # why the model failed
 
     def spread(self, metric: str) -> float | None:
         """Return the standard deviation of a metric's means over folds; None for fewer than two."""
@@ -99,28 +66,12 @@ class Row:
         return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON; an infinite number is None."""
-        return {
-            "label": self.label,
-            "model": self.model,
-            "options": json.loads(json.dumps(dict(self.options))),  # tuples become lists
-            "gives": self.gives,
-            "values": {name: finite(value) for name, value in self.values.items()},
-            "intervals": {name: [finite(low), finite(high)] for name, (low, high) in self.intervals.items()},
-            "spread": {name: self.spread(name) for name in self.values},
-            "difference": finite(self.difference),
-            "p_value": self.p_value,
-            "fit_seconds": self.fit_seconds,
-            "predict_seconds": self.predict_seconds,
-            "parameters": self.parameters,
-            "n_impossible": self.n_impossible,
-            "folds": [fold.to_dict() for fold in self.folds],
-            "error": self.error,
-        }
+        """Return the values as JSON knows them; an infinite number is None."""
+        return {**super().to_dict(), "spread": {name: self.spread(name) for name in self.values}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(InNotebooks):
+class Comparison(PlainValues, InNotebooks):
     """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
 
     Attributes
@@ -148,14 +99,14 @@ class Comparison(InNotebooks):
     uniform: Mapping[str, float]
     design: Mapping[str, Any]
     level: float = LEVEL
+    _derived = ("verdict",)
 
     def _short(self) -> str:
         return f"{len(self.rows)} models, {self.n_sets:,} choice sets; {self.verdict}"
 
     def _blocks(self) -> list[Block]:
         best = frozenset(k for k, row in enumerate(self.rows) if row.label == self.best)
-        table = Table(cells=self.cells(), strong=best)
-        return [table, *map(note, (self.how, *self.notes))]
+        return [Table(cells=self.cells(), strong=best), *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> Row:
         """Return the row of a label."""
@@ -184,10 +135,9 @@ class Comparison(InNotebooks):
             fit, test = design["split"]
             way = f"one split, {fit:.0%} to fit and {test:.0%} to test: {self.n_sets:,} {noun} tested"
         groups = "" if design["by"] is None else f"; groups by {design['by']} stay whole, and are what is resampled"
-        valid = (
-            f"; {design['valid']:.0%} of each training part is held out for early stopping" if design["valid"] else ""
-        )
-        return f"{way}{groups}{valid}; seed {design['seed']}."
+        if design["valid"]:
+            groups += f"; {design['valid']:.0%} of each training part is held out for early stopping"
+        return f"{way}{groups}; seed {design['seed']}."
 
     @property
     def notes(self) -> list[str]:
@@ -227,42 +177,16 @@ class Comparison(InNotebooks):
             return f"{self.best} has the least NLL, {by}, which may be chance: {p}."
         return f"{self.best} is best: {by}, {p}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
-        return {
-            "n_sets": self.n_sets,
-            "best": self.best,
-            "verdict": self.verdict,
-            "top": list(self.top),
-            "level": self.level,
-            "uniform": dict(self.uniform),
-            "design": dict(self.design),
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.
-
-        Parameters
-        ----------
-        metric
-            One of ``columns``: "nll", "top_1", ...
-        ax
-            Where to draw; a new figure if None.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-        """
+        """Draw a metric of every model, one of ``columns``, with its interval; :meth:`to_frame` has the numbers."""
         from pcmcnet.plots.comparison import plot_comparison
 
         return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
         """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""
-        numbers = [*self.columns, "brier"]
         columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
-        for name in (*numbers, DIFFERENCE):
+        for name in (*self.columns, "brier", DIFFERENCE):
             values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]
             ends = [row.intervals.get(name, (None, None)) for row in self.rows]
             columns[name] = pa.array(values, pa.float64())

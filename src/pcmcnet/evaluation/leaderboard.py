@@ -82,7 +82,6 @@ def limited(model: ChoiceModel, seconds: float) -> ChoiceModel:
 
 # -- Leaderboard -------------------------------------------------------------------------------------------------------
 
-
 SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
 
 
@@ -127,10 +126,6 @@ def leaderboard(
         with the same options goes on with what is missing; tables and models may be added or removed.
     progress
         Show a bar for each table on a terminal, or log a line per model and fold elsewhere.
-
-    Returns
-    -------
-    Leaderboard
 
     Raises
     ------

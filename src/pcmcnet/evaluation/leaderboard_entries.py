@@ -31,7 +31,6 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns
 # and `lc-mnl+individual`, whose classes have that utility beside the membership that depends on the individual anyway.
 # Columns that add nothing to others within every set are left out. A model that cannot be built for a table says why.
 
-
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""
 
@@ -39,26 +38,10 @@ NEEDS_A_CHOICE = ("cross-nested-mnl", "nested-mnl", "rank-by")  # its nests, its
 MOST_PRODUCTS = 40
 
 
-def mnl_with_individual(data: ChoiceData) -> MNL:
-    """Build the multinomial logit that uses the individual's columns."""
-    return MNL(formula=formula_with_individual(data))
-
-
-def latent_class_with_individual(data: ChoiceData) -> LatentClassMNL:
-    """Build the latent class logit whose classes use the individual's columns in their utilities."""
-    return LatentClassMNL(formula=formula_with_individual(data))
-
-
 BUILT: dict[str, Callable[[ChoiceData], ChoiceModel]] = {
-    "mnl+individual": mnl_with_individual,
-    "lc-mnl+individual": latent_class_with_individual,
+    "mnl+individual": lambda data: MNL(formula=formula_with_individual(data)),
+    "lc-mnl+individual": lambda data: LatentClassMNL(formula=formula_with_individual(data)),
 }
-
-
-def default_contestants() -> dict[str, Contestant]:
-    """Return every model that needs no choice of a user, by label."""
-    plain = [name for name in MODELS if name not in NEEDS_A_CHOICE]
-    return named_contestants(sorted([*plain, *BUILT]))
 
 
 def named_contestants(names: Iterable[str]) -> dict[str, Contestant]:
@@ -89,7 +72,7 @@ def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
 def require_contestants(models: Any) -> dict[str, Contestant]:
     """Take names, or labels with models; None for the default ones."""
     if models is None:
-        return default_contestants()
+        return named_contestants(sorted({*MODELS, *BUILT} - {*NEEDS_A_CHOICE}))
     if isinstance(models, str) or not isinstance(models, Sequence | Mapping) or not models:
         raise InputError(f"models: expected names such as ['mnl', 'pcmcnet'], or labels with models; got {models!r}.")
     if not isinstance(models, Mapping):
@@ -119,13 +102,7 @@ def entrants(contestants: Mapping[str, Contestant], data: ChoiceData) -> Entrant
 
 
 def formula_with_individual(data: ChoiceData) -> str:
-    """Write the utility with all features and the individual's columns that have a coefficient of their own.
-
-    Raises
-    ------
-    InputError
-        When there are no such columns, or too many products.
-    """
+    """Write the utility with all features and the individual's columns that have a coefficient of their own."""
     sets = data.counted().without_contents()
     if not sets.individual:
         raise InputError("the table has no columns of the individual.")
@@ -136,9 +113,8 @@ def formula_with_individual(data: ChoiceData) -> str:
     if not terms:
         raise InputError("the table has no labels, nor features and numeric columns of the individual to multiply.")
     if len(terms) > MOST_PRODUCTS:
-        raise InputError(
-            f"{len(terms)} products of features and columns of the individual are more than {MOST_PRODUCTS}."
-        )
+        what = "products of features and columns of the individual"
+        raise InputError(f"{len(terms)} {what} are more than {MOST_PRODUCTS}.")
     return _identified(". + ", terms, sets)
 
 
@@ -167,7 +143,6 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
 # not; "simulated", where the true probabilities are known; or was "given" by the caller. Large tables are cut to a
 # random part of whole persons, or of choice sets where there are no persons: always the same one.
 
-
 Use = Literal["development", "judged", "simulated", "given"]
 
 SETS = 5_000  # that a table is cut to: with these, all tables and models take about an hour on two cores
@@ -183,27 +158,15 @@ class Sample(NamedTuple):
     floor: float | None = None  # NLL of the true probabilities on these choices
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BoardTable:
-    """A table and how it is measured.
-
-    Parameters
-    ----------
-    name, use
-        Its name, and what it is used for.
-    read
-        At most so many choice sets of it.
-    by_set
-        Whether folds are cut, and resampled, by choice set even where persons are known.
-    ranked
-        Whether it counts in ranks; one that is there twice does once.
-    """
+    """A table and how it is measured."""
 
     name: str
     use: Use
-    read: Callable[[int], Sample]
-    by_set: bool = False
-    ranked: bool = True
+    read: Callable[[int], Sample]  # at most so many choice sets of it
+    by_set: bool = False  # whether folds are cut, and resampled, by choice set even where persons are known
+    ranked: bool = True  # whether it counts in ranks; one that is there twice does once
 
 
 class Simulator(NamedTuple):

@@ -68,10 +68,11 @@ class ModelTable(InEveryFormat):
     def _printed(self) -> Printed:
         head = ["", *(f"{column.model}: {column.part}" if column.part else column.model for column in self.columns)]
         rows: list[list[str]] = []
-        for name in self.names:
+        for name in self.names:  # the estimates, and their errors below
             found = [column.rows.get(name) for column in self.columns]
             rows.append([name, *("" if row is None else self._estimate(row) for row in found)])
-            rows.append(["", *("" if row is None else _error(row) for row in found)])
+            errors = ("" if row is None else row.state or f"{row.std_error:.3g}" for row in found)
+            rows.append(["", *(error and f"({error})" for error in errors)])
         shown = [name for name in ROWS if any(column.fit.get(name) is not None for column in self.columns)]
         fits = [[name, *(_figure(name, column.fit.get(name)) for column in self.columns)] for name in shown]
         legend = [", ".join(f"{mark} p < {level:g}" for level, mark in reversed(_STARS))] if self.stars and rows else []
@@ -186,10 +187,6 @@ def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]
         new = row._replace(std_error=error, z=z, p=two_sided(z), lower=low, upper=high)
         rows.append(row if row.state == "fixed" else new)
     return rows
-
-
-def _error(row: EstimateRow) -> str:
-    return f"({row.state})" if row.state else f"({row.std_error:.3g})"
 
 
 def _figure(name: str, value: float | None) -> str:

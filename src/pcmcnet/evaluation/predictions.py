@@ -154,7 +154,6 @@ def _where(data: ChoiceData, alternative: np.intp) -> str:
 # stop early. Any other part of a table has a fingerprint of its own; but a model keeps one choice set of its training
 # table, and a table that holds this set too overlaps it.
 
-
 Seen = Literal["all", "most", "some", "none known"]
 
 _WARNINGS = {

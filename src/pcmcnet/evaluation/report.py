@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues, to_json
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 # Those of a logit come from its estimates. Another model is asked about choice sets that are given; it was not
 # estimated by maximum likelihood alone, so that AIC and BIC mean nothing for it.
 
-
 ROWS = {  # with the form of their numbers
     "log-likelihood": ".3f",
     "null log-likelihood": ".3f",
@@ -57,8 +56,8 @@ def fit_figures(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str,
     """Return the figures by their names in ``ROWS``; None where there is none."""
     facts = model.require_fitted().facts
     found: dict[str, float | None] = dict.fromkeys(ROWS)
-    found |= {"choice sets": facts["choice_sets"], "persons": facts.get("persons")}
-    found["parameters"] = model.num_parameters
+    sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
+    found |= sizes
     if isinstance(model, LogitModel):
         estimates = model.estimates_
         return found | {
@@ -81,7 +80,6 @@ def fit_figures(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str,
 
 # -- Report ------------------------------------------------------------------------------------------------------------
 
-
 Ties = Literal["expected", "random"]
 
 LEVEL = 0.95
@@ -91,7 +89,7 @@ FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(InNotebooks):
+class Report(PlainValues, InNotebooks):
     """How well a model predicts the choices of a table. Made by :func:`evaluate`; prints as a table.
 
     Attributes
@@ -150,17 +148,7 @@ class Report(InNotebooks):
         return [n for n in self.top if telling([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metrics with their intervals beside the uniform model; :meth:`to_dict` has the numbers.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; a new figure if None.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-        """
+        """Draw the metrics with their intervals beside the uniform model; :meth:`to_dict` has the numbers."""
         from pcmcnet.plots.comparison import plot_report
 
         return plot_report(self, ax)
@@ -169,25 +157,11 @@ class Report(InNotebooks):
     def pseudo_r2(self) -> float | None:
         """McFadden's 1 - NLL / NLL of the uniform model; None for a ranking, or where every set has one alternative."""
         uniform = self.uniform.get("nll", 0.0)
-        return None if self.nll is None or not uniform else finite(1 - self.nll / uniform)
+        return to_json(1 - self.nll / uniform) if self.nll is not None and uniform else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON.
-
-        JSON knows no infinity, so an infinite number is None: for ``nll``, ``n_impossible`` says so too.
-        """
-        return {
-            "n_sets": self.n_sets,
-            "gives": self.gives,
-            "nll": finite(self.nll),
-            "top": {str(n): value for n, value in self.top.items()},
-            "brier": self.brier,
-            **({"kl": finite(self.kl)} if "kl" in self.values else {}),
-            "n_impossible": self.n_impossible,
-            "level": self.level,
-            "intervals": {name: [finite(low), finite(high)] for name, (low, high) in self.intervals.items()},
-            "uniform": dict(self.uniform),
-        }
+        """Return the values as JSON knows them; an infinite number is None: of ``nll``, ``n_impossible`` says so."""
+        return {name: value for name, value in super().to_dict().items() if name != "kl" or "kl" in self.values}
 
     def to_markdown(self) -> str:
         """Return the report as a Markdown table."""
@@ -211,8 +185,9 @@ class Report(InNotebooks):
             mark = MARK if self.gives == "scores" and not name.startswith("top_") else ""
             row = [name.upper().replace("_", " "), "-" if value is None else _number(value, name) + mark]
             if self.intervals:
-                low, high = self.intervals.get(name, (None, None))
-                row.append("-" if low is None or high is None else _span(low, high, name))
+                low, high = self.intervals.get(name, (np.nan, np.nan))
+                span = "unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}"
+                row.append(span if name in self.intervals else "-")
             rows.append([*row, _number(self.uniform[name], name)])
         return rows
 
@@ -248,10 +223,6 @@ def evaluate(
         persons.
     ties
         "expected" counts a tie by its chance of falling to the choice; "random" breaks it, as in the paper.
-
-    Returns
-    -------
-    Report
 
     Raises
     ------
@@ -351,15 +322,6 @@ def same_for_all(top: Iterable[int], uniform: Mapping[str, float]) -> list[str]:
     """Say which accuracies a table leaves out, and why."""
     certain = [n for n in top if not telling([f"top_{n}"], uniform)]
     return [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in certain]
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number that JSON knows, or None."""
-    return value if value is not None and np.isfinite(value) else None
-
-
-def _span(low: float, high: float, name: str) -> str:
-    return "unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}"
 
 
 def _number(value: float, name: str) -> str:

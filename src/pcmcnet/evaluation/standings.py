@@ -1,8 +1,7 @@
 """The result of a leaderboard: a comparison for each table, and where each model stands over all of them.
 
-What is measured on one table is in ``standings.py``. Over the tables, models are ranked by their NLL; one without an
-NLL on a table shares the last places there, so that being unfit for a table costs as much as being the worst on it
-(``standings.py``).
+Over the tables, models are ranked by their NLL. A model without an NLL on a table shares the last places there, so that
+being unfit for a table costs as much as being the worst on it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues, to_json
 from pcmcnet.errors import InputError, visible
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.leaderboard_entries import Use
-from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.evaluation.report import FOOTNOTE, MARK
 from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
@@ -43,28 +42,14 @@ if TYPE_CHECKING:
 # with Q the quantile of the studentized range. Every table counts once, whatever its size. Shapes: losses (N, k), ranks
 # (N, k), mean ranks (k,).
 
-
 LEVEL = 0.95
 _DIGITS = 9  # losses closer than this are equal: rounding is no reason for a rank
 
 
 def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
-    """Rank the models of each table, the least loss first.
+    """Rank the models of each table from 1 to k, the least loss first; equal losses have the mean of their places.
 
-    Parameters
-    ----------
-    losses
-        (N, k) one row per table; inf for a model without a loss: such models share the last places.
-
-    Returns
-    -------
-    array
-        (N, k) ranks from 1 to k; equal losses have the mean of their places.
-
-    Raises
-    ------
-    InputError
-        When the losses are no table of numbers.
+    A model without a loss has inf: such models share the last places.
 
     Examples
     --------
@@ -96,19 +81,9 @@ def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> floa
 
 
 def alike(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
-    """Find the largest groups of neighbours whose mean ranks do not differ.
+    """Find the largest groups of neighbours whose mean ranks (k,), rising, do not differ by the critical distance.
 
-    Parameters
-    ----------
-    mean_ranks
-        (k,) rising.
-    distance
-        The critical distance.
-
-    Returns
-    -------
-    list of (first, last)
-        Positions of the ends of each group of two or more; none lies within another.
+    A group of two models or more is given by the positions of its first and last one; none lies within another.
 
     Examples
     --------
@@ -131,35 +106,20 @@ def alike(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
 # The best model is that of least NLL. Another one is "tied" with it where the p-value of their paired difference is
 # above 0.05, or where it has less NLL with scores that are no probabilities.
 
-
 Verdict = Literal["best", "tied", "worse", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableResult:
-    """What was measured on one table.
-
-    Attributes
-    ----------
-    name, use, ranked
-        The table, what it is used for, and whether it counts in ranks.
-    comparison
-        The models that took part, as ``compare`` returns it.
-    absent
-        Why other models did not take part.
-    whole
-        Number of choice sets of the whole table, of which ``comparison.n_sets`` were measured.
-    floor
-        NLL of the true probabilities on these choices, where they are known.
-    """
+class TableResult(PlainValues):
+    """What was measured on one table."""
 
     name: str
     use: Use
-    comparison: Comparison
-    absent: Mapping[str, str]
-    whole: int
-    floor: float | None = None
-    ranked: bool = True
+    comparison: Comparison  # of the models that took part
+    absent: Mapping[str, str]  # label -> why a model did not take part
+    whole: int  # choice sets of the table, of which comparison.n_sets were measured
+    floor: float | None = None  # NLL of the true probabilities on these choices, where they are known
+    ranked: bool = True  # whether it counts in ranks
 
     def row(self, label: str) -> Row | None:
         """Return the row of a model that has an NLL here."""
@@ -190,20 +150,13 @@ class TableResult:
         return "worse" if sure and row.difference > 0 else "tied"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON."""
-        return {
-            "name": self.name,
-            "use": self.use,
-            "ranked": self.ranked,
-            "sets_of_the_table": self.whole,
-            "floor": self.floor,
-            "absent": dict(self.absent),
-            "comparison": self.comparison.to_dict(),
-        }
+        """Return the values as JSON knows them."""
+        plain = super().to_dict()
+        return {**plain, "sets_of_the_table": plain.pop("whole")}
 
 
 def nll_cell(table: TableResult, label: str) -> str:
-    """An NLL with its mark and what is to be said of it: 0.8123 best."""
+    """Write an NLL with its mark and verdict: 0.8123 best."""
     row, verdict = table.row(label), table.verdict(label)
     if row is None:
         return "-"
@@ -212,28 +165,16 @@ def nll_cell(table: TableResult, label: str) -> str:
 
 
 def plain_row(table: TableResult, label: str) -> dict[str, Any]:
-    """One row of numbers, for a data frame."""
-    row = table.row(label)
-    ends = {} if row is None else row.intervals
-    numbers: dict[str, Any] = {
-        "nll": None if row is None else row.values["nll"],
-        "nll_low": ends.get("nll", (None, None))[0],
-        "nll_high": ends.get("nll", (None, None))[1],
-        "difference": None if row is None else row.difference,
-        "difference_low": ends.get(DIFFERENCE, (None, None))[0],
-        "difference_high": ends.get(DIFFERENCE, (None, None))[1],
-        "p_value": None if row is None else row.p_value,
-        "fit_seconds": None if row is None else row.fit_seconds,
-        "floor": table.floor,
-    }
-    return {
-        "table": table.name,
-        "use": table.use,
-        "model": label,
-        **{name: finite(value) for name, value in numbers.items()},
-        "verdict": table.verdict(label),
-        "reason": table.reason(label),
-    }
+    """Return one row of a data frame."""
+    row, numbers = table.row(label), dict[str, Any]()
+    for name in ("nll", DIFFERENCE):
+        value = None if row is None else row.difference if name == DIFFERENCE else row.values[name]
+        low, high = (None, None) if row is None else row.intervals.get(name, (None, None))
+        numbers |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    numbers |= {name: None if row is None else getattr(row, name) for name in ("p_value", "fit_seconds")}
+    verdict = {"verdict": table.verdict(label), "reason": table.reason(label)}
+    numbers["floor"] = table.floor
+    return {"table": table.name, "use": table.use, "model": label, **to_json(numbers), **verdict}
 
 
 # -- Standings ---------------------------------------------------------------------------------------------------------
@@ -241,35 +182,20 @@ def plain_row(table: TableResult, label: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a model stands over the ranked tables.
+    """Where a model stands over the ranked tables."""
 
-    Attributes
-    ----------
-    model, mean_rank
-        Its label, and the mean of its ranks.
-    mean_ranks
-        The same over the tables of each use.
-    measured
-        Number of tables on which it has an NLL.
-    surely_best, not_worse
-        Number of tables on which every other model is significantly worse, and on which it is not significantly worse
-        than the best.
-    fit_seconds, parameters
-        Median over the tables of what a fit takes, and of the number of parameters; None where it has none.
-    """
-
-    model: str
+    model: str  # its label
     mean_rank: float
-    mean_ranks: Mapping[str, float]
-    measured: int
-    surely_best: int
-    not_worse: int
-    fit_seconds: float | None
-    parameters: float | None
+    mean_ranks: Mapping[str, float]  # over the tables of each use
+    measured: int  # tables on which it has an NLL
+    surely_best: int  # tables on which every other model is significantly worse
+    not_worse: int  # tables on which it is not significantly worse than the best
+    fit_seconds: float | None  # median over the tables of what a fit takes; None without an NLL
+    parameters: float | None  # median over the tables
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard(InNotebooks):
+class Leaderboard(PlainValues, InNotebooks):
     """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
 
     Attributes
@@ -288,6 +214,7 @@ class Leaderboard(InNotebooks):
     tables: tuple[TableResult, ...]
     skipped: Mapping[str, str]
     design: Mapping[str, Any]
+    _derived = ("verdict",)
 
     def _short(self) -> str:
         return f"{len(self.models)} models, {len(self.tables)} tables; {self.verdict}"
@@ -353,17 +280,9 @@ class Leaderboard(InNotebooks):
         return data_frame(pa.Table.from_pylist(self.to_rows()), instead="to_rows()")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
-        can_differ = len(self.models) > 1 and self.ranked()
-        return {
-            "models": list(self.models),
-            "design": dict(self.design),
-            "critical_distance": self.critical_distance() if can_differ else None,
-            "verdict": self.verdict,
-            "standings": [dict(vars(standing)) for standing in self.standings()],
-            "skipped": dict(self.skipped),
-            "tables": [table.to_dict() for table in self.tables],
-        }
+        """Return the values as JSON knows them; an infinite number is None."""
+        distance = self.critical_distance() if len(self.models) > 1 and self.ranked() else None
+        return {**super().to_dict(), "critical_distance": distance, "standings": to_json(self.standings())}
 
     def to_markdown(self, *, details: bool = False) -> str:
         """Return the standings and the NLL of every model on every table; with ``details`` also each comparison."""
@@ -376,8 +295,7 @@ class Leaderboard(InNotebooks):
 
     def __str__(self) -> str:
         tables = [text_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
-        parts = [self.how, tables[0], self.verdict, tables[1], "\n".join(self.notes)]
-        return visible("\n\n".join(parts))
+        return visible("\n\n".join([self.how, tables[0], self.verdict, tables[1], "\n".join(self.notes)]))
 
     @property
     def verdict(self) -> str:

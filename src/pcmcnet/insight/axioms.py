@@ -2,24 +2,24 @@
 
 A violation is no fault. A logit obeys nearly all axioms, because it cannot do otherwise; people do not, and a model
 that has learnt context effects from them is found to violate independence and regularity. The audit gives their size,
-and cases to look at. See ``axiom_checks`` for the axioms and what a size is.
+and cases to look at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of, require_sampling, some_sets
+from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
 from pcmcnet.reports.formats import PartOfReport
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
@@ -39,39 +39,22 @@ from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 # The size of a violation is what is missing: of the log-ratio for independence, of probability for all others. A logit
 # has all but the last: there two copies get 2 P / (1 + P), and the others lose P (1 - P) / (1 + P).
 
-
 Verdict = Literal["holds", "violated", "not checked"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What was found of one axiom.
-
-    Parameters
-    ----------
-    axiom
-        Its name.
-    unit
-        What sizes are measured in.
-    cases, violations
-        How many were looked at, and in how many the size is above the tolerance.
-    mean, largest
-        Of the size over all cases; a case that obeys the axiom has size 0 in the mean.
-    choice_set, example
-        The id of the set with the largest size, and what happens there; None where nothing is violated.
-    more
-        Further numbers by name.
-    """
+    """What was found of one axiom."""
 
     axiom: str
-    unit: str
+    unit: str  # of sizes
     cases: int
-    violations: int
-    mean: float
+    violations: int  # cases whose size is above the tolerance
+    mean: float  # size over all cases; one that obeys the axiom has size 0
     largest: float
-    choice_set: Any = None
-    example: str | None = None
-    more: Mapping[str, float] = field(default_factory=dict)
+    choice_set: Any = None  # id of the set with the largest size; None where nothing is violated
+    example: str | None = None  # what happens there
+    more: Mapping[str, float] = field(default_factory=dict)  # further numbers by name
 
     @property
     def share(self) -> float:
@@ -91,8 +74,15 @@ class Finding:
         return {**{name: getattr(self, name) for name in names}, **self.more}
 
 
-def _finding(axiom: str, unit: str, size: Floats, tolerance: float, **more: Any) -> Finding:
-    """Sum up the sizes of single cases."""
+Describe = Callable[[int], tuple[int, str]]  # case -> place of an alternative of its set, and what happens there
+
+
+def _finding(
+    data: ChoiceData, axiom: str, unit: str, size: Floats, tolerance: float, describe: Describe, **more: float
+) -> Finding:
+    """Sum up the sizes of single cases, and describe the worst if it is a violation."""
+    worst = int(size.argmax()) if len(size) else None
+    place, example = describe(worst) if worst is not None and size[worst] > tolerance else (None, None)
     return Finding(
         axiom=axiom,
         unit=unit,
@@ -100,60 +90,45 @@ def _finding(axiom: str, unit: str, size: Floats, tolerance: float, **more: Any)
         violations=int((size > tolerance).sum()),
         mean=float(np.maximum(size, 0).mean()) if len(size) else 0.0,
         largest=max(float(size.max()), 0.0) if len(size) else 0.0,
-        **more,
+        choice_set=None if place is None else id_of(data, place),
+        example=example,
+        more=more,
     )
 
 
 def independence(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
     """Compare all pairs of others before and after each removal; violations count the removals that change one."""
     ratios = found.log_ratios()
-    axiom, unit = "independence of irrelevant alternatives", "log-ratio"
+
+    def describe(case: int) -> tuple[int, str]:
+        i, j, removed = ratios.up[case], ratios.down[case], int(found.removed[ratios.cases[case]])
+        before, after = (float(log_p[i] - log_p[j]) for log_p in (found.log_with, found.log_without))
+        a, b = (name_of(data, int(found.places[k])) for k in (i, j))
+        return removed, f"without {name_of(data, removed)}, log P({a}) / P({b}) goes from {before:.3f} to {after:.3f}"
+
     more = {"pairs": float(ratios.pairs.sum()), "pairs_without_log_ratio": float(ratios.left_out)}
-    if not ratios.cases.size:
-        return Finding(axiom=axiom, unit=unit, cases=0, violations=0, mean=0.0, largest=0.0, more=more)
-    size = found.shift[ratios.up] - found.shift[ratios.down]
-    worst = int(size.argmax())
-    i, j = int(ratios.up[worst]), int(ratios.down[worst])
-    removed = int(found.removed[ratios.cases[worst]])
-    before, after = (float(log_p[i] - log_p[j]) for log_p in (found.log_with, found.log_without))
-    names = [name_of(data, int(place)) for place in (removed, found.places[i], found.places[j])]
-    example = f"without {names[0]}, log P({names[1]}) / P({names[2]}) goes from {before:.3f} to {after:.3f}"
-    violated = bool(size[worst] > tolerance)
-    return Finding(
-        axiom=axiom,
-        unit=unit,
-        cases=len(size),
-        violations=int((size > tolerance).sum()),
-        mean=float(ratios.sums.sum() / ratios.pairs.sum()),
-        largest=float(size[worst]),
-        choice_set=id_of(data, removed) if violated else None,
-        example=example if violated else None,
-        more=more,
-    )
+    size = found.shift[ratios.up] - found.shift[ratios.down]  # of the pair that changes most
+    axiom = "independence of irrelevant alternatives"
+    finding = _finding(data, axiom, "log-ratio", size, tolerance, describe, **more)
+    return replace(finding, mean=float(ratios.sums.sum() / ratios.pairs.sum())) if len(size) else finding
 
 
 def regularity(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
     """Look for alternatives that become less probable when another one leaves."""
     before, after = np.exp(found.log_with), np.exp(found.log_without)
-    size = before - after
-    more: dict[str, Any] = {}
-    if size.size and size.max() > tolerance:
-        worst = int(size.argmax())
-        removed, i = int(found.removed[found.case[worst]]), int(found.places[worst])
-        more["choice_set"] = id_of(data, i)
-        more["example"] = (
-            f"without {name_of(data, removed)}, P({name_of(data, i)}) falls from {before[worst]:.3f} "
-            f"to {after[worst]:.3f}"
-        )
-    return _finding("regularity", "probability", size, tolerance, **more)
+
+    def describe(case: int) -> tuple[int, str]:
+        i, removed = int(found.places[case]), name_of(data, int(found.removed[found.case[case]]))
+        return i, f"without {removed}, P({name_of(data, i)}) falls from {before[case]:.3f} to {after[case]:.3f}"
+
+    return _finding(data, "regularity", "probability", before - after, tolerance, describe)
 
 
 def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: float) -> tuple[Finding, ...]:
     """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
     i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
     pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
-    owner = np.searchsorted(data.offsets, pairs[:, 0], side="right") - 1
-    first = np.exp(ask_alike(model, data, pairs, owner)[:, 0]).reshape(3, -1)
+    first = np.exp(ask_alike(model, data, pairs, set_of(data, pairs[:, 0]))[:, 0]).reshape(3, -1)
     over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of member a in the pair with b
     for p, (a, b) in zip(first, ((0, 1), (1, 2), (0, 2)), strict=True):
         over[a, b], over[b, a] = p, 1 - p
@@ -164,19 +139,16 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
     found = []
     for form, bound in bounds.items():
         gap = np.where(holds, bound - chain[:, 2], -np.inf)  # (6, T)
-        size = gap.max(axis=0)
-        more: dict[str, Any] = {}
-        if size.size and size.max() > tolerance:
-            t = int(size.argmax())
+
+        def describe(t: int, gap: Floats = gap) -> tuple[int, str]:
             order = int(gap[:, t].argmax())
             x, y, z = (name_of(data, int(triples[t, member])) for member in orders[order])
-            more["choice_set"] = id_of(data, int(triples[t, 0]))
-            values = [
-                f"P({u} over {v}) = {p:.3f}"
-                for (u, v), p in zip(((x, y), (y, z), (x, z)), chain[order, :, t], strict=True)
-            ]
-            more["example"] = f"{values[0]}, {values[1]}, but {values[2]}"
-        found.append(_finding(f"{form} stochastic transitivity", "probability", size, tolerance, **more))
+            pairs = zip(((x, y), (y, z), (x, z)), chain[order, :, t], strict=True)
+            values = [f"P({u} over {v}) = {p:.3f}" for (u, v), p in pairs]
+            return int(triples[t, 0]), f"{values[0]}, {values[1]}, but {values[2]}"
+
+        axiom = f"{form} stochastic transitivity"
+        found.append(_finding(data, axiom, "probability", gap.max(axis=0), tolerance, describe))
     return tuple(found)
 
 
@@ -186,16 +158,13 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
     log_p = ask(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
     own, summed = np.exp(log_p[: len(places)]), np.exp(log_p[len(places) :]).reshape(-1, copies).sum(axis=1)
-    size = np.abs(summed - own)
-    more: dict[str, Any] = {}
-    if size.size and size.max() > tolerance:
-        worst = int(size.argmax())
-        more["choice_set"] = id_of(data, int(places[worst]))
-        more["example"] = (
-            f"{name_of(data, int(places[worst]))} has {own[worst]:.3f}; with {copies} copies of everything, "
-            f"its copies have {summed[worst]:.3f}"
-        )
-    return _finding("uniform expansion", "probability", size, tolerance, **more)
+
+    def describe(case: int) -> tuple[int, str]:
+        place, p = int(places[case]), f"{summed[case]:.3f}"
+        before = f"{name_of(data, place)} has {own[case]:.3f}"
+        return place, f"{before}; with {copies} copies of everything, its copies have {p}"
+
+    return _finding(data, "uniform expansion", "probability", np.abs(summed - own), tolerance, describe)
 
 
 def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> Finding:
@@ -203,37 +172,34 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
     ``of_a_logit`` is the loss relative to that in a logit: 0 where copies share what the one had, 1 as in a logit.
     """
-    sets = np.searchsorted(data.offsets, twice, side="right") - 1
+    # 1. Ask about each set as it is, and with the alternative twice, its copy being the last.
+    sets = set_of(data, twice)
     inside = [members(data, s) for s in sets]
     doubled = [np.append(part, place) for part, place in zip(inside, twice, strict=True)]
     log_p = ask(model, data, [*inside, *doubled], np.tile(sets, 2))
     sizes = data.sizes[sets]
     before, after = np.exp(log_p[: sizes.sum()]), np.exp(log_p[sizes.sum() :])
+    # 2. Take the probabilities of the alternative, and of its two copies, out of the answers.
     at = twice - data.offsets[sets]
     own = before[np.cumsum(sizes) - sizes + at]
     ends = np.cumsum(sizes + 1)
     pair = after[ends - sizes - 1 + at], after[ends - 1]
-    size = pair[0] + pair[1] - own
-    logit = own * (1 - own) / (1 + own)
-    more: dict[str, Any] = {
+    # 3. Compare what the copies gain with what they would gain in a logit.
+    size, logit = pair[0] + pair[1] - own, own * (1 - own) / (1 + own)
+    more = {
         "of_a_logit": float(size.sum() / logit.sum()) if logit.sum() > 0 else 0.0,
         "largest_gap_between_copies": float(np.abs(pair[0] - pair[1]).max()) if size.size else 0.0,
     }
-    named: dict[str, Any] = {}
-    if size.size and np.abs(size).max() > tolerance:
-        worst = int(np.abs(size).argmax())
-        named["choice_set"] = id_of(data, int(twice[worst]))
-        named["example"] = (
-            f"{name_of(data, int(twice[worst]))} has {own[worst]:.3f}; twice, it has {own[worst] + size[worst]:.3f} "
-            f"(in a logit {own[worst] + logit[worst]:.3f}), and the others lose {size[worst]:.3f}"
-        )
-    return _finding("copies", "probability", np.abs(size), tolerance, more=more, **named)
+
+    def describe(case: int) -> tuple[int, str]:
+        p, gain = own[case], size[case]
+        both = f"twice, it has {p + gain:.3f} (in a logit {p + logit[case]:.3f}), and the others lose {gain:.3f}"
+        return int(twice[case]), f"{name_of(data, int(twice[case]))} has {p:.3f}; {both}"
+
+    return _finding(data, "copies", "probability", np.abs(size), tolerance, describe, **more)
 
 
 # -- Axioms ------------------------------------------------------------------------------------------------------------
-
-
-__all__ = ["Audit", "Finding", "audit"]
 
 # Networks compute in float32, where log p of equal alternatives come out up to 1e-5 apart, and a change of a log-ratio
 # has four of them. A difference that matters to anybody is larger.
@@ -241,28 +207,16 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(PartOfReport):
-    """What was found of each axiom. Prints as a table.
+class Audit(PlainValues, PartOfReport):
+    """What was found of each axiom. Prints as a table."""
 
-    Parameters
-    ----------
-    model
-        Name of the model's class.
-    findings
-        One for each axiom.
-    sets, questions, seed, tolerance
-        Sets drawn, sets that the model was asked about, and how.
-    notes
-        What to know about the model before reading the figures.
-    """
-
-    model: str
-    findings: tuple[Finding, ...]
-    sets: int
-    questions: int
+    model: str  # name of its class
+    findings: tuple[Finding, ...]  # one for each axiom
+    sets: int  # choice sets drawn
+    questions: int  # choice sets that the model was asked about
     seed: int
     tolerance: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what to know about the model before reading the figures
 
     def _short(self) -> str:
         return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms obeyed"
@@ -279,12 +233,6 @@ class Audit(PartOfReport):
     def obeyed(self) -> tuple[str, ...]:
         """Names of the axioms that hold in all cases."""
         return tuple(finding.axiom for finding in self.findings if finding.verdict == "holds")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("model", "sets", "questions", "seed", "tolerance")
-        facts = {name: getattr(self, name) for name in names}
-        return {**facts, "notes": list(self.notes), "findings": [finding.to_dict() for finding in self.findings]}
 
     def to_markdown(self) -> str:
         """Return one page: the verdicts, the worst case of each violated axiom, and what to know."""
@@ -352,10 +300,6 @@ def audit(
     tolerance
         Size up to which a violation is taken for rounding.
 
-    Returns
-    -------
-    Audit
-
     Raises
     ------
     InputError
@@ -389,12 +333,11 @@ def audit(
         expansion(model, data, drawn, expand, tolerance),
         copies(model, data, rng.integers(data.offsets[drawn], data.offsets[drawn + 1]), tolerance),
     )
-    questions = removals.questions + 3 * len(asked) + 4 * len(drawn)
     return Audit(
         model=type(model).__name__,
         findings=findings,
         sets=len(drawn),
-        questions=questions,
+        questions=removals.questions + 3 * len(asked) + 4 * len(drawn),
         seed=seed,
         tolerance=tolerance,
         notes=_notes(model, data),

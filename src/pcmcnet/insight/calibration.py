@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues, to_json
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import max_by_set
@@ -50,7 +50,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class Curve(PlainValues):
     """Predicted against observed, in B bins from the least to the most probable."""
 
     predicted: Floats  # (B,) mean probability
@@ -58,38 +58,23 @@ class Curve:
     low: Floats  # (B,) ends of the interval of the observed share; it where no resamples were asked for
     high: Floats
     share: Floats  # (B,) of the weight; sums to 1
+    _derived = ("error",)
 
     @property
     def error(self) -> float:
         """The mean distance of predicted and observed."""
         return float(self.share @ np.abs(self.observed - self.predicted))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, for JSON."""
-        names = ("predicted", "observed", "low", "high", "share")
-        return {"error": self.error, **{name: getattr(self, name).tolist() for name in names}}
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration(PartOfReport):
-    """How far probabilities can be taken at their word.
+class Calibration(PlainValues, PartOfReport):
+    """How far probabilities can be taken at their word."""
 
-    Attributes
-    ----------
-    alternatives
-        The curve of all alternatives.
-    first
-        The curve of the most probable alternative of each set.
-    n_sets
-        Number of sets with two alternatives or more and a weight above 0.
-    level
-        Of the intervals.
-    """
-
-    alternatives: Curve
-    first: Curve
-    n_sets: int
-    level: float = LEVEL
+    alternatives: Curve  # of all alternatives
+    first: Curve  # of the most probable alternative of each set
+    n_sets: int  # with two alternatives or more and a weight above 0
+    level: float = LEVEL  # of the intervals
+    _derived = ("error",)
 
     def _short(self) -> str:
         return f"error {self.error:.4f} over {self.n_sets:,} choice sets"
@@ -98,11 +83,6 @@ class Calibration(PartOfReport):
     def error(self) -> float:
         """The calibration error: by how much the favourite is more, or less, probable than it is often chosen."""
         return self.first.error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, lists and dicts, for JSON."""
-        curves = {"alternatives": self.alternatives.to_dict(), "first": self.first.to_dict()}
-        return {"error": self.error, "n_sets": self.n_sets, "level": self.level, **curves}
 
 
 def calibration(
@@ -175,8 +155,8 @@ def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
     """
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
-    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema)
-    _ = model.schema
+    schema = model.schema  # raises where the model is not fitted
+    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, schema)
     if model.gives == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
     return Calibrated(model, find_temperature(model, sets))
@@ -228,9 +208,8 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 # How well a fitted model predicts a table, beside baselines that are cross-validated on the same table.
 #
 # The two are not alike. The model was fitted elsewhere, or on this very table: then its figures are in-sample, and
-# flatter it; see `evaluation.seen` for how that is known. The baselines are fitted to parts of this table and tested on
+# flatter it (see `seen_by`). The baselines are fitted to parts of this table and tested on
 # the rest, so that theirs never are.
-
 
 TOP = (1, 5)
 FOLDS = 5
@@ -257,8 +236,8 @@ class FitQuality(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        baselines = None if self.baselines is None else self.baselines.to_dict()
-        return {"seen": self.seen, "in_sample": self.in_sample, "model": self.report.to_dict(), "baselines": baselines}
+        figures = {"model": self.report.to_dict(), "baselines": to_json(self.baselines)}
+        return {"seen": self.seen, "in_sample": self.in_sample, **figures}
 
 
 def fit_quality(
@@ -268,12 +247,11 @@ def fit_quality(
 
     Baselines see up to 5,000 sets, drawn at random from a larger table; the model is asked about all.
     """
-    report = evaluate(model, data, TOP, seed)
+    report, measured = evaluate(model, data, TOP, seed), None
     counted = np.flatnonzero(data.weights > 0)
-    few = np.random.default_rng(seed).permutation(counted)[:MOST]
-    part = data if len(counted) <= MOST else data.subset(np.sort(few))
-    measured = None
     if baselines and len(counted) >= 2 * FOLDS:
+        few = np.random.default_rng(seed).permutation(counted)[:MOST]
+        part = data if len(counted) <= MOST else data.subset(np.sort(few))
         measured = compare(baselines, part, FOLDS, seed, top=TOP, progress=False)
     seen = seen_by(model, data)
     return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.questions import name_of, position_of
@@ -37,28 +37,14 @@ _BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in roundi
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain(InNotebooks):
-    """The chain of one choice set of n alternatives.
+    """The chain of one choice set of n alternatives."""
 
-    Attributes
-    ----------
-    labels
-        The alternatives: their labels, or "#2 (A7/A7)" by number and first category in a table without labels.
-    rates
-        (n, n) rates of leaving i for j; the largest is 1, the diagonal 0.
-    probabilities
-        (n,) the stationary law of the rates.
-    choice_set
-        The id of the set.
-    of_class, share
-        Where the model is a mixture of chains, whose chain this is, and the share of that class in this set.
-    """
-
-    labels: tuple[str, ...]
-    rates: Floats
-    probabilities: Floats
-    choice_set: Any = None
-    of_class: int | None = None
-    share: float = 1.0
+    labels: tuple[str, ...]  # or "#2 (A7/A7)" by number and first category in a table without labels
+    rates: Floats  # (n, n) of leaving i for j; the largest is 1, the diagonal 0
+    probabilities: Floats  # (n,) the stationary law of the rates
+    choice_set: Any = None  # its id
+    of_class: int | None = None  # where the model is a mixture of chains, whose chain this is
+    share: float = 1.0  # of that class in this set
 
     @property
     def name(self) -> str:
@@ -103,18 +89,9 @@ class Chain(InNotebooks):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON; an infinite time is None."""
-        moves = self.moves_to_settle
-        return {
-            "choice_set": str(self.choice_set),
-            "labels": list(self.labels),
-            "probabilities": self.probabilities.tolist(),
-            "rates": self.rates.tolist(),
-            "flows": self.flows.tolist(),
-            "net_flows": self.net_flows.tolist(),
-            "circulation": self.circulation,
-            "moves_to_settle": moves if np.isfinite(moves) else None,
-            **({} if self.of_class is None else {"of_class": self.of_class, "share": self.share}),
-        }
+        names = ["labels", "probabilities", "rates", "flows", "net_flows", "circulation", "moves_to_settle"]
+        names += [] if self.of_class is None else ["of_class", "share"]
+        return {"choice_set": str(self.choice_set), **{name: to_json(getattr(self, name)) for name in names}}
 
 
 def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None = None) -> Chain:
@@ -147,21 +124,17 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     """
     if not isinstance(model, ChainModel):
         remedies = {"ensemble": " Ask its members, by over().", "calibrated": " Ask the model inside it, model_."}
-        remedy = remedies.get(model.name, "")
-        raise InputError(
-            f"{type(model).__name__} has no rates: a chain is that of PCMCNet, PCMC or LinearPCMC.{remedy}"
-        )
+        what = f"{type(model).__name__} has no rates: a chain is that of PCMCNet, PCMC or LinearPCMC."
+        raise InputError(what + remedies.get(model.name, ""))
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     one = sets.subset([position_of(sets, choice_set)])
     (shares,) = model.class_shares(one)
     place = int(shares.argmax()) if of_class is None else require_class(model, of_class)
     rates = model.class_rates(one)[0][place]
-    labels = [name_of(one, row) for row in range(len(one.rows))]
-    law = stationary_distribution(torch.from_numpy(rates)).numpy()
     return Chain(
-        labels=tuple(labels),
+        labels=tuple(name_of(one, row) for row in range(len(one.rows))),
         rates=rates,
-        probabilities=law,
+        probabilities=stationary_distribution(torch.from_numpy(rates)).numpy(),
         choice_set=one.set_ids[0],
         of_class=place + 1 if len(shares) > 1 else None,
         share=float(shares[place]),

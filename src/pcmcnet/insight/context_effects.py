@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, PcmcNetError
@@ -44,7 +45,7 @@ from pcmcnet.reports.tables import PrintsAsTable, markdown_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Case(PlainValues):
     """A set in which one alternative changes the log-ratio of two others."""
 
     choice_set: Any  # its id
@@ -56,6 +57,7 @@ class Case:
     log_ratio_without: float
     share_with: float  # P(i) / (P(i) + P(j))
     share_without: float
+    _derived = ("by_removing", "by_adding")
 
     @property
     def by_removing(self) -> float:
@@ -67,14 +69,9 @@ class Case:
         """Change of the log-ratio when it comes back."""
         return self.log_ratio_with - self.log_ratio_without
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        plain = {**asdict(self), "places": list(self.places)}
-        return {**plain, "by_removing": self.by_removing, "by_adding": self.by_adding}
-
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Search(PlainValues):
     """The strongest cases, the strongest first, and what they were found among. Prints as a table."""
 
     model: str
@@ -84,11 +81,6 @@ class Search:
     questions: int  # choice sets that the model was asked about
     mean: float  # of |change of the log-ratio| over all pairs
     least: float = 0.01  # probability below which alternatives were left out
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        facts = {name: getattr(self, name) for name in ("model", "removals", "pairs", "questions", "mean", "least")}
-        return {**facts, "cases": [case.to_dict() for case in self.cases]}
 
     def to_markdown(self) -> str:
         """Return table and facts in Markdown."""
@@ -105,12 +97,12 @@ class Search:
 
     def _cells(self) -> list[list[str]]:
         heads = ["choice set", "removed", "i", "j", "log P(i)/P(j) with", "without", "by adding", "share of i with"]
-        rows = []
+        rows = [[*heads, "without"]]
         for c in self.cases:
-            ratios = (c.log_ratio_with, c.log_ratio_without, c.by_adding)
-            words = [str(c.choice_set), c.removed, c.i, c.j]
-            rows.append([*words, *(f"{r:+.3f}" for r in ratios), f"{c.share_with:.3f}", f"{c.share_without:.3f}"])
-        return [[*heads, "without"], *rows]
+            ratios = [f"{ratio:+.3f}" for ratio in (c.log_ratio_with, c.log_ratio_without, c.by_adding)]
+            shares = [f"{share:.3f}" for share in (c.share_with, c.share_without)]
+            rows.append([str(c.choice_set), c.removed, c.i, c.j, *ratios, *shares])
+        return rows
 
 
 def search(
@@ -135,10 +127,6 @@ def search(
     least
         Probability in the whole set below which an alternative is left out: the log-ratio of two that nobody chooses
         may change much and mean nothing.
-
-    Returns
-    -------
-    Search
 
     Raises
     ------
@@ -194,7 +182,6 @@ def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> Case:
 
 # -- Context effects ---------------------------------------------------------------------------------------------------
 
-
 __all__ = [
     "Case",
     "Effect",
@@ -212,7 +199,7 @@ EXPECTED: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compromise":
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(PlainValues):
     """What one third does to the share of a against b; alternatives are named by label, or by table row."""
 
     kind: Kind
@@ -223,19 +210,16 @@ class Effect:
     share_with: float  # P(a) / (P(a) + P(b)) in {a, b, c}
     effect: float
     expected: int  # the sign that the kind is known for
+    _derived = ("as_expected",)
 
     @property
     def as_expected(self) -> bool:
         """Whether the effect has the expected sign."""
         return self.effect * self.expected > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "as_expected": self.as_expected}
-
 
 @dataclass(frozen=True, slots=True)
-class Effects(PrintsAsTable):
+class Effects(PlainValues, PrintsAsTable):
     """Effects in the order in which their thirds were given. Prints as a table."""
 
     model: str
@@ -248,16 +232,13 @@ class Effects(PrintsAsTable):
                 return effect
         raise InputError(f"no third of the kind {kind!r} was given.")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"model": self.model, "effects": [effect.to_dict() for effect in self.effects]}
-
     def _cells(self) -> list[list[str]]:
         heads = ["kind", "a", "b", "c", "share of a without c", "with c", "effect", "expected"]
-        rows = [
-            [e.kind, e.a, e.b, e.c, f"{e.share_without:.4f}", f"{e.share_with:.4f}", f"{e.effect:+.4f}", _sign(e)]
-            for e in self.effects
-        ]
+        rows = []
+        for e in self.effects:
+            figures = [f"{e.share_without:.4f}", f"{e.share_with:.4f}", f"{e.effect:+.4f}"]
+            expected = ("+" if e.expected > 0 else "-") + (", yes" if e.as_expected else ", no")
+            rows.append([e.kind, e.a, e.b, e.c, *figures, expected])
         return [heads, *rows]
 
 
@@ -278,10 +259,6 @@ def measure(
     thirds
         Kind -> place of a third of that kind, or places of several. The kind is seen from a: a decoy of b is one of
         a where a and b are exchanged.
-
-    Returns
-    -------
-    Effects
 
     Raises
     ------
@@ -322,18 +299,12 @@ def measure(
     return Effects(type(model).__name__, tuple(effects))
 
 
-def _sign(effect: Effect) -> str:
-    return ("+" if effect.expected > 0 else "-") + (", yes" if effect.as_expected else ", no")
-
-
 # -- Context summary ---------------------------------------------------------------------------------------------------
 # Where context matters most in a table, and a map of the strongest case.
 #
-# The case is that of `context_search`: an alternative c whose presence changes the preference between two others, i and
-# j, more than any other does in the sets looked at. The map lets c move in the two most important numeric features,
-# with all others of the set present, and shows the share of i against j. How many alternatives act together is looked
-# at in a few sets (`order_effects`).
-
+# The case is the strongest one of `search`: an alternative c that changes the preference between i and j most. The map
+# lets c move in the two most important numeric features, with all others of the set present, and shows the share of i
+# against j. How many alternatives act together is looked at in a few sets (`order_effects`).
 
 CELLS = 24
 SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each
@@ -364,21 +335,12 @@ class ContextSummary(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        found: dict[str, Any] = {"search": self.search.to_dict(), "strongest": self.strongest, "map": None}
-        found["orders"] = None if self.orders is None else self.orders.to_dict()
-        if self.map is not None and self.features is not None:
-            x, y, preference, a, b, c, without = self.map
-            found["map"] = {
-                "features": list(self.features),
-                "x": x.tolist(),
-                "y": y.tolist(),
-                "preference": preference.tolist(),
-                "i": list(a),
-                "j": list(b),
-                "third": None if c is None else list(c),
-                "without": without,
-            }
-        return found
+        drawn = None
+        if self.map is not None:
+            names = ("x", "y", "preference", "i", "j", "third", "without")
+            drawn = {"features": self.features, **dict(zip(names, self.map, strict=True))}
+        parts = {"search": self.search, "strongest": self.strongest, "map": drawn, "orders": self.orders}
+        return {name: to_json(part) for name, part in parts.items()}
 
 
 def context_summary(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
@@ -28,7 +28,7 @@ FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 
 @dataclass(frozen=True, eq=False)
-class DemandCurve(PrintsAsTable):
+class DemandCurve(PlainValues, PrintsAsTable):
     """Shares of G segments at K points. Prints as a table."""
 
     column: str
@@ -40,12 +40,6 @@ class DemandCurve(PrintsAsTable):
     shares: Floats  # (G, K)
     now: Floats  # (G,) shares as things are
     weights: Floats  # (G,) of the choice sets
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        plain = {name: getattr(self, name) for name in ("column", "changed", "of", "scaled")}
-        arrays = {name: getattr(self, name).tolist() for name in ("points", "shares", "now", "weights")}
-        return {**plain, "segments": list(self.segments), **arrays}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} {'times' if self.scaled else 'at'}", *self.segments]
@@ -84,10 +78,6 @@ def demand(
     by
         Column of the individual, kept column, or one value per choice set: a curve for each segment.
 
-    Returns
-    -------
-    DemandCurve
-
     Raises
     ------
     InputError
@@ -111,7 +101,9 @@ def demand(
     if factors is not None and values is not None:
         raise InputError("give factors or values, not both.")
     given = values if values is not None else FACTORS if factors is None else factors
-    points = _points(given)
+    points = np.asarray(given, np.float64)
+    if points.ndim != 1 or not points.size or not np.isfinite(points).all():
+        raise InputError(f"factors and values: expected a list of finite numbers, got {given!r}.")
     moving = _alternatives(data, alternative, "alternative")
     followed = moving if of is None else _alternatives(data, of, "of")
     names, codes = set_segments(data, by)
@@ -151,13 +143,6 @@ def _shares(
         p = np.exp(predicted_log_p(model, with_values(copies, column, values)))
         out[part] = sum_by_set(p * followed[places], copies.offsets)
     return out.reshape(len(changed), -1)
-
-
-def _points(given: ArrayLike) -> Floats:
-    points = np.asarray(given, np.float64)
-    if points.ndim != 1 or not points.size or not np.isfinite(points).all():
-        raise InputError(f"factors and values: expected a list of finite numbers, got {given!r}.")
-    return points
 
 
 def _alternatives(data: ChoiceData, which: str | int | ArrayLike, what: str) -> Bools:

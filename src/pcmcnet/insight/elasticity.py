@@ -18,13 +18,13 @@ alternatives of a set together, so it has one response per alternative, and thes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs, spread, stretches
@@ -43,7 +43,6 @@ from pcmcnet.reports.tables import PrintsAsTable
 # Networks differentiate themselves and the multinomial logit has a formula. Every other model is asked about two copies
 # of each set for each j, with x_j moved up and down by a small part of itself. Columns are float32, so the step that
 # divides the difference is the one really taken. Missing values do not move: their derivatives are 0.
-
 
 Method = Literal["auto", "derivatives", "differences"]
 
@@ -162,7 +161,6 @@ def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,
 
 # -- Elasticity --------------------------------------------------------------------------------------------------------
 
-
 Kind = Literal["elasticity", "semi", "marginal"]
 
 
@@ -178,7 +176,7 @@ class ElasticityRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ElasticityTable(PrintsAsTable):
+class ElasticityTable(PlainValues, PrintsAsTable):
     """Average responses by segment of the alternative whose value changes. Prints as a table."""
 
     column: str
@@ -190,10 +188,6 @@ class ElasticityTable(PrintsAsTable):
             if row.segment == segment:
                 return row
         raise InputError(f"no segment {segment!r}." + did_you_mean(segment, [row.segment for row in self.rows]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"column": self.column, "kind": self.kind, "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         cross = any(row.other is not None for row in self.rows)
@@ -207,7 +201,7 @@ class ElasticityTable(PrintsAsTable):
 
 
 @dataclass(frozen=True, slots=True)
-class CrossTable(PrintsAsTable):
+class CrossTable(PlainValues, PrintsAsTable):
     """Average responses of the alternatives of one group when those of another change. Prints as a table."""
 
     column: str
@@ -224,10 +218,6 @@ class CrossTable(PrintsAsTable):
         if name not in self.names:
             raise InputError(f"no group {name!r}." + did_you_mean(name, self.names))
         return self.names.index(name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"column": self.column, "kind": self.kind, "names": list(self.names), "values": self.values.tolist()}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.kind} of, when {self.column} of", *self.names]
@@ -349,10 +339,6 @@ def elasticity(
         "elasticity" for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
     method, step
         How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
-
-    Returns
-    -------
-    Responses
 
     Raises
     ------

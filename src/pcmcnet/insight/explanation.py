@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import to_json
+from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.names import PLAIN, ColumnNames
 from pcmcnet.data.files.tabular import read_table
@@ -36,7 +36,6 @@ from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, FitQuality, calibration, fit_quality
 from pcmcnet.insight.context_effects import ContextSummary, context_summary
-from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.explanation_plots import ExplanationPlots
 from pcmcnet.insight.feature_effects import (
     AllCategories,
@@ -50,7 +49,7 @@ from pcmcnet.insight.importance import Importance, importance
 from pcmcnet.insight.questions import require_sampling
 from pcmcnet.insight.removals import extrapolation
 from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise
-from pcmcnet.insight.willingness_to_pay import TradeOff, TradeOffs, main_trade_offs
+from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import said_once, show_steps
@@ -64,40 +63,28 @@ from pcmcnet.storage.files import package_version
 # A sentence is only said where its figures bear it: a category gains or loses where the interval of its lift leaves out
 # 1, a column matters where the interval of its importance lies above 0, and context counts where it is no rounding.
 
-
 _FEW = 0.02  # points between predicted and chosen that nobody would notice
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(PlainValues):
     """One sentence, the figures behind it, and the part of the explanation where they come from."""
 
     text: str
     figures: str
     part: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return asdict(self)
-
 
 def findings(found: Explanation) -> tuple[Finding, ...]:
     """Say what was found, the most useful first."""
     names = found.names
-    said: list[Finding] = []
-    if found.elasticities is not None:
-        said += _responses(found.elasticities, names)
-    if found.importance is not None:
-        said += _importance(found.importance, found.categories, names)
-    if found.trade_offs is not None:
-        said += _trade_offs(found.trade_offs, names)
-    if found.context is not None:
-        said += _context(found.context)
-    if found.fit is not None:
-        said += _fit(found.fit)
-    if found.calibration is not None:
-        said += _calibration(found.calibration)
-    return tuple(said)
+    parts: list[tuple[Any, Callable[[Any], Iterator[Finding]]]] = [
+        (found.elasticities, lambda part: _responses(part, names)),
+        (found.importance, lambda part: _importance(part, found.categories, names)),
+        (found.trade_offs, lambda part: _trade_offs(part, names)),
+        *((found.context, _context), (found.fit, _fit), (found.calibration, _calibration)),
+    ]
+    return tuple(finding for part, say in parts if part is not None for finding in say(part))
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
@@ -106,33 +93,24 @@ def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
     own, other = table.rows[0].own, table.rows[0].other
     what = names[table.column]
     if table.kind != "elasticity":
-        per = "raises" if own > 0 else "lowers"
-        text = (
-            f"One {names.unit(table.column) or 'unit'} more of {what} {per} the share of an alternative by {_by(own)}."
-        )
-    elif own < 0:
-        text = f"A 1% rise of {what} costs an alternative {_by(own / 100)} of its share."
+        per, unit = "raises" if own > 0 else "lowers", names.unit(table.column) or "unit"
+        text = f"One {unit} more of {what} {per} the share of an alternative by {percent(abs(own))}."
     else:
-        text = f"A 1% rise of {what} gains an alternative {_by(own / 100)} of its share."
+        verb = "costs" if own < 0 else "gains"
+        text = f"A 1% rise of {what} {verb} an alternative {percent(abs(own / 100))} of its share."
     kind = "elasticity" if table.kind == "elasticity" else "semi-elasticity"
     rivals = "" if other is None else f"; of its rivals {number(other)}"
     yield Finding(text, f"{kind} {number(own)}{rivals}; average over {part.sets:,} choice sets", "elasticities")
     of, curve = next(iter(part.curves.items()))
-    changed = _tenth(curve)
-    if changed is not None:
-        now, less = changed
+    at = np.flatnonzero(np.isclose(curve.points, 0.9)) if curve.scaled else np.empty(0, np.int64)
+    if at.size:
+        now, less = float(curve.now[0]), float(curve.shares[0, at[0]])
         side = "rises" if less > now else "falls"
         yield Finding(
             f"With 10% less {what}, the share of {of} {side} from {percent(now)} to {percent(less)}.",
             f"demand curve of {what}, at 0.9 of what it is",
             "elasticities",
         )
-
-
-def _tenth(curve: DemandCurve) -> tuple[float, float] | None:
-    """Return the share as it is, and with a tenth less; None where the curve has no such point."""
-    at = np.flatnonzero(np.isclose(curve.points, 0.9)) if curve.scaled else np.empty(0, np.int64)
-    return (float(curve.now[0]), float(curve.shares[0, at[0]])) if at.size else None
 
 
 def _importance(part: Importance, categories: AllCategories | None, names: ColumnNames) -> Iterator[Finding]:
@@ -163,7 +141,11 @@ def _liked(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
     loses = [row for row in rows[::-1] if row.is_sure and row.lift < 1][:2]
     if not gains and not loses:
         return
-    parts = [_clause(group, verb) for group, verb in ((gains, "gain"), (loses, "lose")) if group]
+    parts = [
+        f"{' and '.join(row.category for row in group)} {verb if len(group) > 1 else f'{verb}s'}"
+        for group, verb in ((gains, "gain"), (loses, "lose"))
+        if group
+    ]
     figures = ", ".join(f"{r.category} {r.lift:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in (*gains, *loses))
     yield Finding(
         f"{column}: {', '.join(parts)}, all else equal.",
@@ -172,13 +154,10 @@ def _liked(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
     )
 
 
-def _clause(rows: list[CategoryRow], verb: str) -> str:
-    return f"{' and '.join(row.category for row in rows)} {verb if len(rows) > 1 else f'{verb}s'}"
-
-
 def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
     """What makes up for one more of the most important other feature, where the sign is clear."""
-    clear = [row for row in part.rows if row.odd < 0.25 and _signed(row)]
+    # Members of an ensemble must agree on the sign; a single model has none to ask.
+    clear = [row for row in part.rows if row.odd < 0.25 and (row.ends is None or row.ends[0] * row.ends[1] > 0)]
     if not clear:
         return
     row, reference = clear[0], part.reference
@@ -191,11 +170,6 @@ def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
         f"median {number(row.median)}, quartiles {number(row.low)} to {number(row.high)}{ends}",
         "trade_offs",
     )
-
-
-def _signed(row: TradeOff) -> bool:
-    """Whether the members of an ensemble agree on the sign; a single model has none to ask."""
-    return row.ends is None or row.ends[0] * row.ends[1] > 0
 
 
 def _context(part: ContextSummary) -> Iterator[Finding]:
@@ -245,12 +219,7 @@ def _calibration(part: Calibration) -> Iterator[Finding]:
     )
 
 
-def _by(change: float) -> str:
-    return percent(abs(change))
-
-
 # -- Explanation -------------------------------------------------------------------------------------------------------
-
 
 PARTS = (
     *("table", "model", "fit", "calibration", "importance", "elasticities", "categories", "trade_offs", "context"),
@@ -261,7 +230,7 @@ SETS = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSummary(PartOfReport):
+class ModelSummary(PlainValues, PartOfReport):
     """What a fitted model tells of itself."""
 
     kind: str  # name of the class
@@ -274,10 +243,6 @@ class ModelSummary(PartOfReport):
 
     def _short(self) -> str:
         return f"{self.kind}, {self.parameters:,} parameters"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {**asdict(self), "caveats": list(self.caveats)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,23 +298,9 @@ class Explanation(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON; an infinite number is None."""
-        parts = {name: getattr(self, name) for name in PARTS}
-        found = {
-            name: [each.to_dict() for each in part] if isinstance(part, tuple) else part.to_dict()
-            for name, part in parts.items()
-            if part is not None
-        }
-        whole: dict[str, Any] = to_json(
-            {
-                "title": self.title,
-                "findings": [finding.to_dict() for finding in self.findings],
-                **found,
-                "removals": self.removals,
-                "left_out": self.left_out,
-                "facts": self.facts,
-            }
-        )
-        return whole
+        there = [name for name in PARTS if getattr(self, name) is not None]
+        names = ("title", "findings", *there, "removals", "left_out", "facts")
+        return {name: to_json(getattr(self, name)) for name in names}
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers to see first, and what was left out, as plain values that survive JSON."""
@@ -441,10 +392,10 @@ def explain(
             since = time.perf_counter()
             try:
                 work.found[name] = work.parts[name]()
+                report.end(name, f"{time.perf_counter() - since:.1f} s")
             except PcmcNetError as error:
                 left_out[name] = str(error)
-            what = f"left out: {left_out[name]}" if name in left_out else f"{time.perf_counter() - since:.1f} s"
-            report.end(name, what)
+                report.end(name, f"left out: {error}")
     return Explanation(
         title=title or type(model).__name__,
         **work.found,
@@ -456,7 +407,7 @@ def explain(
 
 
 class _Work:
-    """The parts to be computed, and those that are: later ones ask for the most important features."""
+    """Computes the parts in order; later parts use the importance ranking of earlier ones."""
 
     def __init__(
         self, model: ChoiceModel, data: ChoiceData, seed: int, sets: int, baselines: Mapping[str, ChoiceModel]

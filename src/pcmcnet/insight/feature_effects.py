@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
@@ -16,8 +16,8 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.demand import DemandCurve, demand
-from pcmcnet.insight.elasticity import ElasticityTable, elasticity
-from pcmcnet.insight.questions import compose, members, no_elasticity, with_values
+from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
+from pcmcnet.insight.questions import compose, members, no_elasticity, numeric_values, with_values
 from pcmcnet.reports.formats import PartOfReport
 from pcmcnet.reports.tables import PrintsAsTable, number
 
@@ -28,7 +28,6 @@ from pcmcnet.reports.tables import PrintsAsTable, number
 # gets semi-elasticities, and one whose zero means nothing, such as a clock time, gets none. A demand curve scales the
 # feature for some alternatives and follows their share: for each of the labels with the largest shares or, in a table
 # without labels, for the most probable alternative of each set and for one drawn at random.
-
 
 DRAWN = 3  # columns with demand curves
 LABELS = 5  # with a demand curve of their own
@@ -60,44 +59,24 @@ class NumericEffects(PartOfReport):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        further = {
-            column: {name: curve.to_dict() for name, curve in curves.items()}
-            for column, curves in self.demand.items()
-            if column != self.column
-        }
-        return {
-            "sets": self.sets,
-            "others": list(self.others),
-            "left_out": dict(self.left_out),
-            "responses": [table.to_dict() for table in self.tables],
-            "demand": {name: curve.to_dict() for name, curve in self.curves.items()},
-            "further_demand": further,
-        }
+        facts = {"sets": self.sets, "others": list(self.others), "left_out": dict(self.left_out)}
+        further = to_json(self.demand)
+        curves = {"demand": further.pop(self.column), "further_demand": further}
+        return {**facts, "responses": to_json(self.tables), **curves}
 
 
 def numeric_features(data: ChoiceData) -> list[str]:
     """Return the names of numeric features that vary."""
     numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
-    return [
-        name
-        for name, values in numeric.items()
-        if np.nanmin(values, initial=np.inf) < np.nanmax(values, initial=-np.inf)
-    ]
+    return [name for name, x in numeric.items() if np.nanmin(x, initial=np.inf) < np.nanmax(x, initial=-np.inf)]
 
 
 def numeric_effects(
     model: Predictor, data: ChoiceData, features: Sequence[str] | None, *, seed: int = 0
 ) -> NumericEffects:
-    """Measure the responses to numeric features.
+    """Measure the responses to numeric features, given the most important first.
 
-    Parameters
-    ----------
-    model, data
-        A fitted model and the choice sets to ask it about.
-    features
-        Names, the most important first; None asks for all and sorts them by the size of the own response.
-    seed
-        Which alternative of each set is drawn, in a table without labels.
+    None asks for all, sorted by the size of the own response. The seed draws an alternative of each set without labels.
     """
     asked = numeric_features(data) if features is None else list(features)
     if not asked:
@@ -108,7 +87,9 @@ def numeric_effects(
         raise InputError("; ".join(f"{name} {why}" for name, why in left_out.items()) + ".")
     if gives_of(model) == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
-    tables = [_responses(model, data, name) for name in asked]
+    kinds: dict[bool, Kind] = {True: "semi", False: "elasticity"}  # by whether there are values below 0
+    below = {name: bool((numeric_values(data, name)[0] < 0).any()) for name in asked}
+    tables = [elasticity(model, data, name, kind=kinds[below[name]]).table() for name in asked]
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
     p = np.exp(predicted_log_p(model, data))
@@ -121,17 +102,9 @@ def numeric_effects(
     )
 
 
-def _responses(model: Predictor, data: ChoiceData, name: str) -> ElasticityTable:
-    column = data.features[name]
-    assert isinstance(column, Numeric)
-    below = bool((column.values < 0).any())
-    return elasticity(model, data, name, kind="semi" if below else "elasticity").table()
-
-
 def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
-    column = data.features[name]
-    assert isinstance(column, Numeric)
-    known = column.values[~np.isnan(column.values)].astype(np.float64)
+    known = numeric_values(data, name)[0]
+    known = known[~np.isnan(known)]
     values = np.unique(np.quantile(known, _GRID)) if (known < 0).any() else None
     return {of: demand(model, data, name, alternative=which, values=values) for of, which in _subjects(data, p, seed)}
 
@@ -157,7 +130,6 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
 # with the frequencies f of the K categories among the alternatives of the table. A lift of 1.5 says: an alternative
 # with this category is chosen one and a half times as often as with an average one. Intervals resample whole sets.
 
-
 MOST = 12  # categories of a column
 COLUMNS = 4  # in a report
 
@@ -180,18 +152,13 @@ class CategoryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CategoryEffects(PrintsAsTable):
+class CategoryEffects(PlainValues, PrintsAsTable):
     """The categories of one column, the most liked first. Prints as a table."""
 
     column: str
     rows: tuple[CategoryRow, ...]
     sets: int  # choice sets asked about
     others: int  # less frequent categories, which were not asked about
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        facts = {"column": self.column, "sets": self.sets, "others": self.others}
-        return {**facts, "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         heads = [self.column, "frequency", "share", "times the average", "95 % interval"]

@@ -20,12 +20,12 @@ The loss is the weighted mean negative log-likelihood or, for models that rank a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import stretches
@@ -51,7 +51,7 @@ class ImportanceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Importance(PrintsAsTable):
+class Importance(PlainValues, PrintsAsTable):
     """Columns, the most important first. Prints as a table."""
 
     model: str
@@ -66,11 +66,6 @@ class Importance(PrintsAsTable):
             if row.name == name:
                 return row
         raise InputError(f"no importance of {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        facts = {name: getattr(self, name) for name in ("model", "loss", "scheme", "base", "repeats")}
-        return {**facts, "rows": [{**asdict(row), "columns": list(row.columns)} for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase of {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95 % interval"]
@@ -109,10 +104,6 @@ def importance(
         Permutations of each column.
     seed
         Where they come from.
-
-    Returns
-    -------
-    Importance
 
     Raises
     ------

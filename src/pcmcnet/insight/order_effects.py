@@ -5,21 +5,21 @@
                               + what two others add only together         order 3
                               + ...
 
-See ``order_terms`` for how terms are computed. All that is asked of a model are its probabilities in subsets of a set.
+All that is asked of a model are its probabilities in subsets of a set.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 # Small sets have all their terms. In larger ones pairs are drawn, and, of every order that has too many terms, terms:
 # the mean of those drawn times their number estimates the sum, and their spread its standard error. Orders above the
 # last one that was asked for are not told apart. Shapes: P pairs, K orders, m = n - 2 others.
-
 
 EXACT = 10  # alternatives of the largest set of which all subsets are asked about: 1,013 questions
 PAIRS = 20  # drawn of a larger one
@@ -204,12 +203,11 @@ def _parts(group: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 # -- Order effects -----------------------------------------------------------------------------------------------------
 
-
 What = Literal["orders", "terms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Order(PlainValues):
     """What the terms of one order make of the log-odds, on average over pairs; sets count alike."""
 
     order: str  # "1", "2", ..., or "above 3" where terms above were not told apart
@@ -222,7 +220,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Term(PlainValues):
     """One term: what a group of others does to log P(i) / P(k), beyond what smaller groups of them do."""
 
     choice_set: Any  # its id
@@ -230,6 +228,7 @@ class Term:
     k: str
     others: tuple[str, ...]
     value: float
+    _derived = ("order",)
 
     @property
     def order(self) -> int:
@@ -237,15 +236,13 @@ class Term:
         return len(self.others) + 1
 
     def __str__(self) -> str:
-        together = " together" if len(self.others) > 1 else ""
-        return (
-            f"choice set {self.choice_set}: {' and '.join(self.others)}{together} {_verb(self.others)} "
-            f"{self.value:+.3f} to log P({self.i}) / P({self.k})"
-        )
+        verb = "together add" if len(self.others) > 1 else "adds"
+        what = f"{' and '.join(self.others)} {verb} {self.value:+.3f} to log P({self.i}) / P({self.k})"
+        return f"choice set {self.choice_set}: {what}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class OrderEffects(InEveryFormat):
+class OrderEffects(PlainValues, InEveryFormat):
     """Log-odds by the order of their terms. Prints as a table, and a notebook shows it as one.
 
     Attributes
@@ -273,8 +270,7 @@ class OrderEffects(InEveryFormat):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        first = self.orders[0]
-        return f"OrderEffects({self.model}, {percent(first.explained)} of the variance by the first order)"
+        return f"OrderEffects({self.model}, {percent(self.orders[0].explained)} of the variance by the first order)"
 
     def __getitem__(self, order: int) -> Order:
         """Return the row of an order, from 1 on."""
@@ -286,21 +282,7 @@ class OrderEffects(InEveryFormat):
     def to_frame(self, what: What = "orders") -> Any:
         """Return a pandas data frame with a row for each of the "orders", or of the largest "terms"."""
         require_word("what", what, ("orders", "terms"))
-        if what == "terms":
-            rows = [{**asdict(term), "others": list(term.others), "order": term.order} for term in self.terms]
-        else:
-            rows = [asdict(row) for row in self.orders]
-        return data_frame(pa.Table.from_pylist(rows), instead="to_dict()")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("model", "sets", "sampled", "pairs", "questions", "seed")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "orders": [asdict(row) for row in self.orders],
-            "terms": [{**asdict(term), "others": list(term.others), "order": term.order} for term in self.terms],
-            "notes": list(self.notes),
-        }
+        return data_frame(pa.Table.from_pylist(self.to_dict()[what]), instead="to_dict()")
 
     def plot(self, what: What = "orders", *, ax: Axes | None = None) -> Axes:
         """Draw the contributions of the "orders", or the largest "terms"; returns matplotlib's Axes."""
@@ -327,13 +309,8 @@ class OrderEffects(InEveryFormat):
             "looked at": f"{self.sets:,} choice sets, {self.pairs:,} pairs of alternatives",
             "asked about": f"{self.questions:,} choice sets, seed {self.seed}",
         }
-        largest = [f"Largest: {term}." for term in self.terms[:3]]
-        return Printed(
-            title=f"Order of context effects: {self.model}",
-            cells=self.cells,
-            facts=facts,
-            notes=(*largest, *self.notes),
-        )
+        title, largest = f"Order of context effects: {self.model}", [f"Largest: {term}." for term in self.terms[:3]]
+        return Printed(title=title, cells=self.cells, facts=facts, notes=(*largest, *self.notes))
 
 
 def order_effects(
@@ -371,10 +348,6 @@ def order_effects(
     least
         Probability in the whole set below which an alternative is in no pair: the log-odds of two that nobody chooses
         may change much and mean nothing. It still acts on others.
-
-    Returns
-    -------
-    OrderEffects
 
     Raises
     ------
@@ -490,7 +463,3 @@ def _largest(data: ChoiceData, found: Sequence[SetTerms], top: int) -> tuple[Ter
         )
         for value, (i, k), group in terms[:top]
     )
-
-
-def _verb(others: Sequence[str]) -> str:
-    return "add" if len(others) > 1 else "adds"

@@ -77,10 +77,6 @@ def preference_map(
     features
         Names of the two features, where ``model`` is a fitted one.
 
-    Returns
-    -------
-    PreferenceMap
-
     Raises
     ------
     ConfigError

@@ -1,8 +1,7 @@
 """Which choice sets to ask a model about, and the answers.
 
 An alternative is known by its *place*, from 0 to N - 1 in the flat columns of a table. All questions of a kind go to
-the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set. What it is called in a
-report is found in ``alternative_names``.
+the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from pcmcnet.reports.tables import number
 # 1). A table without categories names numbers, and one without numbers the beginning of a text. Units are those of the
 # schema; one that several columns have does not stand for the name.
 
-
 _LONGEST = 24  # letters of a category in a name
 _MOST = 3  # columns in a name
 
@@ -45,8 +43,7 @@ def name_of(data: ChoiceData, place: int) -> str:
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
-    position = int(np.searchsorted(data.offsets, place, side="right")) - 1
-    inside = np.arange(data.offsets[position], data.offsets[position + 1])
+    inside = members(data, int(set_of(data, place)))
     first = f"#{place - int(inside[0]) + 1}"
     words = [_word(data, name, place) for name in telling_columns(data, inside)]
     said = ", ".join(word for word in words if word) or _text(data, place)
@@ -60,7 +57,7 @@ def telling_columns(data: ChoiceData, inside: Ints) -> list[str]:
     chosen = named[:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
     while len(chosen) < _MOST and (not chosen or len(np.unique(groups)) < len(inside)):
-        apart = {name: _joined(groups, codes[name]) for name in codes if name not in chosen}
+        apart = {n: groups * (int(code.max()) + 1) + code for n, code in codes.items() if n not in chosen}
         best = max(apart, key=lambda name: len(np.unique(apart[name])), default=None)  # the first of equals
         if best is None or (chosen and len(np.unique(apart[best])) == len(np.unique(groups))):
             break
@@ -77,10 +74,6 @@ def _codes(data: ChoiceData, name: str, inside: Ints) -> Ints | None:
         return None
     found: Ints = np.unique(column.values[inside], return_inverse=True)[1]
     return found
-
-
-def _joined(groups: Ints, codes: Ints) -> Ints:
-    return groups * (int(codes.max()) + 1) + codes
 
 
 def _word(data: ChoiceData, name: str, place: int) -> str:
@@ -114,22 +107,10 @@ def _cut(word: str) -> str:
 
 
 def compose(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
-    """Make choice sets out of the alternatives of a table.
+    """Make choice sets out of the alternatives of a table; they are numbered from 0.
 
-    Parameters
-    ----------
-    data
-        Where alternatives and individuals come from.
-    sets
-        For each new set the places of its alternatives in the flat columns of ``data``, from 0 to N - 1; a place may
-        occur more than once.
-    individuals
-        For each new set the position of the set whose individual, kept columns and weight it gets.
-
-    Returns
-    -------
-    ChoiceData
-        Its sets are numbered from 0, its rows follow the places given.
+    For each new set, ``sets`` has the places of its alternatives, in which a place may occur more than once, and
+    ``individuals`` the position of the set whose individual, kept columns and weight it gets.
 
     Examples
     --------
@@ -321,7 +302,6 @@ def require_sampling(**counts: object) -> None:
 #     clock time      0 to 24 hours, 1,440 minutes or 86,400 seconds, and the name speaks of the time or hour of a
 #                     departure, arrival, start or end, or of the day; not of a time before, until or since one
 
-
 _UNITS = {"clock": "clock time", "calendar year": "calendar year", "code": "identifier", "id": "identifier"}
 _WHY = {
     "clock time": "is a clock time: one per cent more of it means nothing",
@@ -372,7 +352,6 @@ def _guess(name: str, values: Floats) -> str | None:
 # Groups of alternatives or of choice sets, by a column or by given values, and weighted figures of each group.
 #
 # Categories and numbers of few distinct values are groups as they are; other numbers are cut at their quartiles.
-
 
 ALL, MISSING = "all", "(missing)"
 _FEW = 8  # distinct numbers that are groups of their own

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import offers_differ
 from pcmcnet.errors import InputError
@@ -33,7 +33,6 @@ from pcmcnet.reports.tables import PrintsAsTable
 #
 # In a table whose sets all offer the same alternatives, how people choose without one of them was never observed. What
 # a model says of it follows from its form alone: proportional shares in a logit, whatever the rates say in a chain.
-
 
 _SEEN = {True: "offer the same alternatives", False: "have the same number of alternatives"}  # with labels, and without
 
@@ -53,7 +52,6 @@ def extrapolation(model: Any, data: ChoiceData) -> str | None:
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------
-
 
 SMALLEST = 3  # alternatives of a set, so that two are left to be compared
 
@@ -95,14 +93,8 @@ class Removals:
         sums: Floats = np.bincount(np.repeat(np.arange(len(m)), m), terms, minlength=len(m)).astype(np.float64)
         several = np.flatnonzero(m >= 2)
         down, up = order[(ends - m)[several]], order[ends[several] - 1]
-        pairs = m * (m - 1) // 2
-        size = self.case_sizes
+        pairs, size = m * (m - 1) // 2, np.diff(self.offsets)
         return LogRatios(several, up, down, sums, pairs, int((size * (size - 1) // 2 - pairs).sum()))
-
-    @property
-    def case_sizes(self) -> Ints:
-        """(C,) number of the others."""
-        return np.diff(self.offsets)
 
 
 class LogRatios(NamedTuple):
@@ -144,8 +136,7 @@ def ask_removals(model: Predictor, data: ChoiceData, position: Ints, removed: In
     with_r = np.repeat(begins[at] - data.offsets[position], sizes) + places
     log_without = log_p[len(log_p) - len(places) :]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    questions = len(whole) + len(removed)
-    return Removals(position, removed, offsets, places, log_p[with_r], log_without, questions)
+    return Removals(position, removed, offsets, places, log_p[with_r], log_without, len(whole) + len(removed))
 
 
 def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
@@ -167,12 +158,11 @@ def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
 # and the same in probabilities. All sets go to the model in one batch. Probabilities below 1e-12 count as that, so that
 # logs are finite.
 
-
 LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(PrintsAsTable):
+class Attribution(PlainValues, PrintsAsTable):
     """What R rivals do to one alternative, the strongest push beyond a logit's first. Prints as a table."""
 
     choice_set: Any  # its id
@@ -184,6 +174,7 @@ class Attribution(PrintsAsTable):
     without: Floats  # (R,) probability of the alternative without the rival
     push: Floats  # (R,)
     beyond: Floats  # (R,)
+    _derived = ("change", "change_beyond")
 
     @property
     def change(self) -> Floats:
@@ -194,12 +185,6 @@ class Attribution(PrintsAsTable):
     def change_beyond(self) -> Floats:
         """(R,) the same, beyond what a rival takes from all in proportion."""
         return self.p / np.maximum(1 - self.rival_p, LEAST) - self.without
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        plain = {"choice_set": self.choice_set, "alternative": self.alternative, "p": self.p}
-        arrays = ("places", "rival_p", "without", "push", "beyond", "change", "change_beyond")
-        return {**plain, "rivals": list(self.rivals), **{name: getattr(self, name).tolist() for name in arrays}}
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit's"]
@@ -220,10 +205,6 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     alternative
         Label of the alternative; in a table without labels its row, or its number in the set as in "#2". The one chosen
         if None.
-
-    Returns
-    -------
-    Attribution
 
     Raises
     ------

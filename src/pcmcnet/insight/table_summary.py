@@ -7,13 +7,13 @@ people go for; both count every set by its weight, and the second every alternat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Columns, Contents
 from pcmcnet.data.columns.ragged import spread, sum_by_set
@@ -61,7 +61,7 @@ class LabelShare:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableSummary(PartOfReport):
+class TableSummary(PlainValues, PartOfReport):
     """A table in a few numbers."""
 
     choice_sets: int
@@ -76,17 +76,6 @@ class TableSummary(PartOfReport):
 
     def _short(self) -> str:
         return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        names = ("choice_sets", "alternatives", "unweighted", "has_choices", "unlabelled")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "sizes": self.sizes.tolist(),
-            "counts": self.counts.tolist(),
-            "columns": [asdict(column) for column in self.columns],
-            "labels": [asdict(label) for label in self.labels],
-        }
 
 
 def summarise(data: ChoiceData) -> TableSummary:
@@ -124,31 +113,20 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
         counts = np.bincount(column.codes, minlength=len(column.categories))
         order = np.argsort(-counts, kind="stable")[:_MOST]
         most = tuple((column.categories[k], float(counts[k] / counts.sum())) for k in order if counts[k])
-        return ColumnSummary(
-            name=name, role=role, kind="categorical", missing=0, distinct=int((counts > 0).sum()), categories=most
-        )
+        found = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
+        return replace(found, distinct=int((counts > 0).sum()), categories=most)
     if isinstance(column, Contents):
         facts, gaps = content_facts(column.compact()), int((column.codes == GAP).sum())
-        return ColumnSummary(
-            name=name, role=role, kind=column.kind, missing=gaps, distinct=facts["distinct"], detail=_detail(facts)
-        )
+        found = ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps)
+        return replace(found, distinct=facts["distinct"], detail=_detail(facts))
     values: Floats = column.values.astype(np.float64)
     there = ~np.isnan(values)
+    found = ColumnSummary(name=name, role=role, kind="numeric", missing=int((~there).sum()))
     if not there.any():
-        return ColumnSummary(name=name, role=role, kind="numeric", missing=len(values))
+        return found
     low, median, high = np.quantile(values[there], [0, 0.5, 1]).tolist()
     offered, chosen = _means(data, values) if role == "feature" else (None, None)
-    return ColumnSummary(
-        name=name,
-        role=role,
-        kind="numeric",
-        missing=int((~there).sum()),
-        low=low,
-        median=median,
-        high=high,
-        offered=offered,
-        chosen=chosen,
-    )
+    return replace(found, low=low, median=median, high=high, offered=offered, chosen=chosen)
 
 
 def _detail(facts: Mapping[str, Any]) -> str | None:
@@ -165,12 +143,10 @@ def _detail(facts: Mapping[str, Any]) -> str | None:
 
 def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:
     """Average a feature over what is offered, and over what is chosen; missing values take no part."""
-    share = spread(data.weights / data.sizes, data.offsets)
-    offered = _mean(values, share)
+    offered = _mean(values, spread(data.weights / data.sizes, data.offsets))
     if data.chosen is None:
         return offered, None
-    picked = data.offsets[:-1] + data.chosen
-    return offered, _mean(values[picked], data.weights)
+    return offered, _mean(values[data.offsets[:-1] + data.chosen], data.weights)
 
 
 def _mean(values: Floats, weights: Floats) -> float | None:
@@ -201,25 +177,25 @@ def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
 #
 # Sets of one alternative and of weight 0 are no examples. No set is shown twice.
 
-
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
 MOST = 5000  # choice sets among which examples are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExampleSet(PartOfReport):
+class ExampleSet(PlainValues, PartOfReport):
     """One choice set of n alternatives, in the order of the table."""
 
     kind: Kind
     choice_set: Any  # its id
     individual: Mapping[str, Any]
     names: tuple[str, ...]  # (n,)
-    columns: Mapping[str, tuple[Any, ...]]  # features, (n,) each
+    columns: Mapping[str, tuple[Any, ...]]  # features, (n,) each; pictures as data URIs
     p: Floats  # (n,)
     chosen: int | None  # which of the n
     attribution: Attribution | None = None  # of the choice, or of the most probable; None for a ranking
     chain: Chain | None = None  # of models that have one
+    _derived = ("nll",)
 
     def _short(self) -> str:
         return f"{self.kind}, choice set {self.choice_set}, {len(self.names)} alternatives"
@@ -230,21 +206,6 @@ class ExampleSet(PartOfReport):
         if self.chosen is None or self.p[self.chosen] <= 0:
             return None
         return float(-np.log(self.p[self.chosen]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {
-            "kind": self.kind,
-            "choice_set": self.choice_set,
-            "individual": dict(self.individual),
-            "names": list(self.names),
-            "columns": {name: list(values) for name, values in self.columns.items()},  # pictures as data URIs
-            "p": self.p.tolist(),
-            "chosen": self.chosen,
-            "nll": self.nll,
-            "attribution": None if self.attribution is None else self.attribution.to_dict(),
-            "chain": None if self.chain is None else self.chain.to_dict(),
-        }
 
 
 def example_sets(model: ChoiceModel, data: ChoiceData, *, seed: int = 0) -> tuple[ExampleSet, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
@@ -42,9 +42,7 @@ from pcmcnet.reports.tables import PrintsAsTable, number
 # in units of r: with minutes for x and a price for r, -0.8 says that an alternative that takes a minute longer keeps
 # its probability if it is 0.8 cheaper. In a multinomial logit it is the same everywhere; elsewhere it has a
 # distribution, in which an alternative counts w_S p_i. Of an ensemble the median of every member is asked for, and the
-# interval is that of `models.wrappers.ensemble_interval`: where the median of one more member would lie with
-# probability 0.9.
-
+# interval is where the median of one more member would lie with probability 0.9.
 
 LEVEL = 0.9
 COLUMNS = 4  # features that are expressed in the reference
@@ -66,18 +64,13 @@ class TradeOff:
 
 
 @dataclass(frozen=True, slots=True)
-class TradeOffs(PrintsAsTable):
+class TradeOffs(PlainValues, PrintsAsTable):
     """Features in units of one of them. Prints as a table."""
 
     reference: str
     rows: tuple[TradeOff, ...]
     sets: int
     members: int = 0  # of an ensemble
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        rows = [{**asdict(row), "ends": None if row.ends is None else list(row.ends)} for row in self.rows]
-        return {"reference": self.reference, "sets": self.sets, "members": self.members, "rows": rows}
 
     def _cells(self) -> list[list[str]]:
         heads = ["one more of", f"is made up for by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]
@@ -234,10 +227,6 @@ def willingness_to_pay(
         Segments of alternatives or of sets: see :meth:`pcmcnet.insight.elasticity.Responses.table`.
     method, step
         How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
-
-    Returns
-    -------
-    WillingnessToPay
 
     Raises
     ------

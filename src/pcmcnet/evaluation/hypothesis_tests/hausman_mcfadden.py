@@ -62,10 +62,6 @@ def hausman_mcfadden(
     significance
         Probability of rejecting the independence where it holds.
 
-    Returns
-    -------
-    Outcome
-
     Raises
     ------
     InputError

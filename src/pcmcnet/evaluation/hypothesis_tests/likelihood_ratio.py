@@ -77,7 +77,6 @@ def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
 
 # -- Likelihood ratio --------------------------------------------------------------------------------------------------
 
-
 _ROUNDING = 1e-6  # by which maxima of equal height may differ
 _FREE = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")  # may differ when nested
 _LOG_SUM, _SPREAD, _PART = "logsum", "sd[", "alpha["  # how the names of parameters begin
@@ -94,10 +93,6 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
         whether one contains the other, that is assumed, and the outcome says so.
     significance
         Probability of rejecting restrictions that hold.
-
-    Returns
-    -------
-    Outcome
 
     Raises
     ------

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcmcnet.arrays import to_json
+from pcmcnet.arrays import PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.errors import visible
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(PlainValues):
     """A test's outcome; prints as a sentence with the decision, and its caveats.
 
     Attributes
@@ -42,6 +42,7 @@ class Outcome:
     degrees_of_freedom: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    _derived = ("rejected",)
 
     @property
     def rejected(self) -> bool:
@@ -55,20 +56,11 @@ class Outcome:
         else:
             plural = "s" * (self.degrees_of_freedom != 1)
             found = f"chi-squared = {self.statistic:.3f} with {self.degrees_of_freedom} degree{plural} of freedom"
-        verdict = "rejected" if self.rejected else "not rejected"
-        sentence = (
-            f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict} at the {self.significance:.3g} level: "
-            f"{self.decision}."
-        )
+        verdict = f"{'rejected' if self.rejected else 'not rejected'} at the {self.significance:.3g} level"
+        sentence = f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict}: {self.decision}."
         return visible("\n".join([sentence, *(f"Note: {note}." for note in self.notes)]))
 
     __repr__ = __str__
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        entries = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        found: dict[str, Any] = to_json({**entries, "rejected": self.rejected})
-        return found
 
 
 def chi_squared_p(statistic: float, degrees_of_freedom: int) -> float:

@@ -19,7 +19,6 @@ from pcmcnet.errors import InputError, did_you_mean
 # alternatives, or one for all of them. A column of words may be compared with a number, which is then read as a word:
 # labels are words even where they look like numbers.
 
-
 Kind = Literal["number", "word", "truth"]
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -185,7 +184,6 @@ def _constant_word(value: Value) -> Value | None:
 # tightest: or; and; not; == != < <= > >= in, not in; + -; * /; unary minus; min(a, b), max(a, b), abs(a) and
 # parentheses.
 
-
 WORDS = ("where", "with", "and", "or", "not", "in")  # that are no names of columns, unless in backticks
 _DEEPEST = 40  # parentheses within each other
 _TOKEN = re.compile(
@@ -350,7 +348,6 @@ def _tokens(text: str) -> list[Token]:
 #
 # `where` and a condition end each of them; expressions are those of `language.py`. A change that begins with one of the
 # words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
-
 
 ASSIGN = ("=", "*=", "+=", "-=", "/=")
 VERBS = ("add", "copy", "remove")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
@@ -27,7 +27,6 @@ from pcmcnet.reports.tables import PrintsAsTable, number, percent
 # Groups by a feature are by its values in each table: an alternative that a change gives another value is in another
 # group afterwards. Groups by a column of the choice sets are the labels within each of its segments, which are of the
 # same sets before and after; a column of them that the change itself changes is refused.
-
 
 LABEL = "label"  # asks for groups by label, whatever their column is called
 _NEW = "(new)"  # group of alternatives that were not there, in groups by a place
@@ -133,7 +132,6 @@ def _natural(name: str) -> tuple[int, str]:
 # and however much is spent, and the difference of log-sums has a value in money; otherwise, as with log(cost) or a
 # coefficient for each alternative, it has none, and the surplus is refused. A gain is positive. The outside option
 # costs 0 and has no cost to raise: L, for a alone, is then that of the other alternatives.
-
 
 _SAME = 1e-6  # relative difference of marginal utilities that is rounding
 
@@ -244,7 +242,6 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 #
 # All are functions of the model alone, so that intervals follow from those of its coefficients by the delta method, or
 # from the members of an ensemble.
-
 
 _NOTHING = 1e-12  # a change of a share that is rounding
 
@@ -433,15 +430,11 @@ class Diverted:
 
 
 @dataclass(frozen=True)
-class Diversion(_ByName, PrintsAsTable):
+class Diversion(PlainValues, _ByName, PrintsAsTable):
     """Diversion ratios of the groups that the change is not of; prints as a table."""
 
     of: tuple[str, ...]  # the groups that the change is of
     rows: tuple[Diverted, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
-        return {"of": list(self.of), "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
         between = any(row.low is not None for row in self.rows)

@@ -162,7 +162,6 @@ def _unlike(a: Any, b: Any, first: Any, second: Any) -> Bools:
 # -- Caveats -----------------------------------------------------------------------------------------------------------
 # What to know before trusting a scenario: what the model has not seen, and what its answers are worth.
 
-
 _WORTH = {
     "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
     "ranking": "gives a ranking: the shares are those of first places",
@@ -289,21 +288,13 @@ class Scenario(InEveryFormat):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON; a part that cannot be had is None, and ``left_out`` says why."""
-        whole: dict[str, Any] = to_json(
-            {
-                "model": self.model,
-                "changes": [asdict(step) for step in self.steps],
-                "by": self.by,
-                "choice_sets": self.sets,
-                "intervals": self.intervals,
-                "shares": self.shares.to_dict(),
-                "volumes": self.volumes.to_dict(),
-                **{name: None if isinstance(part, str) else _plain(part) for name, part in self.parts.items()},
-                "left_out": {name: part for name, part in self.parts.items() if isinstance(part, str)},
-                "notes": list(self.notes),
-            }
-        )
-        return whole
+        facts = {
+            name: to_json(getattr(self, name)) for name in ("model", "by", "intervals", "shares", "volumes", "notes")
+        }
+        steps = {"changes": to_json(self.steps), "choice_sets": self.sets}
+        parts = {name: None if isinstance(part, str) else to_json(part) for name, part in self.parts.items()}
+        left_out = {name: part for name, part in self.parts.items() if isinstance(part, str)}
+        return {**facts, **steps, **parts, "left_out": left_out}
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a flat mapping for each group: shares, volumes and, where there are any, revenue and diversion."""
@@ -367,12 +358,7 @@ class Scenario(InEveryFormat):
     __repr__ = InEveryFormat.__str__
 
 
-def _plain(part: Any) -> Any:
-    return part.to_dict() if hasattr(part, "to_dict") else asdict(part)
-
-
 # -- Scenario ----------------------------------------------------------------------------------------------------------
-
 
 Change = str | Callable[[ChoiceData], Any] | ChoiceData | Mapping[str, Any]
 
@@ -412,10 +398,6 @@ def scenario(
         Numeric feature with the cost in whose units the consumer surplus is.
     level, errors, intervals
         Level of intervals, kind of a logit's standard errors, and whether to compute intervals at all.
-
-    Returns
-    -------
-    Scenario
 
     Raises
     ------
