@@ -39,7 +39,6 @@ log = logging.getLogger("pcmcnet")
 # beside a checksum. One that does not fit it, and all of a file that is damaged, are as if they were not there: they
 # are computed and written again. A folder that cannot be written costs time, never a result.
 
-
 Vectors = Mapping[bytes, NDArray[np.float32]]
 
 _ASKED = 500  # keys of one question
@@ -103,7 +102,6 @@ def _sum(key: bytes, vector: bytes) -> int:
 
 
 # -- Frozen ------------------------------------------------------------------------------------------------------------
-
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
