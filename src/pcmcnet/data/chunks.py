@@ -47,7 +47,6 @@ from pcmcnet.data.subsets import sets_between
 # -- Ahead -------------------------------------------------------------------------------------------------------------
 # Work that threads do before its result is asked for; results come in order.
 
-
 T = TypeVar("T")
 
 
@@ -92,7 +91,6 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
 
 
 # -- Chunks ------------------------------------------------------------------------------------------------------------
-
 
 CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
 CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)

@@ -131,7 +131,6 @@ def json_values(column: Column) -> list[Any]:
 # -- Notebook view -----------------------------------------------------------------------------------------------------
 # What a notebook shows of choice data: how much there is, and the columns with their roles and values.
 
-
 _LOOKED_AT = 20_000  # choice sets: a cell is not to wait for its output
 _NAMED = 5  # categories of a column
 

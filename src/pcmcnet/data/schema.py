@@ -28,7 +28,6 @@ from pcmcnet.errors import SchemaError, did_you_mean
 # A mapping with the arguments of `ChoiceData.from_wide` that the long form has no words for: `alternatives` and
 # `features`, and perhaps `chosen`, `rank`, `available` and `choice_set`. All values are plain ones, for JSON.
 
-
 Label = str | int
 OWN = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
 
@@ -91,7 +90,6 @@ def _plain(value: Any) -> Any:
 
 
 # -- Schema ------------------------------------------------------------------------------------------------------------
-
 
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]

@@ -13,7 +13,6 @@ from pcmcnet.errors import ConfigError
 # -- Packaged table ----------------------------------------------------------------------------------------------------
 # What is declared of a public table: its file, the roles of its columns, where it comes from and what it is for.
 
-
 Form = Literal["long", "wide"]
 Use = Literal["development", "judged"]
 

@@ -118,7 +118,6 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
 # -- Diff --------------------------------------------------------------------------------------------------------------
 # What a file says that it belongs to, beside what it should: the names of the entries that differ.
 
-
 _SHORT = 60  # a value longer than this, such as a hash, says nothing to a person
 
 

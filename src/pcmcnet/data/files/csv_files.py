@@ -28,7 +28,6 @@ from pcmcnet.storage.files import replacing
 # quotes may have line ends within. Columns are separated by the first of comma, semicolon and tab that the header has
 # outside quotes; decimal numbers have points.
 
-
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
 BLOCK = 2**22  # bytes that are parsed at once, at most
 TOO_LONG = "straddling"  # by this word Arrow says that a line is longer
@@ -183,7 +182,6 @@ def conversion(columns: list[str], types: dict[str, pa.DataType], gaps: list[str
 
 # -- Csv copy ----------------------------------------------------------------------------------------------------------
 # A CSV with one more column: what was there before stays as it was, byte for byte.
-
 
 _BYTES = "latin-1"  # a character for each byte, whatever the file's own encoding is
 _MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with

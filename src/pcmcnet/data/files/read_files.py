@@ -23,7 +23,6 @@ from pcmcnet.errors import SchemaError, did_you_mean
 # -- File errors -------------------------------------------------------------------------------------------------------
 # What is wrong with the file of a table, in one sentence with its path: its ending, its contents, its columns.
 
-
 ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
@@ -316,7 +315,6 @@ def is_hidden(file: Path) -> bool:
 
 
 # -- Read files --------------------------------------------------------------------------------------------------------
-
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 

@@ -221,7 +221,6 @@ def _numbers(values: pa.Array) -> NDArray[Any]:
 
 # -- Cache -------------------------------------------------------------------------------------------------------------
 
-
 VERSION = 2
 MANIFEST = "manifest.json"
 _END = 2**16  # bytes of both ends of a source that are hashed

@@ -46,7 +46,6 @@ log = logging.getLogger("pcmcnet")
 # -- Contents ----------------------------------------------------------------------------------------------------------
 # The memory that contents take: on the way to a shard, and ready for a network.
 
-
 _LOOKED = 256  # rows, by which the size of the others is judged
 
 
@@ -71,7 +70,6 @@ def loaded_bytes(data: ChoiceData) -> int:
 
 
 # -- Convert -----------------------------------------------------------------------------------------------------------
-
 
 _SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
 _MOST = 512  # piles, each of which is an open file

@@ -34,7 +34,6 @@ from pcmcnet.storage.files import package_version, parse_json, write_bytes
 # -- Sizes -------------------------------------------------------------------------------------------------------------
 # Amounts of memory: "1 GiB", "512 MB" or a number of bytes.
 
-
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _LEAST = 2**20
 
@@ -55,7 +54,6 @@ def bytes_of(amount: str | int) -> int:
 
 
 # -- Scanned -----------------------------------------------------------------------------------------------------------
-
 
 U = TypeVar("U")
 

@@ -90,7 +90,6 @@ class Vocabulary:
 
 # -- Spill -------------------------------------------------------------------------------------------------------------
 
-
 _ROWS = 2**18  # read at once, at most
 _PIECES = 8  # for each worker: whoever begins later, or is slower, takes fewer
 _BUFFER = 2**18  # bytes that are written to a file at once: of a column, a batch may have but some hundred for a pile
