@@ -43,10 +43,9 @@ from pcmcnet.errors import ConfigError, SchemaError
 
 log = logging.getLogger("pcmcnet")
 
-# -- Contents ----------------------------------------------------------------------------------------------------------
-# The memory that contents take: on the way to a shard, and ready for a network.
-
 _LOOKED = 256  # rows, by which the size of the others is judged
+_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
+_MOST = 512  # piles, each of which is an open file
 
 
 def row_bytes(stream: Stream, schema: Schema) -> int:
@@ -67,12 +66,6 @@ def loaded_bytes(data: ChoiceData) -> int:
     columns = [*data.features.values(), *data.individual.values()]
     found = [column for column in columns if isinstance(column, Contents) and len(column.table)]
     return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in found)
-
-
-# -- Convert -----------------------------------------------------------------------------------------------------------
-
-_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
-_MOST = 512  # piles, each of which is an open file
 
 
 def cached(
@@ -96,9 +89,8 @@ def cached(
         ready = able(workers, schema, stream.rows)
         with making(entry) as folder, ready:
             resolved, tally, shards, just_made = _convert(stream, opened, schema, folder, memory, ready)
-            Manifest(
-                identity=entries.identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards
-            ).write(folder)
+            roles = resolved.to_dict()
+            Manifest(identity=entries.identity, memory=memory, schema=roles, tally=tally, shards=shards).write(folder)
         entries.remove_former()
 
 
@@ -119,9 +111,8 @@ def _convert(
     piles = sort_out(folder, stream, opened, schema.choice_set, _count_piles(stream.rows * width, memory), **given)
     long.require_rows(piles.rows, schema)
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
-        if name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type):
-            continue
-        if name in piles.vocabularies:
+        declared = name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type)
+        if name in piles.vocabularies and not declared:
             piles.vocabularies[name].require_plain(name, partial(set_of_row, stream, schema.choice_set))
     resolved = replace(schema, categorical=_categorical(stream.schema, schema))
     return resolved, *_shards(Converter(piles, resolved, stream.folder), workers)
@@ -141,12 +132,9 @@ def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
     """Which model inputs are categorical: as declared, or by dtype."""
     if schema.categorical is not None:
         return schema.categorical
-
-    def is_category(kind: pa.DataType) -> bool:
-        return bool(pa.types.is_dictionary(kind) or is_text(kind) or pa.types.is_boolean(kind))
-
     inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.kinds]
-    return tuple(name for name in inputs if is_category(found.field(name).type))
+    tests = (pa.types.is_dictionary, is_text, pa.types.is_boolean)
+    return tuple(name for name in inputs if any(test(found.field(name).type) for test in tests))
 
 
 class Made(NamedTuple):
