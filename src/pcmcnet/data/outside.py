@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
 from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Numeric
-from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.columns.distinct import is_text, value_type
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -34,9 +34,10 @@ def with_outside(
     everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Complete a long table with rows of the outside option, at its end; returns their sets, too."""
+    # 1. The first other alternative of each set: the rows of the option take its columns.
     n, own = len(set_of_row), _own_rows(everything, schema)
     offered = np.ones(n, np.bool_) if schema.available is None else everything.flag(schema.available)
-    filler = np.full(len(ids), n)  # the first other alternative of each set, whose columns the option's rows take
+    filler = np.full(len(ids), n)
     others = np.flatnonzero(offered & ~own)
     np.minimum.at(filler, set_of_row[others], others)
     if (filler == n).any():
@@ -47,11 +48,13 @@ def with_outside(
         )
     if schema.choices is not None:
         _note_unread(everything, schema, own & offered)
+    # 2. Add a row to each set that has none of the option.
     added = np.setdiff1d(np.arange(len(ids)), set_of_row[own])
     rows = np.concatenate([np.arange(n), filler[added]])
     source = np.where(np.append(own, np.zeros(len(added), np.bool_)), filler[np.append(set_of_row, added)], rows)
     kept = {schema.choice_set, schema.available}
     columns = {name: column.take(rows if name in kept else source) for name, column in everything.columns.items()}
+    # 3. Name the option in these rows; it is chosen where nothing else is, and has no rank.
     if schema.alternative is not None:
         columns[schema.alternative] = _labels(everything, schema, len(added))
     if schema.chosen is not None:
@@ -73,26 +76,21 @@ def _own_rows(everything: Reader, schema: Schema) -> Bools:
 
 def _note_unread(everything: Reader, schema: Schema, own: Bools) -> None:
     """Warn where rows of the option have features, which do not count: perhaps it is no outside option."""
-    filled = {
-        name: _is_filled(everything.columns[name]) & own for name in schema.features if name in everything.columns
-    }
+    present = [name for name in schema.features if name in everything.columns]
+    filled = {name: _is_filled(everything.columns[name]) & own for name in present}
     rows = np.any([*filled.values()], axis=0) if filled else own[:0]
     if rows.any():
-        first = next(name for name, found in filled.items() if found.any())
+        first = next(name for name, marks in filled.items() if marks.any())
         log.warning(
             "features of %s rows labelled %r are not read: outside=%r has no features, but column %r is filled there",
-            f"{int(rows.sum()):,}",
-            schema.outside,
-            schema.outside,
-            first,
+            *(f"{int(rows.sum()):,}", schema.outside, schema.outside, first),
         )
 
 
 def _is_filled(column: pa.ChunkedArray) -> Bools:
     """Tell which values are there: neither gaps nor empty text."""
-    if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
-        lengths = pc.binary_length(column.cast(pa.large_string())).fill_null(0)
-        return np.asarray(lengths.to_numpy() > 0)
+    if is_text(value_type(column.type)):
+        return np.asarray(pc.binary_length(column.cast(pa.large_string())).fill_null(0).to_numpy() > 0)
     return np.asarray(~column.is_null(nan_is_null=True).to_numpy())
 
 
@@ -157,10 +155,8 @@ def with_features_of_others(data: ChoiceData) -> ChoiceData:
     mark = data.schema.outside_feature
     columns = {name: column if name == mark else column.take(source) for name, column in data.features.items()}
     if out.all():
-        columns = {
-            name: Numeric(np.nan_to_num(column.values)) if isinstance(column, Numeric) else column
-            for name, column in columns.items()
-        }
+        numeric = {name: column for name, column in columns.items() if isinstance(column, Numeric)}
+        columns |= {name: Numeric(np.nan_to_num(column.values)) for name, column in numeric.items()}
     return replace(data, features=columns)
 
 
