@@ -57,12 +57,19 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     {'individual': {}, 'alternatives': [{'mode': 'bus', 'price': 3.0}, {'mode': 'car', 'price': 4.5}], 'chosen': 1}
     """
     counted = data if data.weights.all() else data.subset(data.weights > 0)
-    columns = {**_of_alternatives(counted), **counted.individual}
+    columns, sizes = {**_of_alternatives(counted), **counted.individual}, counted.sizes
+    # the first set whose size is nearest to the median, or to what can be shown
+    examples = [int(np.argmin(np.abs(sizes - min(int(np.median(sizes)), _SHOWN))))] if len(counted) else []
+    # others at equal distances in the table
+    others = [k for k in np.flatnonzero((sizes > 1) & (sizes <= _SHOWN)).tolist() if k not in examples]
+    if others and not data.schema.contents:
+        examples += [others[k] for k in np.unique(np.linspace(0, len(others) - 1, _MORE).round().astype(int))]
+    shown = [_example(counted, k) for k in examples]
     return {
         "offers_differ": offers_differ(counted),
         "columns": {name: _facts(column) for name, column in columns.items()},
-        "example": _example(counted, at) if (at := _typical(counted)) is not None else None,
-        "more_examples": [_example(counted, k) for k in _others(counted, at)],
+        "example": shown[0] if shown else None,
+        "more_examples": shown[1:],
     }
 
 
@@ -90,22 +97,6 @@ def _facts(column: Column) -> dict[str, Any]:
 def content_facts(column: Contents) -> dict[str, Any]:
     """Say of contents in use how many there are, and what a form needs to know of their kind."""
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
-
-
-def _typical(data: ChoiceData) -> int | None:
-    """Return the position of the first set whose size is nearest to the median, or to what can be shown."""
-    if not len(data):
-        return None
-    size = min(int(np.median(data.sizes)), _SHOWN)
-    return int(np.argmin(np.abs(data.sizes - size)))
-
-
-def _others(data: ChoiceData, typical: int | None) -> list[int]:
-    """Return positions of other sets to show, at equal distances in the table."""
-    fit = [k for k in np.flatnonzero((data.sizes > 1) & (data.sizes <= _SHOWN)).tolist() if k != typical]
-    if not fit or data.schema.contents:
-        return []
-    return [fit[k] for k in np.unique(np.linspace(0, len(fit) - 1, _MORE).round().astype(int))]
 
 
 def _example(data: ChoiceData, at: int) -> dict[str, Any]:

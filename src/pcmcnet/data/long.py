@@ -82,7 +82,12 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         everything = Reader.of(arrow, name_set=everything.name_set, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
     # 2. Put the rows of each set together.
-    rows, hidden = _order_rows(everything, schema, set_of_row)
+    if schema.available is None:
+        rows, hidden = _sorted_rows(set_of_row), np.empty(0, np.int64)
+    else:
+        available = everything.flag(schema.available)
+        shown, hidden = np.flatnonzero(available), np.flatnonzero(~available)
+        rows = shown[_sorted_rows(set_of_row[shown])]
     reader = everything.at(rows)
     sizes = np.bincount(set_of_row[rows], minlength=len(ids))
     sets = Sets.of_sizes(ids, sizes)
@@ -95,7 +100,8 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
     weights = _weights(reader, schema, sets)
     if schema.person is not None:
-        _require_person(reader, schema.person, sets)
+        persons = reader.categorical(schema.person, gap_remedy="Fill in the id of the person, or drop these rows.")
+        _require_constant(persons.codes, sets, f"person in column {schema.person!r}", "Give each set to one person.")
     # 4. Read the columns that models see and those that are carried along, and free each as soon as it is read.
     resolved = replace(schema, categorical=categorical_inputs(everything, schema))
     reader.keep_only({*schema.individual, *schema.kept, *schema.features})
@@ -148,16 +154,8 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     return codes, ids
 
 
-def _order_rows(everything: Reader, schema: Schema, set_of_row: NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Rows of available alternatives, set after set and in table order within a set; then the others."""
-    if schema.available is None:
-        return _sorted_rows(set_of_row), np.empty(0, np.int64)
-    available = everything.flag(schema.available)
-    shown = np.flatnonzero(available)
-    return shown[_sorted_rows(set_of_row[shown])], np.flatnonzero(~available)
-
-
 def _sorted_rows(set_of_row: NDArray[np.int32]) -> Ints:
+    """Order rows set after set, and in table order within a set."""
     if (set_of_row[1:] >= set_of_row[:-1]).all():
         return np.arange(len(set_of_row))
     few = set_of_row.max() < 2**16
@@ -211,20 +209,8 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
         reader.refuse(schema.weight, beyond, problem, remedy, lambda at: f"{exact[at]:g}")
     if len(values) and not values.any() and reader.part is None:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
-    varying = _varying(values, sets)
-    if varying.size:
-        problem = f"the weight in column {schema.weight!r} varies within the set"
-        raise sets.fail(varying, problem, "Give each set one weight.")
+    _require_constant(values, sets, f"weight in column {schema.weight!r}", "Give each set one weight.")
     return values[sets.starts].astype(np.float64)
-
-
-def _require_person(reader: Reader, column: str, sets: Sets) -> None:
-    """Refuse a set of nobody, or of several persons."""
-    persons = reader.categorical(column, gap_remedy="Fill in the id of the person, or drop these rows.")
-    varying = _varying(persons.codes, sets)
-    if varying.size:
-        problem = f"the person in column {column!r} varies within the set"
-        raise sets.fail(varying, problem, "Give each set to one person.")
 
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
@@ -264,6 +250,12 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
             f"Declare them as features, or pass conflict='first' to take each set's first value."
         )
     return columns
+
+
+def _require_constant(values: NDArray[Any], sets: Sets, what: str, remedy: str) -> None:
+    varying = _varying(values, sets)
+    if varying.size:
+        raise sets.fail(varying, f"the {what} varies within the set", remedy)
 
 
 def _varying(values: NDArray[Any], sets: Sets) -> Ints:

@@ -212,7 +212,12 @@ def fingerprint(data: ChoiceData) -> str:
         elif isinstance(column, Contents):
             used = column.compact()
             _add(digest, name, used.codes)
-            _add_contents(digest, used.table)
+            if used.table.dtype.kind in "fiM":  # numbers by their bytes, objects by what they are written as
+                _add(digest, "contents", used.table.view(np.int64) if used.table.dtype.kind == "M" else used.table)
+            else:
+                for content in used.table:
+                    plain = content if isinstance(content, bytes) else repr(content).encode()
+                    digest.update(hashlib.sha256(plain).digest())
         else:
             _add(digest, name, column.values)
     return digest.hexdigest()
@@ -222,12 +227,3 @@ def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
     digest.update(f"{name}:{None if array is None else (array.dtype.str, array.shape)}".encode())
     if array is not None:
         digest.update(np.ascontiguousarray(array).data)
-
-
-def _add_contents(digest: Any, table: NDArray[Any]) -> None:
-    """Add distinct contents: numbers by their bytes, objects by what they are written as."""
-    if table.dtype.kind in "fiM":
-        _add(digest, "contents", table.view(np.int64) if table.dtype.kind == "M" else table)
-        return
-    for content in table:
-        digest.update(hashlib.sha256(content if isinstance(content, bytes) else repr(content).encode()).digest())

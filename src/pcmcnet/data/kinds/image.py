@@ -103,14 +103,6 @@ def _file(path: str, row: int, folder: Path | None) -> bytes:
         raise BadContentError(row, f"the picture {path} cannot be read: {why}.", remedy) from None
 
 
-def _require_picture(content: bytes, named: str, row: int) -> None:
-    try:
-        _opened(content)
-    except BrokenPictureError as error:
-        remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
-        raise BadContentError(row, f"{named}{error}.", remedy) from None
-
-
 class BrokenPictureError(Exception):
     """Bytes that are no picture."""
 
@@ -210,7 +202,11 @@ class ImageKind(Kind):
         for row, given in enumerate(column):
             if given is not None and given not in known:
                 known[given] = _file(given, row, folder) if named else given
-                _require_picture(known[given], f"{given}: " if named else "", row)
+                try:
+                    _opened(known[given])
+                except BrokenPictureError as error:
+                    remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
+                    raise BadContentError(row, f"{f'{given}: ' if named else ''}{error}.", remedy) from None
         present = np.array([given is not None for given in column], np.bool_)
         return numbered(objects([known[given] for given in column if given is not None]), present, len(column))
 

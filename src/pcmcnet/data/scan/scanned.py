@@ -271,20 +271,7 @@ class ScannedData:
         """Cut into random parts of about the given shares, keeping the groups of ``by`` together.
 
         Every group draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
-
-        Parameters
-        ----------
-        parts
-            Shares that add up to 1.
-        seed
-            Where the draws come from.
-        by
-            Name of an individual or kept column. None keeps the sets of each person together, where persons are
-            declared. The name of the choice-set column cuts by choice set even then.
-
-        Returns
-        -------
-        tuple of ScannedData
+        The arguments are those of :meth:`ChoiceData.split`; ``by`` is the name of a column, or None.
         """
         generator(seed)  # says what is wrong with it
         by = self._group_column(by)
@@ -388,21 +375,14 @@ def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> En
     parts = [repr(part) for part in data.filters]
     way = json.dumps([package_version("pcmcnet"), data.manifest.fingerprint, parts, bend, labels])
     place = data.folder / f"encoder-{digest(way.encode())[:16]}.json"
-    encoder = _read(place)
-    if encoder is None:
-        with data.workers:
-            encoder = Encoder.learn(data, bend=bend, labels=labels)
-        text = json.dumps(encoder.to_dict())
-        with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
-            write_bytes(place, json.dumps({"encoder": text, "sha256": digest(text.encode())}).encode())
+    # none, or a damaged one, is learnt
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
+        saved = parse_json(place.read_bytes())
+        if saved["sha256"] == digest(saved["encoder"].encode()):
+            return Encoder.from_dict(parse_json(saved["encoder"]))
+    with data.workers:
+        encoder = Encoder.learn(data, bend=bend, labels=labels)
+    text = json.dumps(encoder.to_dict())
+    with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
+        write_bytes(place, json.dumps({"encoder": text, "sha256": digest(text.encode())}).encode())
     return encoder
-
-
-def _read(place: Path) -> Encoder | None:
-    try:
-        found = parse_json(place.read_bytes())
-        if found["sha256"] != digest(found["encoder"].encode()):
-            return None
-        return Encoder.from_dict(parse_json(found["encoder"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
-        return None
