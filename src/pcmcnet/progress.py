@@ -46,7 +46,7 @@ def show_epochs(epochs: int, *, show: bool) -> Iterator[Report]:
 
 
 def describe_epoch(entry: dict[str, Any]) -> str:
-    """Put an epoch into words."""
+    """Return an epoch's losses and seconds in words."""
     valid = "" if entry["valid_loss"] is None else f", valid {entry['valid_loss']:.4f}"
     return f"train {entry['train_loss']:.4f}{valid}, {entry['seconds']:.1f} s"
 
@@ -142,7 +142,8 @@ def _bar(total: int) -> Iterator[Bar | None]:
         finally:
             bar.draw()
     elif sys.stderr is not None and sys.stderr.isatty():
-        with _terminal_bar(total) as shown:
+        shown = _TerminalBar(total)  # which is gone at the end
+        with shown.live, _log_above(shown.console):
             yield shown
     else:
         yield None
@@ -177,14 +178,6 @@ class _TerminalBar:
 
     def keep(self, line: str) -> None:
         self.console.print(visible(line), markup=False, highlight=False)
-
-
-@contextmanager
-def _terminal_bar(total: int) -> Iterator[Bar]:
-    """Show a bar by rich, which is gone at the end."""
-    bar = _TerminalBar(total)
-    with bar.live, _log_above(bar.console):
-        yield bar
 
 
 @contextmanager
@@ -229,9 +222,8 @@ class _NotebookBar:
         elapsed = time.monotonic() - self.began
         left = f", {time_left(elapsed, self.done, self.total)} left" if self.done < self.total else ""
         numbers = f"{self.done / self.total:.0%}, {clock(elapsed)} elapsed{left}"
-        words = html.escape(visible(self.words))
         bar = f'<progress max="{self.total}" value="{self.done}"></progress>'
-        return self.browser.HTML(f"{bar} {numbers}<br><small>{words}</small>")
+        return self.browser.HTML(f"{bar} {numbers}<br><small>{html.escape(visible(self.words))}</small>")
 
 
 def time_left(elapsed: float, done: float, total: float) -> str:

@@ -195,14 +195,9 @@ class EncodedSets:
             return torch.cat([getattr(piece, name) for piece in pieces])
 
         of_sets = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
-        rest: dict[str, Any] = {name: all_of(name)[index] for name in of_sets}
-        return cls(
-            sizes=sizes[order],
-            starts=torch.cat(starts)[index],
-            numeric=all_of("numeric"),
-            categorical=all_of("categorical"),
-            **rest,
-        )
+        tensors: dict[str, Any] = {name: all_of(name)[index] for name in of_sets}
+        tensors |= {name: all_of(name) for name in ("numeric", "categorical")}
+        return cls(sizes=sizes[order], starts=torch.cat(starts)[index], **tensors)
 
     def _tensors(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -284,7 +279,10 @@ def plan_batches(
     plan: list[Ints] = []
     for begin in range(0, len(order), max(stretch, 1)):
         part = order[begin : begin + stretch]
-        plan += _cut(part[_by_size(sizes[part])], sizes, batch_size, pair_budget, tight)
+        of_part = sizes[part]
+        if len(part) and of_part.max() < 2**16:  # numbers of 16 bits are sorted by counting, in a fraction of the time
+            of_part = of_part.astype(np.uint16)
+        plan += _cut(part[np.argsort(of_part, kind="stable")], sizes, batch_size, pair_budget, tight)
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
@@ -300,24 +298,17 @@ def plan_persons(
     """
     number = np.unique(persons, return_inverse=True)[1]
     order = np.argsort(rng.permutation(len(persons))[number], kind="stable")
+    # fill the last batch with one person after the other, and begin another when it is full
     plan: list[list[Ints]] = [[]]
     held = largest = 0
     for sets in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
         size = int(sizes[sets].max())
-        full = held >= batch_size or (held + len(sets)) * max(largest, size) ** 2 > pair_budget
-        if held and full:
+        if held and (held >= batch_size or (held + len(sets)) * max(largest, size) ** 2 > pair_budget):
             plan.append([])
             held = largest = 0
         plan[-1].append(sets)
         held, largest = held + len(sets), max(largest, size)
     return [np.concatenate(sets) for sets in plan if sets]
-
-
-def _by_size(sizes: Ints) -> Ints:
-    """Return the stable order by size; numbers of 16 bits are sorted by counting, in a fraction of the time."""
-    small = sizes.astype(np.uint16) if len(sizes) and sizes.max() < 2**16 else sizes
-    order: Ints = np.argsort(small, kind="stable")
-    return order
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:

@@ -38,12 +38,53 @@ from pcmcnet.errors import InputError, SchemaError, did_you_mean
 if TYPE_CHECKING:
     from pcmcnet.data.scan import ScannedData
 
-# -- Constructors ------------------------------------------------------------------------------------------------------
-# Tables -> choice data: the ways in, for long tables, wide ones, those of a schema, and those larger than memory.
+U = TypeVar("U")
 
 
-class Constructors:
-    """How :class:`ChoiceData` is made of a table."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ChoiceData:
+    """Choice sets with their alternatives, individuals and choices.
+
+    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, ``N`` the number of
+    available alternatives over all sets.
+
+    Attributes
+    ----------
+    schema
+        The roles of the table's columns, with the kinds of all columns resolved.
+    offsets
+        (S + 1,) where each set begins in the flat arrays.
+    set_ids
+        (S,) ids of the choice sets, in the order of their first row.
+    chosen
+        (S,) position of the chosen alternative within its set, or None.
+    weights
+        (S,) weights of the sets; ones where none were declared.
+    features, labels
+        Columns of length N; ``labels`` is None where no alternative column was declared.
+    individual, keep
+        Columns of length S; ``keep`` has the persons, too, where they are declared, and the ids of rankings.
+    rows, hidden_rows, hidden_sets
+        Table row of each alternative; table rows and sets of the unavailable ones.
+    added
+        Number of rows behind those of the table: outside options that the table has no rows of.
+    """
+
+    schema: Schema
+    offsets: Ints
+    set_ids: NDArray[Any]
+    chosen: Ints | None
+    weights: NDArray[np.float64]
+    features: Columns
+    labels: Categorical | None
+    individual: Columns
+    keep: Columns
+    rows: Ints
+    hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    added: int = 0
+
+    # Tables -> choice data
 
     @classmethod
     def from_long(
@@ -94,11 +135,7 @@ class Constructors:
         Examples
         --------
         >>> from pcmcnet.data import ChoiceData
-        >>> table = {
-        ...     "trip": [1, 1, 2, 2, 2],
-        ...     "mode": ["car", "bus", "car", "bus", "bike"],
-        ...     "took": [1, 0, 0, 0, 1],
-        ... }
+        >>> table = {"trip": [1, 1, 2, 2, 2], "mode": ["car", "bus", "car", "bus", "bike"], "took": [1, 0, 0, 0, 1]}
         >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
         >>> len(data), data.sizes.tolist(), data.chosen.tolist()
         (2, [2, 3], [0, 2])
@@ -243,55 +280,7 @@ class Constructors:
 
         return ScannedData.of(table, Schema.from_dict(roles), cache=cache, memory=memory, workers=workers)
 
-
-# -- Choice data -------------------------------------------------------------------------------------------------------
-
-
-U = TypeVar("U")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ChoiceData(Constructors):
-    """Choice sets with their alternatives, individuals and choices.
-
-    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, ``N`` the number of
-    available alternatives over all sets.
-
-    Attributes
-    ----------
-    schema
-        The roles of the table's columns, with the kinds of all columns resolved.
-    offsets
-        (S + 1,) where each set begins in the flat arrays.
-    set_ids
-        (S,) ids of the choice sets, in the order of their first row.
-    chosen
-        (S,) position of the chosen alternative within its set, or None.
-    weights
-        (S,) weights of the sets; ones where none were declared.
-    features, labels
-        Columns of length N; ``labels`` is None where no alternative column was declared.
-    individual, keep
-        Columns of length S; ``keep`` has the persons, too, where they are declared, and the ids of rankings.
-    rows, hidden_rows, hidden_sets
-        Table row of each alternative; table rows and sets of the unavailable ones.
-    added
-        Number of rows behind those of the table: outside options that the table has no rows of.
-    """
-
-    schema: Schema
-    offsets: Ints
-    set_ids: NDArray[Any]
-    chosen: Ints | None
-    weights: NDArray[np.float64]
-    features: Columns
-    labels: Categorical | None
-    individual: Columns
-    keep: Columns
-    rows: Ints
-    hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    added: int = 0
+    # What there is
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -44,9 +44,7 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import sets_between
 
-# -- Ahead -------------------------------------------------------------------------------------------------------------
-# Work that threads do before its result is asked for; results come in order.
-
+# -- Work that threads do before its result is asked for ---------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -93,7 +91,6 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
 
 # -- Chunks ------------------------------------------------------------------------------------------------------------
 
-
 CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
 CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)
 MAX_TEXT_BYTES = 2**31  # bytes of a column of text in one Arrow array
@@ -119,8 +116,8 @@ class ChunkProblem:
 
 def blurred_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
     """Return a problem for each column whose numbers 32 bits cannot tell apart, which only all chunks together show."""
-    blurred = [name for name, span in spans.items() if span.is_blurred]
-    return [ChunkProblem(f"32 bits may not tell the numbers of column {name!r} apart") for name in blurred]
+    reason = "32 bits may not tell the numbers of column {!r} apart"
+    return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_blurred]
 
 
 Chunks: TypeAlias = Generator[Chunk | ChunkProblem, None, None]

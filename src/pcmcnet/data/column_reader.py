@@ -19,8 +19,17 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, is_number, to_float32, to_numpy
-from pcmcnet.data.columns.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers, truths
-from pcmcnet.data.columns.statistics import Span, is_close
+from pcmcnet.data.columns.distinct import (
+    UNREADABLE,
+    Distinct,
+    distinct,
+    is_text,
+    names,
+    numbers,
+    truths,
+    value_type,
+)
+from pcmcnet.data.columns.statistics import Span, is_close, merge_spans
 from pcmcnet.data.files.csv_files import ENCODED_TEXT
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Missing, Schema
@@ -54,10 +63,6 @@ class Part:
 
     numbers: Ints
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all parts read so far
-
-    def add(self, column: str, span: Span) -> None:
-        """Take in a column of this part."""
-        self.spans[column] = self.spans[column] + span if column in self.spans else span
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Reader:
         if freed >= _MUCH:
             pa.default_memory_pool().release_unused()
 
-    # -- columns as they are ----------------------------------------------------------------------------
+    # Columns as they are
 
     def exact(self, column: str, *, categorical: bool) -> Exact:
         """Read a column without rounding."""
@@ -112,11 +117,15 @@ class Reader:
 
     def _numbers(self, column: str, remedy: str = CORRECT) -> Exact:
         values = self.columns[column]
-        kind = values.type
-        if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
-            return Exact(column, self._numbers_in_text(column, remedy), self.rows)
-        if pa.types.is_dictionary(kind):
-            values, kind = values.cast(kind.value_type), kind.value_type
+        kind = value_type(values.type)
+        if is_text(kind):
+            codes, texts = self.distinct_values(column)
+            codes = self._pick(codes)
+            parsed = np.append(numbers(texts), np.nan)  # the last entry is for the gaps' -1
+            self.refuse_text(column, codes, texts, np.isnan(parsed[:-1]), "expected a number", remedy)
+            return Exact(column, np.asarray(parsed[codes]), self.rows)
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(kind)
         if not is_number(kind):
             raise SchemaError(
                 f"column {column!r} has the type {kind}, expected numbers. "
@@ -124,13 +133,6 @@ class Reader:
                 f"or list it in categorical{_declaration(column, kind)}."
             )
         return Exact(column, self._pick(to_numpy(values)), self.rows)
-
-    def _numbers_in_text(self, column: str, remedy: str) -> NDArray[np.float64]:
-        codes, values = self.distinct_values(column)
-        codes = self._pick(codes)
-        parsed = np.append(numbers(values), np.nan)  # the last entry is for the gaps' -1
-        self.refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number", remedy)
-        return np.asarray(parsed[codes])
 
     def _codes(self, column: str) -> Exact:
         """Read anything as categories named by their text."""
@@ -168,7 +170,7 @@ class Reader:
     def _pick(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.in_order else np.asarray(values[self.rows])
 
-    # -- checked columns --------------------------------------------------------------------------------
+    # Checked columns
 
     def numeric(self, column: str, *, missing: Missing = "error") -> Numeric:
         """Read numbers as float32; refuse text, infinities and (unless an indicator is wanted) gaps."""
@@ -218,7 +220,7 @@ class Reader:
         """Refuse numbers that float32 cannot tell apart, or leave it to the end of the larger table."""
         span = Span.of(exact.values, narrow)
         if span is not None and self.part is not None:
-            self.part.add(exact.name, span)
+            merge_spans(self.part.spans, {exact.name: span})
         elif span is not None:
             span.require_steps(exact.name)
 
@@ -246,13 +248,13 @@ class Reader:
     def flag(self, column: str) -> NDArray[np.bool_]:
         """Read a column that may only hold 0/1 or false/true, be it as text."""
         values = self._flags(column)
+
+        def got(at: int) -> Any:
+            value = self.columns[column][int(self.rows[at])].as_py()
+            return repr(value) if isinstance(value, str) else "nothing" if value is None else value
+
         bad = ~((values == 0) | (values == 1))
-        if bad.any():
-            first = int(self.rows[bad].min())
-            got = self.columns[column][first].as_py()
-            found = repr(got) if isinstance(got, str) else "nothing" if got is None else got
-            problem = f"expected 0 or 1, got {found}; {bad.sum()} such rows."
-            raise self.fail(column, first, problem, "Write 0 or 1, or false or true.")
+        self.refuse(column, bad, "expected 0 or 1", "Write 0 or 1, or false or true.", got)
         return np.asarray(values == 1)
 
     def is_set(self, column: str) -> NDArray[np.bool_]:
@@ -261,8 +263,7 @@ class Reader:
 
     def _flags(self, column: str) -> NDArray[Any]:
         """Read 0 and 1, NaN for gaps and other text, and other numbers as they are."""
-        kind = self.columns[column].type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        kind = value_type(self.columns[column].type)
         if is_text(kind):
             codes, values = self.distinct_values(column)
             return np.asarray(np.append(truths(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
@@ -270,42 +271,32 @@ class Reader:
             raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
         return self._numbers(column).values
 
-    # -- trouble ----------------------------------------------------------------------------------------
+    # Errors
 
     def fail(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
         """Build the error for a table row."""
         number = row if self.part is None else self.part.numbers[row]
         return SchemaError(f"column {column!r}, row {number} (choice set {self.name_set(row)}): {problem} {remedy}")
 
+    def refuse(
+        self, column: str, bad: NDArray[np.bool_], problem: str, remedy: str, got: Callable[[int], object] | None = None
+    ) -> None:
+        """Refuse the reader's rows that are marked, and show the first in the table; ``got`` says what stands there."""
+        marked = np.flatnonzero(bad)
+        if marked.size:
+            first = int(marked[np.argmin(self.rows[marked])])
+            shown = "" if got is None else f", got {got(first)}"
+            raise self.fail(column, int(self.rows[first]), f"{problem}{shown}; {marked.size} such rows.", remedy)
+
     def _refuse(self, exact: Exact, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None) -> None:
-        where = np.flatnonzero(bad)
-        if where.size:
-            first = where[np.argmin(exact.rows[where])]
-            found = got or exact.values[first]
-            raise self.fail(
-                exact.name, int(exact.rows[first]), f"{problem}, got {found}; {where.size} such rows.", remedy
-            )
+        replace(self, rows=exact.rows).refuse(exact.name, bad, problem, remedy, lambda at: got or exact.values[at])
 
     def refuse_text(
-        self,
-        column: str,
-        codes: NDArray[np.int32],
-        values: pa.Array,
-        spoils: NDArray[np.bool_],
-        problem: str,
-        remedy: str,
+        self, column: str, codes: NDArray[np.int32], texts: pa.Array, bad: NDArray[np.bool_], problem: str, remedy: str
     ) -> None:
-        """Refuse the distinct values that are marked, where one of them stands in some row."""
-        bad = np.append(spoils, False)[codes]
-        if bad.any():
-            at = np.flatnonzero(bad)
-            first = at[np.argmin(self.rows[at])]
-            raise self.fail(
-                column,
-                int(self.rows[first]),
-                f"{problem}, got {values[int(codes[first])].as_py()!r}; {at.size} such rows.",
-                remedy,
-            )
+        """Refuse the distinct texts that are marked, where one of them stands in some row."""
+        rows = np.append(bad, False)[codes]
+        self.refuse(column, rows, problem, remedy, lambda at: repr(texts[int(codes[at])].as_py()))
 
 
 def require_exact(ids: NDArray[Any], column: str) -> None:
@@ -321,10 +312,9 @@ def require_exact(ids: NDArray[Any], column: str) -> None:
 def _declaration(column: str, kind: pa.DataType) -> str:
     """Say how a column of a type is declared, where there is a kind for it."""
     types = pa.types
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
-    elif lists:
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         word = "'vector'" if is_number(kind.value_type) else "'multi'"
     elif types.is_binary(kind) or types.is_large_binary(kind):
         word = "'image'"
@@ -344,7 +334,6 @@ def _declaration(column: str, kind: pa.DataType) -> str:
 #     numbers, few distinct ones; dates; lists; texts    categories, and the log says what else they could be
 #
 # Numbers with leading zeros, such as postcodes, are names.
-
 
 AS_OTHERS = "expected a number as in the other rows"
 _FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
@@ -394,15 +383,9 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> N
     share = counts[written].sum() / max(total, 1)
     if written.any() and share >= 1 - _FEW and not _match(texts, _NAME).any():
         _say_numbers(column, texts, written, share)
-    elif (hint := _other_kind(column, texts)) is not None:
-        what, remedy = hint
-        log.warning(
-            "column %r holds %s, and is taken as %d categories: %s, or list it in categorical.",
-            column,
-            what,
-            len(values),
-            remedy,
-        )
+    elif len(texts) and (hint := next(filter(None, (kind.recognise(column, texts) for kind in KINDS.values())), None)):
+        message = "column %r holds %s, and is taken as %d categories: %s, or list it in categorical."
+        log.warning(message, column, hint[0], len(values), hint[1])
     return none
 
 
@@ -416,19 +399,11 @@ def _say_numbers(column: str, texts: pa.Array, written: NDArray[np.bool_], share
             f"values, {count} distinct ones, each of which would be a category. Store them as plain numbers (1234.5 "
             f"for '$1,234.50', 0.05 for '5%'), or list the column in categorical."
         )
-    log.warning(
+    message = (
         "column %r holds numbers as text, such as %r, and is taken as %d categories: store it as numbers if that is "
-        "what they are, or list it in categorical.",
-        column,
-        example,
-        len(texts),
+        "what they are, or list it in categorical."
     )
-
-
-def _other_kind(column: str, texts: pa.Array) -> tuple[str, str] | None:
-    """Say what else text may be, and how to declare it; None for names."""
-    hints = (kind.recognise(column, texts) for kind in KINDS.values())
-    return next(filter(None, hints), None) if len(texts) else None
+    log.warning(message, column, example, len(texts))
 
 
 def _match(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:

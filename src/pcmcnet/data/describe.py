@@ -57,12 +57,19 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     {'individual': {}, 'alternatives': [{'mode': 'bus', 'price': 3.0}, {'mode': 'car', 'price': 4.5}], 'chosen': 1}
     """
     counted = data if data.weights.all() else data.subset(data.weights > 0)
-    columns = {**_of_alternatives(counted), **counted.individual}
+    columns, sizes = {**_of_alternatives(counted), **counted.individual}, counted.sizes
+    # the first set whose size is nearest to the median, or to what can be shown
+    examples = [int(np.argmin(np.abs(sizes - min(int(np.median(sizes)), _SHOWN))))] if len(counted) else []
+    # others at equal distances in the table
+    others = [k for k in np.flatnonzero((sizes > 1) & (sizes <= _SHOWN)).tolist() if k not in examples]
+    if others and not data.schema.contents:
+        examples += [others[k] for k in np.unique(np.linspace(0, len(others) - 1, _MORE).round().astype(int))]
+    shown = [_example(counted, k) for k in examples]
     return {
         "offers_differ": offers_differ(counted),
-        "columns": {name: _column(column) for name, column in columns.items()},
-        "example": _example(counted, at) if (at := _typical(counted)) is not None else None,
-        "more_examples": [_example(counted, k) for k in _others(counted, at)],
+        "columns": {name: _facts(column) for name, column in columns.items()},
+        "example": shown[0] if shown else None,
+        "more_examples": shown[1:],
     }
 
 
@@ -81,7 +88,7 @@ def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
     return {**labels, **data.features}
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _facts(column: Column) -> dict[str, Any]:
     if isinstance(column, Contents):
         return content_facts(column.compact())
     return number_facts(column) if isinstance(column, Numeric) else category_facts(column)
@@ -90,22 +97,6 @@ def _column(column: Column) -> dict[str, Any]:
 def content_facts(column: Contents) -> dict[str, Any]:
     """Say of contents in use how many there are, and what a form needs to know of their kind."""
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
-
-
-def _typical(data: ChoiceData) -> int | None:
-    """Return the position of the first set whose size is nearest to the median, or to what can be shown."""
-    if not len(data):
-        return None
-    size = min(int(np.median(data.sizes)), _SHOWN)
-    return int(np.argmin(np.abs(data.sizes - size)))
-
-
-def _others(data: ChoiceData, typical: int | None) -> list[int]:
-    """Return positions of other sets to show, at equal distances in the table."""
-    fit = [k for k in np.flatnonzero((data.sizes > 1) & (data.sizes <= _SHOWN)).tolist() if k != typical]
-    if not fit or data.schema.contents:
-        return []
-    return [fit[k] for k in np.unique(np.linspace(0, len(fit) - 1, _MORE).round().astype(int))]
 
 
 def _example(data: ChoiceData, at: int) -> dict[str, Any]:
@@ -129,8 +120,6 @@ def json_values(column: Column) -> list[Any]:
 
 
 # -- Notebook view -----------------------------------------------------------------------------------------------------
-# What a notebook shows of choice data: how much there is, and the columns with their roles and values.
-
 
 _LOOKED_AT = 20_000  # choice sets: a cell is not to wait for its output
 _NAMED = 5  # categories of a column
@@ -173,35 +162,28 @@ def _values(about: dict[str, Any]) -> list[str]:
 
 
 # -- Saved description -------------------------------------------------------------------------------------------------
-# The description of a training table, read back from a saved model: checked before a form or a map relies on it.
-#
-# What `pcmcnet.data.describe.describe` wrote fits the model's own schema. Whatever does not is refused by a ValueError
-# that says where; facts that are not there are not known, as in a model saved by an earlier version.
+# A description that is read back from a saved model is checked before a form or a map relies on it. What `describe`
+# wrote fits the model's own schema. Whatever does not is refused by a ValueError that says where; facts that are not
+# there are not known.
 
 
 def require_description(table: Mapping[str, Any], schema: Schema) -> None:
     """Refuse facts that no table of this schema has; no facts at all are fine."""
     if not table:
         return
-    alternative, individual = _kinds(schema)
+    # the kinds of the columns of individuals, and of alternatives, the labels among them
+    special: dict[str, str] = {**dict.fromkeys(schema.categorical or (), "category"), **schema.contents}
+    individual = {name: special.get(name, "number") for name in schema.individual}
+    label = {} if schema.alternative in (None, *individual) else {str(schema.alternative): "category"}
+    alternative = {**label, **{name: special.get(name, "number") for name in schema.features}}
     kinds = {**alternative, **individual}
     for name, found in _entries(table.get("columns"), "table, columns").items():
         _require(name in kinds, "table, columns")
         _require_facts(_entries(found, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
-    if table.get("example") is not None:
-        _require_example(_entries(table["example"], "the example"), alternative, individual)
-    more = table.get("more_examples", [])
+    first, more = table.get("example"), table.get("more_examples", [])
     _require(isinstance(more, list), "the other examples")
-    for one in more:
-        _require_example(_entries(one, "the example"), alternative, individual)
-
-
-def _kinds(schema: Schema) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the kinds of the columns of alternatives, the labels among them, and of individuals."""
-    special: dict[str, str] = {**dict.fromkeys(schema.categorical or (), "category"), **schema.contents}
-    individual = {name: special.get(name, "number") for name in schema.individual}
-    label = {} if schema.alternative in (None, *individual) else {str(schema.alternative): "category"}
-    return {**label, **{name: special.get(name, "number") for name in schema.features}}, individual
+    for example in [*([] if first is None else [first]), *more]:
+        _require_example(_entries(example, "the example"), alternative, individual)
 
 
 def _require_facts(facts: Mapping[str, Any], kind: str, where: str) -> None:
@@ -228,14 +210,9 @@ def _require_values(found: Any, kinds: Mapping[str, str]) -> None:
     values = _entries(found, "the example")
     _require(values.keys() == kinds.keys(), "the example")
     for name, value in values.items():
-        _require(value is None or _is_value(kinds[name], value), f"column {name!r} of the example")
-
-
-def _is_value(kind: str, value: Any) -> bool:
-    """Tell a value that the example may have in a column of a kind."""
-    if kind in KINDS:
-        return KINDS[kind].is_json(value)
-    return is_number(value) if kind == "number" else is_string(value)
+        kind = kinds[name]
+        check = KINDS[kind].is_json if kind in KINDS else is_number if kind == "number" else is_string
+        _require(value is None or check(value), f"column {name!r} of the example")
 
 
 def _entries(found: Any, where: str) -> dict[str, Any]:

@@ -152,12 +152,12 @@ class SideEncoder:
 
     def codes(self, columns: Columns, unseen: Unseen) -> list[NDArray[np.int32]]:
         """Return each column of categories as positions in its vocabulary; count what is in none."""
-        found = []
+        indices = []
         for code in self.categorical:
             column = _find(columns, code.name, "categorical")
-            found.append(code.indices(column.categories)[column.codes])
-            unseen.count(code, column, found[-1])
-        return found
+            indices.append(code.indices(column.categories)[column.codes])
+            unseen.count(code, column, indices[-1])
+        return indices
 
     def indices(self, columns: Columns, length: int, unseen: Unseen | None = None) -> NDArray[np.int64]:
         """(length, C) positions in the vocabularies; what is in none is counted, or else logged."""
@@ -202,17 +202,19 @@ class Encoder:
         ``frozen`` names encoders of one's own that are not trained. With ``labels`` the label of the alternative, where
         there is one, is a feature.
         """
-        rich = bool(data.schema.contents)
-        label = label_column(data.schema) if labels else None
-        found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
+        schema = data.schema
+        label = label_column(schema) if labels else None
+        options: dict[str, Any] = {"contents": bool(schema.contents), "curves": schema.curves, "frozen": frozen}
+        # 1. Look at the columns of both sides at once: to open a shard takes as long as to look at it.
         seen, own = partial(_seen, label=label), attrgetter("individual")
         looks = list(data.each(partial(_look_at_both, seen, own)))
         of_seen, of_own = (Statistics.together([look[side] for look in looks]) for side in (0, 1))
+        # 2. Learn the codes of each side, which may take further looks.
         features = SideEncoder.learn(
-            of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found
+            of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **options
         )
-        who = SideEncoder.learn(of_own, lambda f: data.each(partial(_after, own, f)), **found)
-        return cls(data.schema, features, who, label is not None)
+        individual = SideEncoder.learn(of_own, lambda f: data.each(partial(_after, own, f)), **options)
+        return cls(schema, features, individual, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
         """Return the same, with knots learnt from the training part: see :meth:`SideEncoder.with_knots`."""
@@ -250,9 +252,7 @@ class Encoder:
 
     def nbytes(self, data: ChoiceData) -> int:
         """Bytes of the tensors of numbers, categories and sets that choice data becomes."""
-        features, individual = (
-            4 * side.n_numeric + 8 * len(side.categorical) for side in (self.features, self.individual)
-        )
+        features, individual = (4 * s.n_numeric + 8 * len(s.categorical) for s in (self.features, self.individual))
         return len(data.rows) * features + len(data) * (individual + 5 * 8)
 
     def to_dict(self) -> dict[str, Any]:
@@ -277,10 +277,10 @@ class Encoder:
         """Refuse codes of columns that the schema does not have."""
         features = (*self.schema.features, self.schema.alternative)
         for side, known in ((self.features, features), (self.individual, self.schema.individual)):
-            names = [code.name for code in side.numeric] + [code.name for code in side.categorical]
-            for name in (*names, *(code.name for code in side.contents)):
-                if name not in known:
-                    raise ArtifactError(f"the saved encoder has a column {name!r}, and the saved schema none.")
+            codes: tuple[Any, ...] = (*side.numeric, *side.categorical, *side.contents)
+            for code in codes:
+                if code.name not in known:
+                    raise ArtifactError(f"the saved encoder has a column {code.name!r}, and the saved schema none.")
 
 
 def label_column(schema: Schema) -> str | None:
@@ -329,7 +329,6 @@ def learn_encoder(
 def _look_at_both(
     seen: Callable[[ChoiceData], Columns], own: Callable[[ChoiceData], Columns], part: ChoiceData
 ) -> tuple[Statistics, Statistics]:
-    """Look at the columns of both sides, as to open a part takes as long as to look at it."""
     return Statistics.of(seen(part)), Statistics.of(own(part))
 
 

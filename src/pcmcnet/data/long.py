@@ -21,7 +21,7 @@ from pcmcnet.data.columns.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.files.tabular import folder_of, read_table
 from pcmcnet.data.kinds.contents import read_contents
 from pcmcnet.data.outside import with_outside, without_features
-from pcmcnet.data.rankings import explode, read_ranks
+from pcmcnet.data.rankings import MUST_BE_AVAILABLE, explode, read_ranks
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -69,6 +69,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
 
     Paths in the table count from ``folder``, or from that of the table's file.
     """
+    # 1. Number the choice sets, and add rows of the outside option where there is one.
     folder = folder_of(table) if folder is None else folder
     arrow = read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
     require_rows(arrow.num_rows, schema)
@@ -80,19 +81,28 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         arrow = completed.replace_schema_metadata(arrow.schema.metadata)
         everything = Reader.of(arrow, name_set=everything.name_set, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
-    rows, hidden = _order_rows(everything, schema, set_of_row)
+    # 2. Put the rows of each set together.
+    if schema.available is None:
+        rows, hidden = _sorted_rows(set_of_row), np.empty(0, np.int64)
+    else:
+        available = everything.flag(schema.available)
+        shown, hidden = np.flatnonzero(available), np.flatnonzero(~available)
+        rows = shown[_sorted_rows(set_of_row[shown])]
     reader = everything.at(rows)
     sizes = np.bincount(set_of_row[rows], minlength=len(ids))
     sets = Sets.of_sizes(ids, sizes)
     if not sizes.all():
         column = f"column {schema.available!r}: no alternative is available"
         raise sets.fail(np.flatnonzero(sizes == 0), column, "Drop these sets or correct the column.")
+    # 3. Read the columns that say what was chosen, by whom, and how much it counts.
     chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
     ranks = None if schema.rank is None else read_ranks(reader, everything.at(hidden), schema.rank, sets)
     labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
     weights = _weights(reader, schema, sets)
     if schema.person is not None:
-        _require_person(reader, schema.person, sets)
+        persons = reader.categorical(schema.person, gap_remedy="Fill in the id of the person, or drop these rows.")
+        _require_constant(persons.codes, sets, f"person in column {schema.person!r}", "Give each set to one person.")
+    # 4. Read the columns that models see and those that are carried along, and free each as soon as it is read.
     resolved = replace(schema, categorical=categorical_inputs(everything, schema))
     reader.keep_only({*schema.individual, *schema.kept, *schema.features})
     individual = _per_set(reader, schema.individual, resolved, sets)
@@ -114,6 +124,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     }
     if schema.outside is not None:
         fields = without_features(fields, n_rows)
+    # 5. A ranking becomes a sequence of choices.
     return fields if ranks is None else explode(fields, ranks)
 
 
@@ -143,16 +154,8 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     return codes, ids
 
 
-def _order_rows(everything: Reader, schema: Schema, set_of_row: NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Rows of available alternatives, set after set and in table order within a set; then the others."""
-    if schema.available is None:
-        return _sorted_rows(set_of_row), np.empty(0, np.int64)
-    available = everything.flag(schema.available)
-    shown = np.flatnonzero(available)
-    return shown[_sorted_rows(set_of_row[shown])], np.flatnonzero(~available)
-
-
 def _sorted_rows(set_of_row: NDArray[np.int32]) -> Ints:
+    """Order rows set after set, and in table order within a set."""
     if (set_of_row[1:] >= set_of_row[:-1]).all():
         return np.arange(len(set_of_row))
     few = set_of_row.max() < 2**16
@@ -163,25 +166,15 @@ def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
     """Position of the one chosen alternative of each set."""
     assert schema.chosen is not None
     picked = np.flatnonzero(reader.flag(schema.chosen))
-    unavailable = hidden.rows[hidden.is_set(schema.chosen)]
-    if unavailable.size:
-        raise hidden.fail(
-            schema.chosen,
-            int(unavailable[0]),
-            f"the chosen alternative is marked unavailable in column {schema.available!r}; "
-            f"{unavailable.size} such rows.",
-            "A chosen alternative must be available: correct one of the two columns.",
-        )
+    problem = f"the chosen alternative is marked unavailable in column {schema.available!r}"
+    hidden.refuse(schema.chosen, hidden.is_set(schema.chosen), problem, f"A chosen {MUST_BE_AVAILABLE}")
     counts = np.bincount(sets.of(picked), minlength=len(sets.ids))
     column = f"column {schema.chosen!r}: expected exactly one chosen alternative"
     if (counts == 0).any():
         raise sets.fail(np.flatnonzero(counts == 0), f"{column}, found none", "Drop these sets or correct them.")
     if (counts > 1).any():
-        raise sets.fail(
-            np.flatnonzero(counts > 1),
-            f"{column}, found up to {counts.max()}",
-            "Split a set with several choices into one set per choice.",
-        )
+        remedy = "Split a set with several choices into one set per choice."
+        raise sets.fail(np.flatnonzero(counts > 1), f"{column}, found up to {counts.max()}", remedy)
     return picked - sets.starts
 
 
@@ -195,14 +188,10 @@ def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
     unique, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     if len(unique) < len(pairs):
         again = first[counts > 1]
-        at = again.min()
-        raise reader.fail(
-            column,
-            int(reader.rows[at]),
-            f"the label {labels.categories[labels.codes[at]]!r} stands more than once in this set; "
-            f"{len(again)} such labels in the table.",
-            "Labels must be unique within a set: remove the duplicates, or leave out alternative.",
-        )
+        label = labels.categories[labels.codes[again.min()]]
+        problem = f"the label {label!r} stands more than once in this set; {len(again)} such labels in the table."
+        remedy = "Labels must be unique within a set: remove the duplicates, or leave out alternative."
+        raise reader.fail(column, int(reader.rows[again.min()]), problem, remedy)
     return labels
 
 
@@ -210,44 +199,18 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
     if schema.weight is None:
         return np.ones(len(sets.ids))
     values = reader.weight(schema.weight)
-    negative = np.flatnonzero(values < 0)
-    if negative.size:
-        raise reader.fail(
-            schema.weight,
-            int(reader.rows[negative].min()),
-            f"expected a weight of at least 0, got {values[negative].min()}; {negative.size} such rows.",
-            "Correct them.",
-        )
-    beyond = np.flatnonzero(((values > 0) & (values < LIGHTEST)) | (values > HEAVIEST))
-    if beyond.size:
-        first = beyond[np.argmin(reader.rows[beyond])]
-        found = reader.exact(schema.weight, categorical=False).values[first]
-        raise reader.fail(
-            schema.weight,
-            int(reader.rows[first]),
-            f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}, got {found:g}; {beyond.size} such rows.",
-            "Multiply all weights by the same number, or set tiny ones to 0.",
-        )
+    least = values.min(initial=0)
+    reader.refuse(schema.weight, values < 0, "expected a weight of at least 0", "Correct them.", lambda _: least)
+    beyond = ((values > 0) & (values < LIGHTEST)) | (values > HEAVIEST)
+    if beyond.any():
+        exact = reader.exact(schema.weight, categorical=False).values
+        problem = f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}"
+        remedy = "Multiply all weights by the same number, or set tiny ones to 0."
+        reader.refuse(schema.weight, beyond, problem, remedy, lambda at: f"{exact[at]:g}")
     if len(values) and not values.any() and reader.part is None:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
-    varying = _varying(values, sets)
-    if varying.size:
-        raise sets.fail(
-            varying,
-            f"the weight in column {schema.weight!r} varies within the set",
-            "Give each set one weight.",
-        )
+    _require_constant(values, sets, f"weight in column {schema.weight!r}", "Give each set one weight.")
     return values[sets.starts].astype(np.float64)
-
-
-def _require_person(reader: Reader, column: str, sets: Sets) -> None:
-    """Refuse a set of nobody, or of several persons."""
-    persons = reader.categorical(column, gap_remedy="Fill in the id of the person, or drop these rows.")
-    varying = _varying(persons.codes, sets)
-    if varying.size:
-        raise sets.fail(
-            varying, f"the person in column {column!r} varies within the set", "Give each set to one person."
-        )
 
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
@@ -287,6 +250,12 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
             f"Declare them as features, or pass conflict='first' to take each set's first value."
         )
     return columns
+
+
+def _require_constant(values: NDArray[Any], sets: Sets, what: str, remedy: str) -> None:
+    varying = _varying(values, sets)
+    if varying.size:
+        raise sets.fail(varying, f"the {what} varies within the set", remedy)
 
 
 def _varying(values: NDArray[Any], sets: Sets) -> Ints:

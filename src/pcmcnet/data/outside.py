@@ -9,6 +9,7 @@ label; without, a feature of that name is 1 for the option and 0 for others.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
 from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Numeric
-from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.columns.distinct import is_text, value_type
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -34,9 +35,12 @@ def with_outside(
     everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Complete a long table with rows of the outside option, at its end; returns their sets, too."""
-    n, own = len(set_of_row), _own_rows(everything, schema)
+    # 1. The first other alternative of each set: the rows of the option take its columns.
+    n, label, outside = len(set_of_row), schema.alternative, str(schema.outside)
+    names = None if label is None else everything.exact(label, categorical=True)
+    own = np.zeros(n, np.bool_) if names is None else _is_label(names.values, names.categories or (), outside)
     offered = np.ones(n, np.bool_) if schema.available is None else everything.flag(schema.available)
-    filler = np.full(len(ids), n)  # the first other alternative of each set, whose columns the option's rows take
+    filler = np.full(len(ids), n)
     others = np.flatnonzero(offered & ~own)
     np.minimum.at(filler, set_of_row[others], others)
     if (filler == n).any():
@@ -47,82 +51,54 @@ def with_outside(
         )
     if schema.choices is not None:
         _note_unread(everything, schema, own & offered)
+    # 2. Add a row to each set that has none of the option.
     added = np.setdiff1d(np.arange(len(ids)), set_of_row[own])
     rows = np.concatenate([np.arange(n), filler[added]])
     source = np.where(np.append(own, np.zeros(len(added), np.bool_)), filler[np.append(set_of_row, added)], rows)
     kept = {schema.choice_set, schema.available}
     columns = {name: column.take(rows if name in kept else source) for name, column in everything.columns.items()}
-    if schema.alternative is not None:
-        columns[schema.alternative] = _labels(everything, schema, len(added))
+    # 3. Name the option in these rows; it is chosen where nothing else is, and has no rank.
+    if label is not None and names is not None:
+        everything.require_exact(label)
+        words = [*dict.fromkeys([*(names.categories or ()), outside])]
+        codes = np.append(names.values, np.full(len(added), words.index(outside))).astype(np.int32)
+        columns[label] = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(words, pa.string()))
     if schema.chosen is not None:
-        columns[schema.chosen] = _flags(everything, schema, set_of_row, own, offered, added)
+        everything.at(others).flag(schema.chosen)  # refuses what is no flag
+        flags, taken = everything.is_set(schema.chosen), np.zeros(len(ids), np.bool_)
+        taken[set_of_row[flags]] = True
+        flags = flags | (own & offered & ~taken[set_of_row])
+        columns[schema.chosen] = pa.array(np.append(flags, ~taken[added]).astype(np.int8))
     if schema.rank is not None:
         behind = pa.array(rows, mask=np.arange(len(rows)) >= n)
         columns[schema.rank] = everything.columns[schema.rank].take(behind)
     return pa.table(columns), np.append(set_of_row, added).astype(np.int32)
 
 
-def _own_rows(everything: Reader, schema: Schema) -> Bools:
-    """Tell which rows of the table are those of the option."""
-    if schema.alternative is None:
-        return np.zeros(everything.n_rows, np.bool_)
-    exact = everything.exact(schema.alternative, categorical=True)
-    names = np.append([name == schema.outside for name in exact.categories or ()], False).astype(np.bool_)
-    return np.asarray(names[exact.values])  # the last entry is for the gaps' -1
-
-
 def _note_unread(everything: Reader, schema: Schema, own: Bools) -> None:
     """Warn where rows of the option have features, which do not count: perhaps it is no outside option."""
-    filled = {
-        name: _is_filled(everything.columns[name]) & own for name in schema.features if name in everything.columns
-    }
+    present = [name for name in schema.features if name in everything.columns]
+    filled = {name: _is_filled(everything.columns[name]) & own for name in present}
     rows = np.any([*filled.values()], axis=0) if filled else own[:0]
     if rows.any():
-        first = next(name for name, found in filled.items() if found.any())
+        first = next(name for name, marks in filled.items() if marks.any())
         log.warning(
             "features of %s rows labelled %r are not read: outside=%r has no features, but column %r is filled there",
-            f"{int(rows.sum()):,}",
-            schema.outside,
-            schema.outside,
-            first,
+            *(f"{int(rows.sum()):,}", schema.outside, schema.outside, first),
         )
 
 
 def _is_filled(column: pa.ChunkedArray) -> Bools:
     """Tell which values are there: neither gaps nor empty text."""
-    if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
-        lengths = pc.binary_length(column.cast(pa.large_string())).fill_null(0)
-        return np.asarray(lengths.to_numpy() > 0)
+    if is_text(value_type(column.type)):
+        return np.asarray(pc.binary_length(column.cast(pa.large_string())).fill_null(0).to_numpy() > 0)
     return np.asarray(~column.is_null(nan_is_null=True).to_numpy())
-
-
-def _labels(everything: Reader, schema: Schema, added: int) -> pa.Array:
-    """Name the option in the rows that are added."""
-    assert schema.alternative is not None
-    everything.require_exact(schema.alternative)
-    exact = everything.exact(schema.alternative, categorical=True)
-    names = [*dict.fromkeys([*(exact.categories or ()), str(schema.outside)])]
-    codes = np.append(exact.values, np.full(added, names.index(str(schema.outside)))).astype(np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
-
-
-def _flags(
-    everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], own: Bools, offered: Bools, added: Ints
-) -> pa.Array:
-    """Let the option be chosen where nothing else is."""
-    assert schema.chosen is not None
-    everything.at(np.flatnonzero(offered & ~own)).flag(schema.chosen)  # refuses what is no flag
-    flags = everything.is_set(schema.chosen)
-    taken = np.zeros(int(set_of_row.max(initial=-1)) + 1, np.bool_)
-    taken[set_of_row[flags]] = True
-    flags = flags | (own & offered & ~taken[set_of_row])
-    return pa.array(np.append(flags, ~taken[added]).astype(np.int8))
 
 
 def without_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
     """Take the features from the option's rows, in the fields of a ``ChoiceData``; the table itself has ``n_rows``."""
     schema, rows, labels = fields["schema"], fields["rows"], fields["labels"]
-    out = rows >= n_rows if labels is None else _is_label(labels, schema.outside)
+    out = rows >= n_rows if labels is None else _is_label(labels.codes, labels.categories, schema.outside)
     features = {name: _blank(column, out) for name, column in fields["features"].items()}
     if schema.outside_feature is not None:
         features[schema.outside_feature] = Numeric(out.astype(np.float32))
@@ -130,8 +106,9 @@ def without_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
     return fields | {"features": features, "added": int((rows >= n_rows).sum())}
 
 
-def _is_label(labels: Categorical, name: str) -> Bools:
-    return np.append([category == name for category in labels.categories], False).astype(np.bool_)[labels.codes]
+def _is_label(codes: Ints | NDArray[np.int32], categories: Sequence[str], name: str) -> Bools:
+    """Return which rows have a label; the code of a gap is -1."""
+    return np.append([category == name for category in categories], False).astype(np.bool_)[codes]
 
 
 def _blank(column: Column, out: Bools) -> Column:
@@ -157,10 +134,8 @@ def with_features_of_others(data: ChoiceData) -> ChoiceData:
     mark = data.schema.outside_feature
     columns = {name: column if name == mark else column.take(source) for name, column in data.features.items()}
     if out.all():
-        columns = {
-            name: Numeric(np.nan_to_num(column.values)) if isinstance(column, Numeric) else column
-            for name, column in columns.items()
-        }
+        numeric = {name: column for name, column in columns.items() if isinstance(column, Numeric)}
+        columns |= {name: Numeric(np.nan_to_num(column.values)) for name, column in numeric.items()}
     return replace(data, features=columns)
 
 
@@ -181,4 +156,5 @@ def outside_rows(data: ChoiceData) -> Bools | None:
         return None
     if schema.outside_feature is not None:
         return np.asarray(data.features[schema.outside_feature].plain() == 1)
-    return None if data.labels is None else _is_label(data.labels, schema.outside)
+    labels = data.labels
+    return None if labels is None else _is_label(labels.codes, labels.categories, schema.outside)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pcmcnet.data.column_reader import Reader
     from pcmcnet.data.long import Sets
 
+MUST_BE_AVAILABLE = "alternative must be available: correct one of the two columns."
 _WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
 
 
@@ -40,14 +41,8 @@ def first_choices(data: ChoiceData) -> ChoiceData:
 def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Floats:  # -> (N,)
     """Read the place of each alternative, inf for one without; every ranking is 1, 2, ... without ties or gaps."""
     ranks = _places(reader, column)
-    unavailable = np.flatnonzero(np.isfinite(_places(hidden, column)))
-    if unavailable.size:
-        raise hidden.fail(
-            column,
-            int(hidden.rows[unavailable[0]]),
-            f"a ranked alternative is marked unavailable; {unavailable.size} such rows.",
-            "A ranked alternative must be available: correct one of the two columns.",
-        )
+    problem = "a ranked alternative is marked unavailable"
+    hidden.refuse(column, np.isfinite(_places(hidden, column)), problem, f"A ranked {MUST_BE_AVAILABLE}")
     set_of = sets.of(np.arange(len(ranks)))
     ranks = _with_last_place(ranks, set_of, np.diff(sets.offsets))
     ranked = np.isfinite(ranks)
@@ -56,21 +51,20 @@ def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Float
     )
     tied = np.unique(set_of[ranked][pairs[counts > 1]])
     if tied.size:
-        raise sets.fail(
-            tied,
-            f"column {column!r}: several alternatives have the same rank",
-            "Ties say nothing of the order: break them, or leave the rank of the tied ones and all below them empty.",
+        remedy = (
+            "Ties say nothing of the order: break them, or leave the rank of the tied ones and all below them empty."
         )
+        raise sets.fail(tied, f"column {column!r}: several alternatives have the same rank", remedy)
     n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
     if not n_ranked.all():
-        raise sets.fail(
-            np.flatnonzero(n_ranked == 0), f"column {column!r}: no alternative has a rank", "Drop these sets."
-        )
+        unranked = np.flatnonzero(n_ranked == 0)
+        raise sets.fail(unranked, f"column {column!r}: no alternative has a rank", "Drop these sets.")
     gaps = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
     if gaps.size:
+        listed = ", ".join(f"{rank:g}" for rank in np.sort(ranks[ranked & (set_of == gaps[0])])[:8])
         raise sets.fail(
             gaps,
-            f"column {column!r}: ranks must be 1, 2, ... without a gap, got {_listed(ranks[set_of == gaps[0]])}",
+            f"column {column!r}: ranks must be 1, 2, ... without a gap, got {listed}",
             "Correct them. Where only the best and the worst of more than three are known, give the best alone a rank.",
         )
     return ranks
@@ -79,13 +73,10 @@ def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Float
 def _places(reader: Reader, column: str) -> Floats:
     """Read whole numbers from 1 on; inf for gaps."""
     values = reader.exact(column, categorical=False).values.astype(np.float64)
-    ranks = np.where(np.isnan(values), np.inf, values)
-    bad = np.flatnonzero(~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values)))
-    if bad.size:
-        first = bad[np.argmin(reader.rows[bad])]
-        problem = f"expected a rank, a whole number from 1 on, got {values[first]:g}; {bad.size} such rows."
-        raise reader.fail(column, int(reader.rows[first]), problem, _WHOLE)
-    return ranks
+    bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
+    problem = "expected a rank, a whole number from 1 on"
+    reader.refuse(column, bad, problem, _WHOLE, lambda at: f"{values[at]:g}")
+    return np.where(np.isnan(values), np.inf, values)
 
 
 def _with_last_place(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
@@ -99,10 +90,6 @@ def _with_last_place(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
     return np.where(without & fits[set_of], left[set_of], ranks)
 
 
-def _listed(ranks: Floats) -> str:
-    return ", ".join(f"{rank:g}" for rank in np.sort(ranks[np.isfinite(ranks)])[:8])
-
-
 def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
     """Turn the fields of a ``ChoiceData`` and its ranks (N,) into those of its choices, ranking after ranking.
 
@@ -113,10 +100,12 @@ def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
     sizes = np.diff(offsets)
     set_of = np.repeat(np.arange(len(sizes)), sizes)
     ranked = np.bincount(set_of[np.isfinite(ranks)], minlength=len(sizes))
+    # 1. How many choices a ranking gives, and which alternatives are left at each place.
     choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # a set of one alternative stays
     stages = [np.flatnonzero((ranks >= k) & (choices[set_of] >= k)) for k in range(1, int(choices.max(initial=0)) + 1)]
     flat = np.concatenate([*stages, np.empty(0, np.int64)]).astype(np.int64)
     stage = np.repeat(np.arange(1, len(stages) + 1), [len(s) for s in stages])
+    # 2. Put the choices of a ranking together, and find where each begins.
     order = np.lexsort((flat, stage, set_of[flat]))
     flat, stage = flat[order], stage[order]
     of = np.repeat(np.arange(len(sizes)), choices)  # (S',) rankings

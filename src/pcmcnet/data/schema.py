@@ -23,11 +23,8 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError, did_you_mean
 
 # -- Wide roles --------------------------------------------------------------------------------------------------------
-# Where a wide table holds what the roles of its long form name; kept with the schema, so that others are read alike.
-#
-# A mapping with the arguments of `ChoiceData.from_wide` that the long form has no words for: `alternatives` and
-# `features`, and perhaps `chosen`, `rank`, `available` and `choice_set`. All values are plain ones, for JSON.
-
+# Where a wide table holds what the roles of its long form name; kept with the schema, so that others are read alike: a
+# mapping with the arguments of `ChoiceData.from_wide` that the long form has no words for. Values are plain, for JSON.
 
 Label = str | int
 OWN = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
@@ -91,7 +88,6 @@ def _plain(value: Any) -> Any:
 
 
 # -- Schema ------------------------------------------------------------------------------------------------------------
-
 
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
@@ -190,11 +186,7 @@ class Schema:
 
     def _require_apart(self) -> None:
         """Refuse a column with two roles that contradict or leak into each other."""
-        single = {role: getattr(self, role) for role in _SINGLE if getattr(self, role) is not None}
-        for role, name in single.items():
-            twin = next(r for r, other in single.items() if other == name)
-            if twin != role:
-                raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
+        require_distinct({role: getattr(self, role) for role in _SINGLE})
         inputs = [*self.individual, *self.features]
         for name, times in Counter(inputs).items():
             if times > 1:
@@ -369,6 +361,14 @@ class Schema:
         return cls.from_dict(entries)
 
 
+def require_distinct(columns: Mapping[str, str | None]) -> None:
+    """Refuse a column with two of the roles that name one column each."""
+    roles: dict[str, str] = {}
+    for role, name in columns.items():
+        if name is not None and (twin := roles.setdefault(name, role)) != role:
+            raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
+
+
 def _toml(value: Any) -> str:
     """Write texts, numbers, lists and mappings as TOML, whose strings are those of JSON."""
     if isinstance(value, Mapping):
@@ -379,9 +379,7 @@ def _toml(value: Any) -> str:
 def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
     """Turn a list of column names into a tuple, refusing a bare string and anything unnamed."""
     if value is None:
-        if role == "categorical":
-            return None
-        return ()
+        return None if role == "categorical" else ()
     if isinstance(value, str):
         raise SchemaError(f"{role} must be a list of column names, got the text {value!r}: write [{value!r}].")
     unordered = isinstance(value, Set) and not isinstance(value, KeysView)

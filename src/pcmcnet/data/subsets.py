@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
 
 # -- Splits ------------------------------------------------------------------------------------------------------------
-# Random parts of choice sets: a set's alternatives, and the sets of one group, stay together.
-#
-# The functions that cut take one group number per set and return sorted positions of sets.
+# A set's alternatives, and the sets of one group, stay together. The functions that cut take one group number per set
+# and return sorted positions of sets.
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -45,9 +44,13 @@ def number_groups(values: NDArray[Any]) -> Ints:
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
     """Cut into parts of the given shares, each met up to the size of one group and none empty."""
     shares = shares_of(parts)
-    order, ends = _shuffled(groups, rng)
+    # 1. Order the sets by a random order of their groups, and find where each group ends.
+    _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    rank = rng.permutation(len(counts))
+    order, ends = np.argsort(rank[dense], kind="stable"), np.cumsum(counts[np.argsort(rank)])
     if len(ends) < len(shares):
         raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
+    # 2. Cut behind the groups that are nearest to the shares, and leave no part empty.
     targets = np.cumsum(shares)[:-1] * len(groups)
     last = np.searchsorted(ends, targets - 0.5)  # the first group that reaches the share ends the part
     room = np.arange(len(last))
@@ -79,16 +82,8 @@ def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
     return [np.flatnonzero(fold == f) for f in range(k)]
 
 
-def _shuffled(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Order the sets by a random order of their groups; also the position where each group ends."""
-    _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    rank = rng.permutation(len(counts))
-    order = np.argsort(rank[dense], kind="stable")
-    return order, np.cumsum(counts[np.argsort(rank)])
-
-
 # -- Parts -------------------------------------------------------------------------------------------------------------
-# Some choice sets of a table, or those of two tables: the fields of the `ChoiceData` that holds them.
+# The fields of the `ChoiceData` that holds some choice sets of a table, or those of two tables.
 
 
 def positions(index: NDArray[Any], n_sets: int) -> Ints:
@@ -121,7 +116,9 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
     new_set = np.full(len(data), -1)
     new_set[sets] = np.arange(len(sets))
     hidden = np.flatnonzero(new_set[data.hidden_sets] >= 0)
-    places = _ranks(np.concatenate([data.rows[flat], data.hidden_rows[hidden]]))
+    rows = np.concatenate([data.rows[flat], data.hidden_rows[hidden]])
+    places = np.empty(len(rows), np.int64)
+    places[np.argsort(rows)] = np.arange(len(rows))
     return {
         "offsets": offsets,
         **_columns(data, sets, flat),
@@ -168,6 +165,10 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         chosen = np.concatenate([first.chosen, second.chosen])
     if first.labels is not None and second.labels is not None:
         labels = concat_column(first.labels, second.labels)
+    # rows of both tables, then those that were added to the first, then those to the second
+    ours, theirs = first.n_rows - first.added, second.n_rows - second.added
+    our_rows = np.where(first.rows < ours, first.rows, first.rows + theirs)
+    their_rows = np.where(second.rows < theirs, second.rows + ours, second.rows + ours + first.added)
     return {
         "offsets": np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]),
         "set_ids": np.concatenate([first.set_ids, second.set_ids]),
@@ -177,27 +178,11 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         "labels": labels,
         "individual": concat(first.individual, second.individual),
         "keep": concat(first.keep, second.keep),
-        "rows": np.concatenate(_joined_rows(first, second)),
+        "rows": np.concatenate([our_rows, their_rows]),
         "added": first.added + second.added,
-        "hidden_rows": np.concatenate([first.hidden_rows, first.n_rows - first.added + second.hidden_rows]),
+        "hidden_rows": np.concatenate([first.hidden_rows, ours + second.hidden_rows]),
         "hidden_sets": np.concatenate([first.hidden_sets, len(first) + second.hidden_sets]),
     }
-
-
-def _joined_rows(first: ChoiceData, second: ChoiceData) -> tuple[Ints, Ints]:
-    """Number the rows of both tables, then those that were added to the first, then those to the second."""
-    ours, theirs = first.n_rows - first.added, second.n_rows - second.added
-    return (
-        np.where(first.rows < ours, first.rows, first.rows + theirs),
-        np.where(second.rows < theirs, second.rows + ours, second.rows + ours + first.added),
-    )
-
-
-def _ranks(places: Ints) -> Ints:
-    """Number distinct places from 0 in their own order."""
-    ranks = np.empty(len(places), np.int64)
-    ranks[np.argsort(places)] = np.arange(len(places))
-    return ranks
 
 
 # -- Fingerprint -------------------------------------------------------------------------------------------------------
@@ -207,24 +192,32 @@ def _ranks(places: Ints) -> Ints:
 def fingerprint(data: ChoiceData) -> str:
     """Return a SHA-256 of roles, sizes, choices, weights, features, labels, individual columns and persons."""
     digest = hashlib.sha256(repr(sorted(data.schema.unnamed.to_dict().items())).encode())
-    arrays = {"offsets": data.offsets, "chosen": data.chosen, "weights": data.weights}
+    for name, array in (("offsets", data.offsets), ("chosen", data.chosen), ("weights", data.weights)):
+        _add(digest, name, array)
     columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}
     if data.labels is not None:
         columns["labels"] = data.labels
     if data.schema.together is not None:
         columns["person"] = data.keep[data.schema.together]
-    for name, array in arrays.items():
-        _add(digest, name, array)
     for name, column in columns.items():
         if isinstance(column, Categorical):
-            codes, categories = _canonical(column)
-            digest.update(repr(categories).encode())
-            _add(digest, name, codes)
+            # number the categories in use by their first rows: a part of a table counts as a table
+            first = first_rows(column.codes, len(column.categories))
+            order = np.argsort(first, kind="stable")[: int((first < len(column.codes)).sum())]
+            codes = np.zeros(len(column.categories), np.int32)
+            codes[order] = np.arange(len(order), dtype=np.int32)
+            digest.update(repr([column.categories[k] for k in order]).encode())
+            _add(digest, name, codes[column.codes])
         elif isinstance(column, Contents):
             used = column.compact()
             _add(digest, name, used.codes)
-            _add_contents(digest, used.table)
+            if used.table.dtype.kind in "fiM":  # numbers by their bytes, objects by what they are written as
+                _add(digest, "contents", used.table.view(np.int64) if used.table.dtype.kind == "M" else used.table)
+            else:
+                for content in used.table:
+                    plain = content if isinstance(content, bytes) else repr(content).encode()
+                    digest.update(hashlib.sha256(plain).digest())
         else:
             _add(digest, name, column.values)
     return digest.hexdigest()
@@ -234,21 +227,3 @@ def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
     digest.update(f"{name}:{None if array is None else (array.dtype.str, array.shape)}".encode())
     if array is not None:
         digest.update(np.ascontiguousarray(array).data)
-
-
-def _add_contents(digest: Any, table: NDArray[Any]) -> None:
-    """Add distinct contents: numbers by their bytes, objects by what they are written as."""
-    if table.dtype.kind in "fiM":
-        _add(digest, "contents", table.view(np.int64) if table.dtype.kind == "M" else table)
-        return
-    for content in table:
-        digest.update(hashlib.sha256(content if isinstance(content, bytes) else repr(content).encode()).digest())
-
-
-def _canonical(column: Categorical) -> tuple[NDArray[np.int32], list[str]]:
-    """Number the categories in use by their first rows: a part of a table counts as a table."""
-    first = first_rows(column.codes, len(column.categories))
-    order = np.argsort(first, kind="stable")[: int((first < len(column.codes)).sum())]
-    new = np.zeros(len(column.categories), np.int32)
-    new[order] = np.arange(len(order), dtype=np.int32)
-    return new[column.codes], [column.categories[k] for k in order]

@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.chunks import Chunk, ChunkProblem, Rows
@@ -132,8 +131,11 @@ def encode_rows(encoder: Encoder, chunk: Chunk, device: torch.device) -> Encoded
         if column is None:
             return ChunkProblem(f"column {name!r} has gaps, or values that have to be looked at")
         categories[name] = column
-    if label is not None and _repeats_within_sets(categories[label], sizes):
-        return ChunkProblem(f"column {label!r}: a label comes twice in a set")
+    if label is not None:
+        column = categories[label]
+        pairs = np.repeat(np.arange(s), sizes) * len(column.categories) + column.codes
+        if len(pa.array(pairs).unique()) < n:
+            return ChunkProblem(f"column {label!r}: a label comes twice in a set")
     for code in individual.categorical:
         column = categories[code.name]
         if one_value and (column.codes != np.repeat(column.codes[starts], sizes)).any():
@@ -198,11 +200,6 @@ def _categories(rows: Rows, name: str) -> Categorical | None:
         return None
     known = tuple(label for label in labels if label is not None)
     return None if len(known) < len(labels) or (codes < 0).any() else Categorical(codes, known)
-
-
-def _repeats_within_sets(labels: Categorical, sizes: Ints) -> bool:
-    pairs = np.repeat(np.arange(len(sizes)), sizes) * len(labels.categories) + labels.codes
-    return len(pa.array(pairs).unique()) < len(pairs)
 
 
 def _raw_numbers(rows: Rows, codes: Sequence[NumericCode], length: int, device: torch.device) -> Tensor | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.files.tabular import names_of, read_table
-from pcmcnet.data.schema import OWN, Label, Schema, label_of, labels_of
+from pcmcnet.data.schema import OWN, Label, Schema, label_of, labels_of, require_distinct
 from pcmcnet.errors import SchemaError
 
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
@@ -139,22 +139,16 @@ def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice
     offered, ranked = woven.pop("available", set()), woven.pop("rank", set())
     features = set().union(*woven.values())
     inputs = features.union(schema.individual)
-    if chosen is not None and chosen in inputs:
-        raise SchemaError(
-            f"column {chosen!r} is declared as chosen and also as a model input: "
-            f"take it out of individual and features, it would give the answer away."
-        )
-    if chosen is not None and chosen in offered:
-        raise SchemaError(
-            f"column {chosen!r} is declared as chosen and also as available: "
-            f"take it out of available, it would give the answer away."
-        )
-    singles = {"chosen": chosen, "choice_set": choice_set, "weight": schema.weight, "person": schema.person}
-    named = {role: name for role, name in singles.items() if name is not None}
-    for role, name in named.items():
-        twin = next(r for r, other in named.items() if other == name)
-        if twin != role:
-            raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
+    for columns, role, place in (
+        (inputs, "a model input", "individual and features"),
+        (offered, "available", "available"),
+    ):
+        if chosen in columns:
+            raise SchemaError(
+                f"column {chosen!r} is declared as chosen and also as {role}: "
+                f"take it out of {place}, it would give the answer away."
+            )
+    require_distinct({"chosen": chosen, "choice_set": choice_set, "weight": schema.weight, "person": schema.person})
     named_twice = {
         "available": offered & features,
         "rank": ranked & (inputs | offered),
@@ -183,7 +177,10 @@ def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str)
     """Weave one column per alternative into one long column."""
     n = arrow.num_rows
     parts = [arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(n, p)) for p in places]
-    parts = _as_lists(parts)
+    if len({part.type for part in parts}) > 1:
+        # lists of a fixed size become lists of any, so that an error names the row of a wrong size
+        fixed = [pa.types.is_fixed_size_list(part.type) for part in parts]
+        parts = [p.cast(pa.list_(p.type.value_type)) if f else p for p, f in zip(parts, fixed, strict=True)]
     kinds = {part.type for part in parts} - {pa.null()}
     if len({part.type for part in parts}) > 1:
         try:
@@ -195,20 +192,12 @@ def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str)
     return pa.chunked_array(parts).take(order)
 
 
-def _as_lists(parts: list[pa.Array]) -> list[pa.Array]:
-    """Take lists of a fixed size for lists of any, so that a wrong size is told by its row."""
-    fixed = [pa.types.is_fixed_size_list(part.type) for part in parts]
-    if len({part.type for part in parts}) == 1:
-        return parts
-    return [part.cast(pa.list_(part.type.value_type)) if f else part for part, f in zip(parts, fixed, strict=True)]
-
-
 def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
     """Bring a column to the type that all of a feature's have in common."""
     if part.type == pa.null() and len(kinds) == 1:
         return pa.nulls(len(part), next(iter(kinds)))
     if all(map(_is_number, kinds)):
-        return _as_float(part)
+        return (part.cast(pa.int8()) if pa.types.is_boolean(part.type) else part).cast(pa.float64(), safe=False)
     items = [kind.value_type for kind in kinds if pa.types.is_list(kind)]
     if len(items) == len(kinds):  # lists, of numbers or else of names
         return part.cast(pa.list_(pa.float64() if all(map(_is_number, items)) else pa.string()))
@@ -218,10 +207,6 @@ def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
 def _is_number(kind: pa.DataType) -> bool:
     types = pa.types
     return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
-
-
-def _as_float(part: pa.Array) -> pa.Array:
-    return (part.cast(pa.int8()) if pa.types.is_boolean(part.type) else part).cast(pa.float64(), safe=False)
 
 
 def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outside: str | None) -> pa.Array:

@@ -1,8 +1,8 @@
 """Airline itinerary choices with known probabilities: a table of the paper's size, columns and ranges.
 
-``airline_table`` draws individuals and the itineraries that their searches return; ``airline_process`` says how they
-choose: two segments, business and leisure, in shares that depend on the individual, with preferences for price,
-duration, connections, time of day and airline, and with context effects (attraction and similarity)::
+The process says how individuals choose: two segments, business and leisure, in shares that depend on the individual,
+with preferences for price, duration, connections, time of day and airline, and with context effects (attraction and
+similarity). The table draws individuals and the itineraries that their searches return::
 
     table = airline.simulate(5_000, seed=0)
     data = ChoiceData.from_long(table, **airline.ROLES)
@@ -28,10 +28,11 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.datasets.truth import BestNLL, best_nll, contiguous_offsets, require_seed, require_sets, sample
 from pcmcnet.errors import InputError
 
+__all__ = ["RANGES", "ROLES", "SEGMENTS", "SIZE", "Segment"]
+__all__ += ["best_possible_nll", "business_share", "probabilities", "simulate"]
+
 # -- Airline process ---------------------------------------------------------------------------------------------------
-# How simulated airline customers choose: two segments, utilities and context, in closed form.
-#
-# There are two segments, business and leisure, whose shares depend on the individual:
+# The two segments in closed form:
 #
 #     p(i | S, I) = pi(I) p_business(i | S) + (1 - pi(I)) p_leisure(i | S),
 #     pi(I) = logistic(1.2 - 3 staySaturday - 1.2 (log(1 + dtd) - 2.5) + 0.8 [Monday to Thursday] + 0.5 isDomestic
@@ -55,14 +56,11 @@ from pcmcnet.errors import InputError
 # (attraction) and is itself passed over. N_ij is 1 for a copy and 0 for anything unlike: near duplicates take from each
 # other more than from others (similarity). Log price makes preferences relative: a search in which all prices double is
 # the same.
-#
-# Shapes: columns (N,) of all alternatives, set after set -> probabilities (N,).
-
 
 Arrays = Mapping[str, NDArray[Any]]  # columns by name, words as codes from 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Coefficients of one segment, all of them 0 or above; the module's formulas say what each is of."""
 
@@ -79,30 +77,8 @@ class Segment:
 
 
 SEGMENTS = {
-    "business": Segment(
-        price=2.0,
-        duration=4.5,
-        connection=0.8,
-        airline_change=0.4,
-        time=1.5,
-        hour=8.0,
-        quality=0.9,
-        attraction=1.0,
-        dominance=1.2,
-        similarity=0.3,
-    ),
-    "leisure": Segment(
-        price=7.0,
-        duration=2.0,
-        connection=0.4,
-        airline_change=0.1,
-        time=0.6,
-        hour=12.0,
-        quality=0.4,
-        attraction=1.0,
-        dominance=1.2,
-        similarity=0.3,
-    ),
+    "business": Segment(2.0, 4.5, 0.8, 0.4, 1.5, 8.0, 0.9, 1.0, 1.2, 0.3),
+    "leisure": Segment(7.0, 2.0, 0.4, 0.1, 0.6, 12.0, 0.4, 1.0, 1.2, 0.3),
 }
 """Who chooses how."""
 
@@ -178,8 +154,6 @@ def _pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, 
 
 
 # -- Airline table -----------------------------------------------------------------------------------------------------
-# The columns of simulated airline searches: who asks, and what the search returns.
-#
 # The table has the columns and ranges of the paper's airline data (its table 4). A world that never changes holds 97
 # origin-destination pairs (24 domestic, 51 continental, 22 intercontinental), each with a distance, a time shift and 8
 # of the 63 airlines, each of which flies 6 times a day in either direction. A search draws from it:
@@ -194,7 +168,6 @@ def _pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, 
 #
 # n is 50 for 30 % of searches, 1 for 1 %, uniform on 2..49 for the others: mean 32.6, mean log n 3.24. Shapes: world
 # (O, K, F) for pairs, airlines of a pair and flights of a day; searches (S,); itineraries (N,).
-
 
 PAIRS = tuple(f"OD{i:02d}" for i in range(1, 98))
 OFFICES = tuple(f"OF{i:02d}" for i in range(1, 12))
@@ -222,14 +195,8 @@ ROLES: dict[str, Any] = {
     "alternative": None,  # a position in the list, not an itinerary that returns in other sets
     "individual": ["OD", "officeID", "depWeekDay", "staySaturday", "isContinental", "isDomestic", "dtd"],
     "features": [
-        "airlines",
-        "totalPrice",
-        "stayDurationMinutes",
-        "totalTripDurationMinutes",
-        "nFlights",
-        "nAirlines",
-        "outDepTime",
-        "outArrTime",
+        *("airlines", "totalPrice", "stayDurationMinutes", "totalTripDurationMinutes"),
+        *("nFlights", "nAirlines", "outDepTime", "outArrTime"),
     ],
     "categorical": ["OD", "officeID", "airlines"],
 }
@@ -328,14 +295,6 @@ def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str
     return pair, nights, who
 
 
-def _sizes(n: int, rng: np.random.Generator) -> Ints:
-    """Draw how many itineraries each search returns."""
-    u = rng.random(n)
-    some = rng.integers(2, LARGEST, n)
-    sizes: Ints = np.where(u < FULL, LARGEST, np.where(u < FULL + SINGLE, 1, some))
-    return sizes
-
-
 def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """Draw each search's offers, (S, OFFERS): the airline's position, connections, extra airlines and the price."""
     w = world()
@@ -389,14 +348,18 @@ def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
 def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) -> tuple[dict[str, NDArray[Any]], Ints]:
     """Draw the itineraries of each search, cheapest first, and the offsets of the searches."""
     w = world()
-    sizes = _sizes(len(pair), rng)
+    # 1. How many itineraries each search returns, which offers it has, and what they cost.
+    u, some = rng.random(len(pair)), rng.integers(2, LARGEST, len(pair))
+    sizes = np.where(u < FULL, LARGEST, np.where(u < FULL + SINGLE, 1, some))
     offers, fares = _offers(pair, dtd, rng), _fares(len(pair), rng)
     offer, out, back = np.unravel_index(_pick(sizes, rng), (OFFERS, FLIGHTS, FLIGHTS))
+    # 2. Sort the itineraries of a search by price.
     s = np.repeat(np.arange(len(pair)), sizes)
     price = offers["price"][s, offer] * fares[0][s, offer, out] * fares[1][s, offer, back]
     price = np.clip(price.round(2), *RANGES["totalPrice"])
     order = np.lexsort((price, s))
     s, offer, out, back, price = s[order], offer[order], out[order], back[order], price[order]
+    # 3. Fly both ways.
     o, k, stops, stops_back = pair[s], *(offers[name][s, offer] for name in ("carrier", "out", "back"))
     arrival, minutes = _flight(w.departure[o, k, out], stops, w.wait[o, k, out], w.shift[o], w.distance[o])
     _, minutes_back = _flight(w.back[o, k, back], stops_back, w.wait_back[o, k, back], -w.shift[o], w.distance[o])
@@ -424,21 +387,7 @@ def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -
     return arrival + curfew, minutes + curfew
 
 
-# -- Airline -----------------------------------------------------------------------------------------------------------
-
-
-__all__ = [
-    "RANGES",
-    "ROLES",
-    "SEGMENTS",
-    "SIZE",
-    "Segment",
-    "best_possible_nll",
-    "business_share",
-    "probabilities",
-    "simulate",
-]
-
+# -- Public functions --------------------------------------------------------------------------------------------------
 
 SIZE = 33_951
 """Choice sets of the paper's table."""
@@ -523,7 +472,7 @@ def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
     n_sets, rng = require_sets(sets), np.random.default_rng(require_seed(seed))
     searches = draw_searches(n_sets, rng)
     p = mixture(searches.individuals, searches.itineraries, searches.offsets)
-    choice = np.zeros(len(p), dtype=np.int8)
+    choice = np.zeros(len(p), np.int8)
     choice[sample(p, searches.offsets, rng)] = 1
     return _table(searches, choice, p)
 

@@ -32,16 +32,8 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets.truth import require_seed, require_sets, sample
 from pcmcnet.errors import ChainError, ConfigError, InputError
 
-__all__ = [
-    "ITEMS",
-    "every_subset",
-    "probabilities",
-    "random_pcmc",
-    "rock_paper_scissors",
-    "simulate",
-    "simulate_rock_paper_scissors",
-]
-
+__all__ = ["ITEMS", "every_subset", "probabilities", "random_pcmc", "rock_paper_scissors"]
+__all__ += ["simulate", "simulate_rock_paper_scissors"]
 
 ITEMS = ("rock", "scissors", "paper")
 """In the order of the paper's matrix: each beats the next, the last beats the first."""
@@ -230,6 +222,7 @@ def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
     """Eliminate states from the last; where one never leaves for those before it, they have no mass."""
     q = rates.copy()
     np.fill_diagonal(q, 0)
+    # 1. Censor the last state: those before it move on to where it would have taken them.
     first = 0
     for k in range(len(q) - 1, 0, -1):
         leaves = q[k, :k].sum()
@@ -238,6 +231,7 @@ def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
             break
         q[:k, k] /= leaves
         q[:k, :k] += np.outer(q[:k, k], q[k, :k])
+    # 2. Put the states back, each with the time that flows into it.
     p = np.zeros(len(q))
     p[first] = 1
     for k in range(first + 1, len(q)):

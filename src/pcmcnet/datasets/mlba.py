@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.datasets.truth import require_seed, require_sets
 from pcmcnet.errors import ConfigError, InputError
 
 __all__ = ["A", "B", "choice_sets", "probabilities", "simulate"]
@@ -123,10 +124,7 @@ def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
     ConfigError
         ``n_sets`` is not a whole number from 1 to 2^31 - 1.
     """
-    most = np.iinfo(np.int32).max  # choice_set is an int32 column
-    if not isinstance(n_sets, Integral) or not 1 <= n_sets <= most:
-        raise ConfigError(f"sets: expected a whole number from 1 to {most}, got {n_sets!r}. Ask for at least one set.")
-    c = rng.uniform(*THIRD, size=(int(n_sets), 2))
+    c = rng.uniform(*THIRD, size=(require_sets(n_sets), 2))
     fixed = np.broadcast_to([A, B], (len(c), 2, 2))
     return np.concatenate([fixed, c[:, None]], axis=1)
 
@@ -150,12 +148,11 @@ def simulate(sets: int, *, seed: int) -> pa.Table:
     ConfigError
         ``sets`` or ``seed`` is not a whole number in its range.
     """
-    if not isinstance(seed, Integral) or seed < 0:
-        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}. Pass one, for example seed=0.")
-    rng = np.random.default_rng(int(seed))
+    rng = np.random.default_rng(require_seed(seed))
     x = choice_sets(sets, rng)
     p = probabilities(x)
-    chosen = _sample(p, rng)
+    # one draw per set; the last threshold is 1 by definition, so rounding cannot miss it
+    chosen = (rng.random((len(p), 1)) >= p.cumsum(axis=1)[:, :-1]).sum(axis=1)
     labels = pa.DictionaryArray.from_arrays(np.tile(np.arange(3, dtype=np.int8), len(x)), ["a", "b", "c"])
     return pa.table(
         {
@@ -167,13 +164,6 @@ def simulate(sets: int, *, seed: int) -> pa.Table:
             "true_prob": p.ravel(),
         }
     )
-
-
-def _sample(p: Floats, rng: np.random.Generator) -> Ints:  # (S, J) -> (S,)
-    """Draw one alternative per set; the last threshold is 1 by definition, so rounding cannot miss it."""
-    draw = rng.random((len(p), 1))
-    index: Ints = (draw >= p.cumsum(axis=1)[:, :-1]).sum(axis=1)
-    return index
 
 
 def _check_parameters(**given: float) -> None:

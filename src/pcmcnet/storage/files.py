@@ -1,4 +1,7 @@
-"""Files written beside their place and renamed into it: a reader sees the old file or the new one, never half."""
+"""Files written beside their place and renamed into it: a reader sees the old file or the new one, never half.
+
+Beside that: JSON in and out, how two JSON objects differ, and which version of a package is installed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from typing import Any
 
 from pcmcnet.errors import ArtifactError, InputError
 
+_SHORT = 60  # characters: a longer value, such as a hash, says nothing to a person
 _SPACE = "Free some space, or choose another place, and try again; what was there before is as it was."
 _RIGHTS = "Ask for the right to write there, or choose another place."
 _REMEDIES = {
@@ -115,13 +119,6 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
     return place
 
 
-# -- Diff --------------------------------------------------------------------------------------------------------------
-# What a file says that it belongs to, beside what it should: the names of the entries that differ.
-
-
-_SHORT = 60  # a value longer than this, such as a hash, says nothing to a person
-
-
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: str = "") -> list[str]:
     """Name what differs, entries of entries by their path, with both values where a person can tell them apart.
 
@@ -140,10 +137,6 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: s
             both = "" if max(map(len, values)) > _SHORT else f" ({values[0]} there, {values[1]} here)"
             found.append(f"{prefix}{name}{both}")
     return found
-
-
-# -- Versions ----------------------------------------------------------------------------------------------------------
-# Which version of a package is installed.
 
 
 def package_version(name: str) -> str:

@@ -56,7 +56,9 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     if (fcntl or msvcrt) is None or key in _held:
         yield
         return
-    made = _make_parents(place)
+    made = [folder for folder in place.parents if not folder.exists()]  # the deepest first
+    with suppress(OSError):  # who writes there says better what is wrong
+        place.parent.mkdir(parents=True, exist_ok=True)
     lock = _acquire(place)
     _held.add(key)
     try:
@@ -106,7 +108,7 @@ def sweep(place: Path) -> None:
     left = re.compile(rf"\.(\d+)\.{re.escape(place.name)}")
     for path in place.parent.iterdir() if place.parent.is_dir() else ():
         match = left.fullmatch(path.name)
-        if match and not _lives(int(match[1])):
+        if match and not is_alive(int(match[1])):
             with suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -115,17 +117,9 @@ def _sweep_within(folder: Path) -> None:
     """Remove half-written files of dead writers below a folder, each of which has been written whole since."""
     for path in folder.rglob(".*") if folder.is_dir() else ():
         match = re.fullmatch(r"\.(\d+)\.(.+)", path.name)
-        if match and path.with_name(match[2]).is_file() and not _lives(int(match[1])):
+        if match and path.with_name(match[2]).is_file() and not is_alive(int(match[1])):
             with suppress(OSError):
                 path.unlink()
-
-
-def _make_parents(place: Path) -> list[Path]:
-    """Make the folders above a place; returns those that were not there, the deepest first."""
-    missing = [folder for folder in place.parents if not folder.exists()]
-    with suppress(OSError):  # who writes there says better what is wrong
-        place.parent.mkdir(parents=True, exist_ok=True)
-    return missing
 
 
 class _Lock(NamedTuple):
@@ -208,8 +202,8 @@ def _holder(descriptor: int) -> str:
         return "another process"
 
 
-def _lives(process: int) -> bool:
-    """Tell whether a process of this machine lives; one that may not be asked does, and on Windows none may."""
+def is_alive(process: int) -> bool:
+    """Return whether a process of this machine runs; also True if it may not be asked, as on Windows."""
     if sys.platform == "win32":
         return True  # there, the question below would be a Ctrl-C
     try:

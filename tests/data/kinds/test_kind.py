@@ -11,7 +11,8 @@ from PIL import Image
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import describe
-from pcmcnet.data.kinds.kind import Moments, original_hash, picture_uri
+from pcmcnet.data.kinds.image import original_hash, picture_uri
+from pcmcnet.data.kinds.kind import Moments
 from pcmcnet.evaluation.predictions import seen_by
 from pcmcnet.models import PCMCNet
 

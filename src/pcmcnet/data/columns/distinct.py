@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -36,37 +37,36 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, also where a column holds them as codes into a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def distinct(column: pa.ChunkedArray) -> Distinct:
     """Number the distinct values. Raises ``UNREADABLE`` for a type whose values cannot be compared."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = value_type(column.type)
     if pa.types.is_null(kind):
         return Distinct(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
         column = pc.add(column.cast(kind), pa.scalar(0.0, kind))  # one zero, not two
     if pa.types.is_dictionary(column.type):
         encoded = _one_dictionary(column)
-        if encoded.dictionary.null_count or _repeats(encoded.dictionary):
+        words = encoded.dictionary
+        if words.null_count or pc.count_distinct(words).as_py() < len(words):
             return distinct(column.cast(kind))
         return _without_nulls(encoded)
     if pa.types.is_integer(kind) and len(column) and not column.null_count:
-        return _distinct_by_runs(to_numpy(column))
+        # look up one value of each run of equal ones: the rows of a set mostly lie together
+        values = to_numpy(column)
+        starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+        heads = array_from_numpy(values[starts]).dictionary_encode()
+        return Distinct(np.repeat(array_to_numpy(heads.indices), np.diff(starts, append=len(values))), heads.dictionary)
     return _without_nulls(_one_dictionary(column.dictionary_encode()))
-
-
-def _distinct_by_runs(values: NDArray[Any]) -> Distinct:
-    """Look up one value of each run of equal ones: the rows of a set mostly lie together."""
-    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    heads = array_from_numpy(values[starts]).dictionary_encode()
-    return Distinct(np.repeat(array_to_numpy(heads.indices), np.diff(starts, append=len(values))), heads.dictionary)
 
 
 def _one_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     column = column.unify_dictionaries()
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _repeats(values: pa.Array) -> bool:
-    return bool(pc.count_distinct(values).as_py() < len(values))
 
 
 def _without_nulls(encoded: pa.DictionaryArray) -> Distinct:
@@ -145,12 +145,10 @@ def _parse(text: Any) -> float:
         return np.nan
 
 
-# -- Written -----------------------------------------------------------------------------------------------------------
-# Text -> numbers without loss: what a file without types, such as a CSV, has written down.
-#
+# -- Text to numbers ---------------------------------------------------------------------------------------------------
+# What a file without types, such as a CSV, has written down, without loss.
 # Text is read as numbers only where each of them, written again, is the same text. So 7 stays apart from 007, 12.1 from
 # 12.10 and 1000 from 1e3, and an account of twenty digits keeps them all.
-
 
 _ODD = r"^-0$|[a-df-z]"  # what others write as -0.0, Infinity or NaN
 
@@ -162,8 +160,20 @@ class Form(NamedTuple):
     read: Callable[[pa.Array], pa.Array | None]
 
 
-def _whole(text: pa.Array) -> pa.Array | None:
-    return _same(text, pa.int64(), lambda numbers: numbers.cast(pa.string()))
+def _read_as(kind: pa.DataType, text: pa.Array, *, fraction: bool = False) -> pa.Array | None:
+    """Read numbers of a type that, written again, are the same text; whole ones with .0 for a ``fraction``."""
+    try:
+        numbers = text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    written = numbers.cast(pa.string())
+    if fraction:
+        written = pc.replace_substring_regex(written, r"^(-?\d+)$", r"\1.0")
+    odd = pa.types.is_floating(kind) and pc.any(pc.match_substring_regex(text, _ODD)).as_py()
+    return numbers if written.equals(text) and not odd else None
+
+
+_whole, _short = partial(_read_as, pa.int64()), partial(_read_as, pa.float64())
 
 
 def _id(text: pa.Array) -> pa.Array | None:
@@ -171,30 +181,10 @@ def _id(text: pa.Array) -> pa.Array | None:
     return _whole(pc.utf8_trim_whitespace(text))
 
 
-def _short(text: pa.Array) -> pa.Array | None:
-    return _same(text, pa.float64(), lambda numbers: numbers.cast(pa.string()))
-
-
-def _with_fraction(text: pa.Array) -> pa.Array | None:
-    def write(numbers: pa.Array) -> pa.Array:
-        return pc.replace_substring_regex(numbers.cast(pa.string()), r"^(-?\d+)$", r"\1.0")
-
-    return _same(text, pa.float64(), write)
-
-
-def _same(text: pa.Array, kind: pa.DataType, write: Callable[[pa.Array], pa.Array]) -> pa.Array | None:
-    try:
-        numbers = text.cast(kind)
-    except pa.ArrowInvalid:
-        return None
-    odd = pa.types.is_floating(kind) and pc.any(pc.match_substring_regex(text, _ODD)).as_py()
-    return numbers if write(numbers).equals(text) and not odd else None
-
-
 Forms = tuple[Form, ...]
 IDS = (Form(pa.int64(), _id),)
 NAMES = (Form(pa.int64(), _whole),)
-NUMBERS = (Form(pa.int64(), _whole), Form(pa.float64(), _short), Form(pa.float64(), _with_fraction))  # 3, 3.5 or 3.0
+NUMBERS = (*NAMES, Form(pa.float64(), _short), Form(pa.float64(), partial(_short, fraction=True)))  # 3, 3.5 or 3.0
 
 
 class Writing:
@@ -242,12 +232,10 @@ def as_numbers(table: pa.Table, forms: Mapping[str, Forms]) -> pa.Table:
 
 
 # -- Id hashes ---------------------------------------------------------------------------------------------------------
-# A number of 64 bits for each id, the same in every file and every run, and random draws made from it.
-#
-# Equal ids have equal keys, so a key says which pile a row goes to, and, mixed with a seed, which part of a split its
-# set falls into: nothing has to be remembered of sets seen before. Numbers are mixed by the finaliser of SplitMix64
-# (Steele, Lea and Flood, 2014); other ids are hashed by their text.
-
+# A number of 64 bits for each id, the same in every file and every run, and random draws made from it. Equal ids have
+# equal keys, so a key says which pile a row goes to, and, mixed with a seed, which part of a split its set falls into:
+# nothing has to be remembered of sets seen before. Numbers are mixed by the finaliser of SplitMix64 (Steele, Lea and
+# Flood, 2014); other ids are hashed by their text.
 
 Keys = NDArray[np.uint64]
 

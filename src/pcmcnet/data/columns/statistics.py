@@ -19,7 +19,6 @@ from pcmcnet.errors import SchemaError
 # Numbers of 32 bits are turned into whole numbers in the same order, and counted by their upper half; those around the
 # ranks asked for are then counted by their lower half. Few numbers are sorted: a table of counts would be larger.
 
-
 Values = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
@@ -59,10 +58,12 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
     if ends[-1] <= _FEW:
         whole = np.sort(np.concatenate([np.repeat(at, numbers) for at, numbers in each(_whole)]))
         return _numbers(whole[list(ranks)].astype(np.uint32)).astype(np.float64)
+    # the upper halves at these ranks, and for each the counts of its lower halves
     places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
     distinct = sorted(set(places))
-    found_lower = _added_up(each(partial(_lower, distinct)), len(distinct) * _HALF)
-    lower = dict(zip(distinct, found_lower.reshape(-1, _HALF), strict=True))
+    counts = _added_up(each(partial(_lower, distinct)), len(distinct) * _HALF)
+    lower = dict(zip(distinct, counts.reshape(-1, _HALF), strict=True))
+    # both halves together
     found = np.empty(len(places), np.uint32)
     for k, (rank, place) in enumerate(zip(ranks, places, strict=True)):
         within = rank - int(ends[place] - upper[place])
@@ -131,7 +132,6 @@ def _numbers(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
 #     M3   = M3_a + M3_b + d^3 n_a n_b (n_a - n_b) / n^2 + 3 d (n_a M2_b - n_b M2_a) / n
 #
 # where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. One part gives what numpy gives, bit for bit.
-
 
 FEW = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
@@ -227,7 +227,6 @@ def _first_distinct(values: NDArray[Number]) -> frozenset[float]:
 #
 # Rounding noise is no variation, and what float32 holds exactly is not lost. Few rows need few steps: the two prices of
 # a single set may be close. What is seen of one part of a table can be put together with what is seen of another.
-
 
 _STEPS = 1000  # a spread of fewer float32 steps than this (or than rows) is too coarse
 

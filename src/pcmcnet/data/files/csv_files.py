@@ -15,19 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.distinct import as_ids, as_numbers, forms_for_copy
+from pcmcnet.data.columns.distinct import as_ids, as_numbers, forms_for_copy, value_type
 from pcmcnet.errors import SchemaError
 from pcmcnet.storage.files import replacing
 
 # -- Csv file ----------------------------------------------------------------------------------------------------------
-# A CSV, zipped or not.
-#
 # A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds no more
 # than the columns in memory; where a later row disproves the guess, the whole file decides. Columns declared as text
 # keep what is written: 007 stays apart from 7. So do ids, which are numbers only where nothing is lost. Values in
 # quotes may have line ends within. Columns are separated by the first of comma, semicolon and tab that the header has
 # outside quotes; decimal numbers have points.
-
 
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
 BLOCK = 2**22  # bytes that are parsed at once, at most
@@ -47,15 +44,11 @@ class Csv:
         try:
             self._look(2**18)
         except pa.ArrowInvalid:  # a line may be longer than that
-            self._require_header()
+            with self.stream() as file:
+                head = file.read(BLOCK)
+            if len(head) == BLOCK and not re.search(rb"[\r\n]", head):  # Arrow would say that the file is empty
+                raise pa.ArrowInvalid(TOO_LONG) from None
             self._look(BLOCK)
-
-    def _require_header(self) -> None:
-        """Refuse a first line that is too long; of one of several blocks, Arrow says that the file is empty."""
-        with self.stream() as file:
-            head = file.read(BLOCK)
-        if len(head) == BLOCK and not re.search(rb"[\r\n]", head):
-            raise pa.ArrowInvalid(TOO_LONG)
 
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
@@ -91,7 +84,7 @@ class Csv:
         except pa.ArrowInvalid:
             table = self._read(columns, declared, compact, gaps)
         for name, kind in zip(table.column_names, table.schema.types, strict=True):
-            if pa.types.is_binary(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            if pa.types.is_binary(value_type(kind)):
                 raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
         return table
 
@@ -113,20 +106,26 @@ class Csv:
             self.stream(), read_options=blocks, parse_options=self.parsing, convert_options=options
         )
 
+    def batches(
+        self, columns: list[str], types: dict[str, pa.DataType], gaps: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield some columns by these types, block by block; see :func:`conversion` for ``gaps``."""
+        options = {
+            "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
+            "parse_options": self.parsing,
+            "convert_options": conversion(columns, types, gaps),
+        }
+        with pyarrow.csv.open_csv(self.stream(), **options) as reader:
+            yield from reader
+
     def require_closed_quotes(self) -> None:
         """Refuse a file that ends within quotes: all rows from there on would be one value of its last column."""
         tail = self._tail().rstrip()
         if b'"' not in tail or tail.endswith(b'"'):
             return
-        options = {
-            "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-            "parse_options": self.parsing,
-            "convert_options": conversion(self.names[-1:], {self.names[-1]: pa.string()}, []),
-        }
         last = ""
-        with pyarrow.csv.open_csv(self.stream(), **options) as reader:
-            for batch in reader:
-                last = str(batch.column(0)[-1]) if batch.num_rows else last
+        for batch in self.batches(self.names[-1:], {self.names[-1]: pa.string()}, []):
+            last = str(batch.column(0)[-1]) if batch.num_rows else last
         if "\n" in last or "\r" in last:
             raise pa.ArrowInvalid("the file ends within a value that a quote has opened")
 
@@ -184,7 +183,6 @@ def conversion(columns: list[str], types: dict[str, pa.DataType], gaps: list[str
 # -- Csv copy ----------------------------------------------------------------------------------------------------------
 # A CSV with one more column: what was there before stays as it was, byte for byte.
 
-
 _BYTES = "latin-1"  # a character for each byte, whatever the file's own encoding is
 _MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with
 
@@ -198,7 +196,9 @@ def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -
         When the file does not have as many rows as there are numbers.
     """
     separator = separator_of(source)
-    cells = chain([_in_quotes(name, separator).encode().decode(_BYTES)], map(repr, values.tolist()))
+    # the name is in quotes where it would not be one value without
+    quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in f'{separator}"\r\n') else name
+    cells = chain([quoted.encode().decode(_BYTES)], map(repr, values.tolist()))
     with replacing(target) as beside, _opened(source) as lines, beside.open("w", encoding=_BYTES, newline="") as out:
         for record in records(lines, separator):
             body = record.rstrip("\r\n")
@@ -248,11 +248,6 @@ def _ends_inside(line: str, separator: str, *, inside: bool) -> bool:
         at = end + 2 if inside else line.find(separator, end) + 1
         if not at:
             return False
-
-
-def _in_quotes(name: str, separator: str) -> str:
-    """Write a name as a CSV has it: in quotes where it would not be one value without."""
-    return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in f'{separator}"\r\n') else name
 
 
 def _opened(path: Path) -> TextIO:

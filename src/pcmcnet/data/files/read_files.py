@@ -21,9 +21,6 @@ from pcmcnet.data.files.csv_files import BLOCK, TOO_LONG, Csv
 from pcmcnet.errors import SchemaError, did_you_mean
 
 # -- File errors -------------------------------------------------------------------------------------------------------
-# What is wrong with the file of a table, in one sentence with its path: its ending, its contents, its columns.
-
-
 ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
@@ -72,9 +69,8 @@ def one_sentence(path: Path) -> Iterator[None]:
 
 
 # -- Views -------------------------------------------------------------------------------------------------------------
-# Arrow's newer layouts -> the plain ones, which all of Arrow can read.
-#
-# Text and bytes in views, as polars writes them, and columns that hold each run of equal values once.
+# Arrow's newer layouts -> the plain ones, which all of Arrow can read: text and bytes in views, as polars writes them,
+# and columns that hold each run of equal values once.
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -139,10 +135,8 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 # -- Parquet folder ----------------------------------------------------------------------------------------------------
-# A folder of Parquet files, read as one table.
-#
-# All files must have the columns asked for, of types that go together. Folders named column=value count as columns, and
-# must say the same as a column of that name inside the files.
+# A folder is read as one table. All files must have the columns asked for, of types that go together. Folders named
+# column=value count as columns, and must say the same as a column of that name inside the files.
 
 
 class Folder:
@@ -161,9 +155,10 @@ class Folder:
         options = pyarrow.dataset.FileSystemFactoryOptions(
             partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))
         )
-        factory = pyarrow.dataset.FileSystemDatasetFactory(
-            pyarrow.fs.LocalFileSystem(), files, _checked_parquet(), options
-        )
+        # pages are checked where they carry a checksum, as those written here do
+        checked = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+        parquet = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=checked)
+        factory = pyarrow.dataset.FileSystemDatasetFactory(pyarrow.fs.LocalFileSystem(), files, parquet, options)
         self.dataset = factory.finish(pa.schema([*inside, *own]))
         self.names = list(self.dataset.schema.names)
 
@@ -216,17 +211,6 @@ class Folder:
         for column in columns:
             if column in self.conflicts:
                 raise SchemaError(self.conflicts[column])
-        self._require_one_answer(columns)
-
-    def _require_in_all(self, columns: Sequence[str]) -> None:
-        """Refuse a column that some of the files have and others lack: it would be read as gaps."""
-        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
-        in_files = [column for column in columns if any(column in names for names in inside.values())]
-        for path, present in inside.items():
-            require_columns(in_files, present, where=path)
-
-    def _require_one_answer(self, columns: Sequence[str]) -> None:
-        """Refuse a file that says something else of a column than the name of its folder does."""
         for path, said in self.named.items():
             for column in set(said).intersection(columns, pyarrow.parquet.read_schema(path).names):
                 for found, expected in _beside(path, column, said[column]):
@@ -235,6 +219,13 @@ class Folder:
                             f"{path}: column {column!r} holds {found or 'nothing'}, and its folder is named "
                             f"{column}={said[column]}. Correct one of them, or rename the column in the files."
                         )
+
+    def _require_in_all(self, columns: Sequence[str]) -> None:
+        """Refuse a column that some of the files have and others lack: it would be read as gaps."""
+        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
+        in_files = [column for column in columns if any(column in names for names in inside.values())]
+        for path, present in inside.items():
+            require_columns(in_files, present, where=path)
 
 
 def _schema(file: str) -> pa.Schema:
@@ -302,21 +293,12 @@ def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str
                 yield None, expected
 
 
-def _checked_parquet() -> Any:
-    """Parquet whose pages are checked where they carry a checksum, as those written here do."""
-    import pyarrow.dataset
-
-    options = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
-    return pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options)
-
-
 def is_hidden(file: Path) -> bool:
     """Tell what other programs keep beside a table, by their convention."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
 # -- Read files --------------------------------------------------------------------------------------------------------
-
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 

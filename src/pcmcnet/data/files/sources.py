@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import IDS, Form, Writing, forms_for_copy
-from pcmcnet.data.files.csv_files import BLOCK, Csv, conversion
+from pcmcnet.data.files.csv_files import Csv
 from pcmcnet.data.files.read_files import (
     Arrow,
     Folder,
@@ -31,8 +30,8 @@ from pcmcnet.data.files.read_files import (
     without_views,
 )
 
-_BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
 _CHECKED: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
+_BUFFERED: dict[str, Any] = {"buffer_size": 2**16, **_CHECKED}  # bytes of a column that are read at once
 Units = range | None  # of neighbouring units of a table, or all
 
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
@@ -56,9 +55,9 @@ class Stream(ABC):
         return other
 
     @property
-    @abstractmethod
     def files(self) -> list[Path]:
         """The files that hold the table."""
+        return [self.path]
 
     @property
     @abstractmethod
@@ -143,9 +142,7 @@ class FolderStream(Stream):
         there = fragment.physical_schema
         if all(there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema):
             words = _plain_text(there, coded)
-            with pyarrow.parquet.ParquetFile(
-                fragment.path, read_dictionary=words, buffer_size=_BUFFER, **_CHECKED
-            ) as file:
+            with pyarrow.parquet.ParquetFile(fragment.path, read_dictionary=words, **_BUFFERED) as file:
                 yield from _decoded(file, rows, groups, self.columns, words)
             return
         lean = {"cache_metadata": False} if "cache_metadata" in (type(fragment).to_batches.__doc__ or "") else {}
@@ -167,10 +164,6 @@ class ParquetStream(Stream):
     source: Parquet
 
     @property
-    def files(self) -> list[Path]:  # noqa: D102
-        return [self.path]
-
-    @property
     def rows(self) -> int:  # noqa: D102
         return int(self.source.file.metadata.num_rows)
 
@@ -188,7 +181,7 @@ class ParquetStream(Stream):
         groups, known = None if units is None else list(units), self.source.file
         words = _plain_text(known.schema_arrow, coded)
         with pyarrow.parquet.ParquetFile(
-            self.path, metadata=known.metadata, read_dictionary=words, buffer_size=_BUFFER, **_CHECKED
+            self.path, metadata=known.metadata, read_dictionary=words, **_BUFFERED
         ) as file:
             yield from _decoded(file, rows, groups, self.columns, words)
 
@@ -197,10 +190,6 @@ class ArrowStream(Stream):
     """One Arrow file, of either kind."""
 
     source: Arrow
-
-    @property
-    def files(self) -> list[Path]:  # noqa: D102
-        return [self.path]
 
     @property
     def rows(self) -> int:  # noqa: D102
@@ -257,10 +246,6 @@ class CsvStream(Stream):
         self.gaps = gaps
 
     @property
-    def files(self) -> list[Path]:  # noqa: D102
-        return [self.path]
-
-    @property
     def rows(self) -> int:  # noqa: D102
         return self._looked[1]
 
@@ -285,28 +270,19 @@ class CsvStream(Stream):
     def _look(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
         """Go through the file by some types, and see which text may be read as numbers."""
         rows, written = 0, {name: Writing(forms) for name, forms in self.forms.items()}
-        for batch in self._parse(types):
+        for batch in self.source.batches(self.columns, types, self.gaps):
             rows += int(batch.num_rows)
             for name, writing in written.items():
                 writing.look(batch.column(name))
         return types | {name: writing.type for name, writing in written.items()}, rows
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._parse(self._looked[0])  # all of it is one unit
-
-    def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        options = {
-            "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-            "parse_options": self.source.parsing,
-            "convert_options": conversion(self.columns, types, self.gaps),
-        }
-        with pyarrow.csv.open_csv(self.source.stream(), **options) as reader:
-            yield from reader
+        yield from self.source.batches(self.columns, self._looked[0], self.gaps)  # all of it is one unit
 
     def _widened(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
         """Return the narrowest types that the whole text admits."""
         left = {name: [types[name], *_WIDER] for name in self.columns if name not in self.text}
-        for batch in self._parse(dict.fromkeys(self.columns, pa.string())):
+        for batch in self.source.batches(self.columns, dict.fromkeys(self.columns, pa.string()), self.gaps):
             for name, kinds in left.items():
                 while not _is_read_as(batch.column(name), kinds[0]):
                     kinds.pop(0)

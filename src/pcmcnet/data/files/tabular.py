@@ -131,17 +131,13 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
         return values
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] and values.dtype.kind in "fiu":
         return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(values).ravel(), values.shape[1])
-    if (
-        isinstance(values, np.ndarray)
-        and values.dtype.kind == "M"
-        and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m")
-    ):
+    kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
+    if kind == "M" and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m"):
         values = values.astype("datetime64[s]")  # Arrow knows days and seconds, and nothing between or above
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+    if kind == "S":
         values = values.tolist()  # Arrow would end each at its first zero byte, and pictures have such
     try:
-        array = pa.array(values, from_pandas=True)
-        return _by_the_clock(values) if _mixes_zones(array, values) else array
+        return _by_the_clock(pa.array(values, from_pandas=True), values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         array = _from_objects(values, is_name)
         if array is None:
@@ -149,18 +145,14 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
         return array
 
 
-def _mixes_zones(array: pa.Array, values: Any) -> bool:
-    """Tell whether instants have several time zones, all of which Arrow would take to that of the first."""
+def _by_the_clock(array: pa.Array, values: Any) -> pa.Array:
+    """Write instants of several time zones as text, each by its own clock: Arrow takes all to the zone of the first."""
     if not pa.types.is_timestamp(array.type) or (isinstance(values, np.ndarray) and values.dtype.kind == "M"):
-        return False
-    return len({value.tzinfo for value in values if isinstance(value, datetime) and not _is_gap(value)}) > 1
-
-
-def _by_the_clock(values: Any) -> pa.Array:
-    """Write instants as text, each by the clock of its own zone."""
-    return pa.array(
-        [value.isoformat() if isinstance(value, datetime) and not _is_gap(value) else None for value in values]
-    )
+        return array
+    instants = [value if isinstance(value, datetime) and not _is_gap(value) else None for value in values]
+    if len({instant.tzinfo for instant in instants if instant is not None}) < 2:
+        return array
+    return pa.array([None if instant is None else instant.isoformat() for instant in instants])
 
 
 def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
@@ -179,6 +171,5 @@ def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
 
 def _is_gap(value: Any) -> bool:
     """Tell None, NaN, pandas' NA and NaT."""
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    is_nan = isinstance(value, float) and value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or is_nan

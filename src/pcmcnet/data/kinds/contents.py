@@ -43,11 +43,9 @@ def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -
         raise reader.fail(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
     except BadTypeError as bad:
         raise SchemaError(f"column {column!r} is declared as {kind} and has the type {values.type}: {bad}.") from None
-    gaps = np.flatnonzero(codes == GAP)
-    if gaps.size and missing == "error":
-        first = int(reader.rows[gaps].min())
-        problem = f"expected a content of kind {kind}, got nothing; {gaps.size} such rows."
-        raise reader.fail(column, first, problem, "Drop them or declare missing='indicator'.")
+    if missing == "error":
+        problem = f"expected a content of kind {kind}"
+        reader.refuse(column, codes == GAP, problem, "Drop them or declare missing='indicator'.", lambda _: "nothing")
     return Contents(codes, table, kind)
 
 
@@ -87,7 +85,6 @@ class Learner:
 #
 # No code is saved, so a function is known by its name alone, and another may have the same. One that is given when the
 # model is read is run on these contents: it must give the vectors that the model was fitted with, up to rounding.
-
 
 KEPT = 3  # contents
 _NEAR, _ROUNDING = 0.01, 1e-3  # of a training standard deviation, and of a number: what other processors may change

@@ -17,9 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.arrays import GAP, Contents
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, is_string, mostly, register
+from pcmcnet.data.kinds.kind import (
+    BadTypeError,
+    Kind,
+    Pixels,
+    Read,
+    ScaleCode,
+    is_string,
+    mostly,
+    numbered,
+    parse_texts,
+    register,
+)
 from pcmcnet.errors import shown
 
 _DAY = 86_400.0  # seconds
@@ -28,14 +39,10 @@ _MONDAY = 3  # days from a Monday to 1 January 1970
 
 
 @dataclass(frozen=True, slots=True)
-class DatetimeCode:
-    """Standardisation of the trend, in seconds; ``scale`` 0 where all instants were one."""
+class DatetimeCode(ScaleCode):
+    """Standardisation of the trend, in seconds."""
 
-    name: str
-    mean: float
-    scale: float
     kind: ClassVar[str] = "datetime"
-    dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,54 +72,9 @@ class DatetimeCode:
         trend = (seconds - self.mean) / self.scale if self.scale > 0 else np.zeros(len(table))
         return np.stack([*circles, trend], 1).astype(np.float32)
 
-    def sound(self) -> bool:
-        """Tell whether the values are such as were saved."""
-        numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
-        return numbers and self.scale >= 0
 
-
-def read_instants(values: pa.ChunkedArray) -> Read:
-    """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
-    kind = values.type
-    if pa.types.is_null(kind):
-        return np.full(len(values), GAP, np.int32), np.empty(0, "datetime64[us]")
-    if is_text(kind):
-        instants = _parsed(values.to_pylist())
-    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        local = _local(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
-        instants = local.cast(pa.timestamp("us"), safe=False).to_numpy()
-    else:
-        raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
-    codes = np.full(len(values), GAP, np.int32)
-    present = ~np.isnat(instants)
-    codes[present], first = number_contents(instants[present].astype(np.int64))
-    return codes, instants[present][first]
-
-
-def _local(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read the clock on the wall of the column's time zone."""
-    try:
-        return pc.local_timestamp(values)
-    except pa.ArrowInvalid as error:
-        raise BadTypeError(f"expected a time zone that is known here, got {values.type.tz!r}") from error
-
-
-def _parsed(texts: list[str | None]) -> NDArray[Any]:
-    found: dict[str | None, np.datetime64] = {None: np.datetime64("NaT", "us")}
-    for row, text in enumerate(texts):
-        if text not in found:
-            assert text is not None
-            found[text] = _instant(text, row)
-    return np.array([found[text] for text in texts], "datetime64[us]")
-
-
-def _instant(text: str, row: int) -> np.datetime64:
-    try:
-        return np.datetime64(datetime.fromisoformat(text.strip()).replace(tzinfo=None), "us")
-    except ValueError:
-        shown = text if len(text) <= 40 else f"{text[:39]}…"
-        problem = f"expected a date or a time such as 2024-05-17T09:30, got {shown!r}."
-        raise BadContentError(row, problem, "Correct it, or drop the row.") from None
+def _instant(text: str) -> np.datetime64:
+    return np.datetime64(datetime.fromisoformat(text.strip()).replace(tzinfo=None), "us")
 
 
 def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
@@ -138,20 +100,34 @@ class DatetimeKind(Kind):
 
     name, code, dtype = "datetime", DatetimeCode, "datetime64[us]"
     page_field = "datetime"
+    learning = _Learner
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read timestamps, dates or ISO 8601 text."""
-        return read_instants(values)
+        """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
+        kind = values.type
+        if pa.types.is_null(kind):
+            return np.full(len(values), GAP, np.int32), np.empty(0, "datetime64[us]")
+        if is_text(kind):
+            expected = "a date or a time such as 2024-05-17T09:30"
+            instants = np.array(
+                parse_texts(values, _instant, expected, "Correct it, or drop the row."), "datetime64[us]"
+            )
+        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            try:  # the clock on the wall of the column's time zone
+                local = pc.local_timestamp(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
+            except pa.ArrowInvalid as error:
+                raise BadTypeError(f"expected a time zone that is known here, got {kind.tz!r}") from error
+            instants = local.cast(pa.timestamp("us"), safe=False).to_numpy()
+        else:
+            raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
+        present = ~np.isnat(instants)
+        return numbered(instants[present], present, len(values), keys=instants[present].astype(np.int64))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know dates and times by their form."""
         hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
         return ("dates or times", hint) if mostly(texts, _WRITTEN) else None
-
-    def learner(self) -> _Learner:
-        """Return what learns from one part after the other."""
-        return _Learner()
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say which are the first and the last."""

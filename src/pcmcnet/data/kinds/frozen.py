@@ -39,7 +39,6 @@ log = logging.getLogger("pcmcnet")
 # beside a checksum. One that does not fit it, and all of a file that is damaged, are as if they were not there: they
 # are computed and written again. A folder that cannot be written costs time, never a result.
 
-
 Vectors = Mapping[bytes, NDArray[np.float32]]
 
 _ASKED = 500  # keys of one question
@@ -92,8 +91,8 @@ class VectorCache:
             log.warning("%s cannot be used (%s): vectors are computed and not kept", self.path, error)
         except sqlite3.DatabaseError as error:
             log.warning("%s is damaged (%s): its vectors are computed again", self.path, error)
-            for left in (self.path, self.path.with_name(f"{self.path.name}-journal")):
-                left.unlink(missing_ok=True)
+            for file in (self.path, self.path.with_name(f"{self.path.name}-journal")):
+                file.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s cannot be used (%s): vectors are computed and not kept", self.path, error.strerror)
 
@@ -103,7 +102,6 @@ def _sum(key: bytes, vector: bytes) -> int:
 
 
 # -- Frozen ------------------------------------------------------------------------------------------------------------
-
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -248,7 +246,12 @@ class Frozen:
         way = hashlib.blake2b(f"{whose} {kind} {code!r}".encode(), digest_size=16).hexdigest()
         keys = [_key(content) for content in table]
         cache = None if self.cache is None else VectorCache(self.cache, way)
-        known = self._known(way, keys, cache)
+        # 1. Take what is in memory or in the cache.
+        last, vectors = self._last
+        known = {key: vectors[key] for key in keys if key in vectors} if last == way else {}
+        if cache is not None and (left := [key for key in keys if key not in known]):
+            known |= cache.find(left)
+        # 2. Encode the rest, and keep it.
         new = np.array([k for k, key in enumerate(keys) if key not in known], np.int64)
         for begin in range(0, len(new), self.batch_size):
             some = new[begin : begin + self.batch_size]
@@ -257,18 +260,12 @@ class Frozen:
             known |= fresh
             if cache is not None:
                 cache.keep(fresh)
-        if len(new) or way != self._last[0]:  # else it was part of what is in memory
+        if len(new) or way != last:  # else it was part of what is in memory
             self._last = (way, known)
         sizes = {len(vector) for vector in known.values()}
         if len(sizes) > 1:
             raise ConfigError(f"column {column!r}: {self.label} gave vectors of different sizes: {sorted(sizes)}.")
         return np.stack([known[key] for key in keys])
-
-    def _known(self, way: str, keys: Sequence[bytes], cache: VectorCache | None) -> dict[bytes, NDArray[np.float32]]:
-        last, vectors = self._last
-        known = {key: vectors[key] for key in keys if key in vectors} if last == way else {}
-        left = [] if cache is None else [key for key in keys if key not in known]
-        return known | (cache.find(left) if cache is not None and left else {})
 
     def encoded(self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None) -> NDArray[np.float32]:
         """Encode some contents, whatever is kept of them, and check what comes back."""
@@ -287,9 +284,8 @@ class Frozen:
         return vectors
 
     def _given(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
-        device = (
-            next((p.device for p in self.encode.parameters()), None) if isinstance(self.encode, nn.Module) else None
-        )
+        parameters = self.encode.parameters() if isinstance(self.encode, nn.Module) else iter(())
+        device = next((parameter.device for parameter in parameters), None)
         if code is not None:
             prepared = torch.from_numpy(code.prepare(table)).to(device)
             return prepared / 255 if prepared.dtype == torch.uint8 else prepared  # as a network gets pictures
@@ -333,13 +329,9 @@ def _written(value: Any) -> str:
 
 def _key(content: Any) -> bytes:
     """Hash a content."""
-    if isinstance(content, bytes):
-        plain = content
-    elif isinstance(content, np.ndarray | np.generic):
-        plain = content.tobytes()
-    else:
-        plain = json.dumps(content).encode()
-    return hashlib.sha256(plain).digest()
+    if isinstance(content, np.ndarray | np.generic):
+        content = content.tobytes()
+    return hashlib.sha256(content if isinstance(content, bytes) else json.dumps(content).encode()).digest()
 
 
 def _package(module: str, name: str) -> Any:

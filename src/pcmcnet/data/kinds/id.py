@@ -42,19 +42,6 @@ class IdCode:
         return True
 
 
-def read_ids(values: pa.ChunkedArray) -> Read:
-    """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
-    if values.null_count:
-        at = int(np.flatnonzero(values.is_null().to_numpy())[0])
-        raise BadContentError(at, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
-    if not pa.types.is_integer(values.type) and len(values):
-        raise BadTypeError("expected whole numbers")
-    ids = values.cast(pa.int64(), safe=False).to_numpy()
-    refuse(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
-    codes, first = number_contents(ids)
-    return codes, ids[first]
-
-
 class _Learner:
     """Nothing is learnt of ids."""
 
@@ -72,15 +59,20 @@ class IdKind(Kind):
     is_whole_number, may_be_missing = True, False
     unknown = "the model's module knows no such id: expected ids that it was made for."
     arrow_type, page_field = pa.int64(), "id"
+    learning = _Learner
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read whole numbers from 0."""
-        return read_ids(values)
-
-    def learner(self) -> _Learner:
-        """Return what learns nothing."""
-        return _Learner()
+        """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
+        if values.null_count:
+            at = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise BadContentError(at, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
+        if not pa.types.is_integer(values.type) and len(values):
+            raise BadTypeError("expected whole numbers")
+        ids = values.cast(pa.int64(), safe=False).to_numpy()
+        refuse(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
+        codes, first = number_contents(ids)
+        return codes, ids[first]
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say which are the least and the largest."""

@@ -9,8 +9,10 @@ side, and else 64 x 64. Pictures of other sizes are brought to it.
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import io
+import re
 import warnings
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
@@ -24,21 +26,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns.arrays import GAP, number_contents
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.data.kinds.kind import (
-    FORMATS,
-    BadContentError,
-    BadTypeError,
-    Kind,
-    Pixels,
-    Read,
-    objects,
-    original_hash,
-    picture_uri,
-    posted_picture,
-    register,
-)
+from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, numbered, objects, register
+from pcmcnet.errors import shown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,8 +80,7 @@ class ImageCode:
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
-        sides = (self.height, self.width)
-        whole = all(isinstance(side, int) and 1 <= side <= LARGEST for side in sides)
+        whole = all(isinstance(side, int) and 1 <= side <= LARGEST for side in (self.height, self.width))
         return whole and self.channels in (1, 3)
 
 
@@ -99,25 +88,6 @@ def size_and_grey(content: bytes) -> tuple[tuple[int, int], bool]:
     """Return the width and height of a picture, and whether it has no colours."""
     picture = _opened(content)
     return picture.size, picture.mode in _GREY
-
-
-def read_images(values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-    """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
-    types, kind = pa.types, values.type
-    named = is_text(kind)
-    if not (named or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)):
-        raise BadTypeError("expected paths of pictures, or their bytes")
-    known: dict[Any, bytes] = {}
-    for row, given in enumerate(values.to_pylist()):
-        if given is not None and given not in known:
-            known[given] = _file(given, row, folder) if named else given
-            _require_picture(known[given], f"{given}: " if named else "", row)
-    present = np.array([given is not None for given in values.to_pylist()], np.bool_)
-    found = np.empty(int(present.sum()), object)
-    found[:] = [known[given] for given in values.to_pylist() if given is not None]
-    codes = np.full(len(values), GAP, np.int32)
-    codes[present], first = number_contents(found)
-    return codes, found[first]
 
 
 def _file(path: str, row: int, folder: Path | None) -> bytes:
@@ -131,14 +101,6 @@ def _file(path: str, row: int, folder: Path | None) -> bytes:
         start = "the working folder" if folder is None else f"the table's folder, {folder}"
         remedy = f"Paths count from {start}: correct the path, or drop the row."
         raise BadContentError(row, f"the picture {path} cannot be read: {why}.", remedy) from None
-
-
-def _require_picture(content: bytes, named: str, row: int) -> None:
-    try:
-        _opened(content)
-    except BrokenPictureError as error:
-        remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
-        raise BadContentError(row, f"{named}{error}.", remedy) from None
 
 
 class BrokenPictureError(Exception):
@@ -161,6 +123,54 @@ def _opened(content: bytes) -> Any:
     return picture
 
 
+# -- Pictures as text --------------------------------------------------------------------------------------------------
+# A data URI that a page or a report can show and a request can carry, with the hash of the original.
+#
+#     data:image/jpeg;sha256=...;base64,...
+#
+# A picture of few bytes stands there as it is, a larger one as a copy of at most so many pixels a side.
+#
+# A request has a picture as its bytes, in base64 or as a data URI. A text in its place is never taken for a path or an
+# address: no request makes the server open anything. Only formats that Pillow decodes by itself are taken, and pixels
+# are counted before any of them is decoded, over the whole request.
+
+SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
+_FEW = 4096  # bytes
+_URI = re.compile(r"data:image/[\w.+-]+(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
+_HASH = re.compile(r"data:image/\w+;sha256=([0-9a-f]{64});base64,")
+FORMATS = ", ".join(SHOWN)
+
+
+def picture_uri(content: bytes, side: int) -> str:
+    """Write a picture as a data URI, the same for the same bytes."""
+    from PIL import Image  # here, since loading it takes time that few need
+
+    picture = Image.open(io.BytesIO(content))
+    kind, preview = SHOWN.get(str(picture.format)), content
+    if kind is None or len(content) > _FEW or max(picture.size) > 4 * side:
+        kind, preview = "jpeg", _smaller(picture, side)
+    return f"data:image/{kind};sha256={hashlib.sha256(content).hexdigest()};base64,{b64encode(preview).decode()}"
+
+
+def original_hash(uri: str) -> str | None:
+    """Return the SHA-256 of the picture that such a URI was made from; None where the text is none."""
+    found = _HASH.match(uri)
+    return None if found is None else found[1]
+
+
+def _smaller(picture: Any, side: int) -> bytes:
+    """Draw a smaller copy, in the colours that a network would see."""
+    grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
+    copy = picture.convert("L" if grey else "RGB")
+    copy.thumbnail((side, side))
+    file = io.BytesIO()
+    copy.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+# -- Kind --------------------------------------------------------------------------------------------------------------
+
+
 class _Learner:
     """The sizes found so far, and whether all are grey."""
 
@@ -179,14 +189,26 @@ class ImageKind(Kind):
 
     name, code, stored = "image", ImageCode, pa.binary()
     arrow_type, page_field = pa.binary(), "image"
+    learning = _Learner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read paths or bytes."""
-        return read_images(values, folder)
-
-    def learner(self) -> _Learner:
-        """Return what learns from one part after the other."""
-        return _Learner()
+        """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
+        types, kind = pa.types, values.type
+        named = is_text(kind)
+        if not (named or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)):
+            raise BadTypeError("expected paths of pictures, or their bytes")
+        known: dict[Any, bytes] = {}
+        column = values.to_pylist()
+        for row, given in enumerate(column):
+            if given is not None and given not in known:
+                known[given] = _file(given, row, folder) if named else given
+                try:
+                    _opened(known[given])
+                except BrokenPictureError as error:
+                    remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
+                    raise BadContentError(row, f"{f'{given}: ' if named else ''}{error}.", remedy) from None
+        present = np.array([given is not None for given in column], np.bool_)
+        return numbered(objects([known[given] for given in column if given is not None]), present, len(column))
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
         """Return the mean size of some files; what is wrong with a path is told when it is read."""
@@ -250,7 +272,26 @@ class ImageKind(Kind):
 
     def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> bytes:
         """Take the bytes of a picture, after looking at its first ones only."""
-        return posted_picture(value, pixels)
+        from PIL import Image  # here, since loading it takes time that few need
+
+        expected = "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened)"
+        if not isinstance(value, str):
+            raise ValueError(f"{expected}, got {shown(value)}")
+        found = _URI.match(value)
+        try:
+            content = b64decode(value[found.end() if found else 0 :], validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError(f"{expected}, got {shown(value)}") from None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # counted here, with a lower bound
+                width, height = Image.open(io.BytesIO(content), formats=list(SHOWN)).size
+        except Image.DecompressionBombError:
+            width = height = pixels.most
+        except Exception as error:  # Pillow's readers raise what they meet, by format
+            raise ValueError(f"{expected}, got {len(content):,} bytes that are none of {FORMATS}") from error
+        pixels.take(width * height)
+        return content
 
     def read_posted(self, values: list[Any]) -> Read:
         """Decode few pictures at a time."""

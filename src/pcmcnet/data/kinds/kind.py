@@ -13,15 +13,10 @@ are written in JSON as text, or as numbers where they are numbers in memory.
 
 from __future__ import annotations
 
-import binascii
-import hashlib
-import io
 import json
-import re
-import warnings
 from abc import ABC, abstractmethod
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -32,16 +27,14 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data.columns.arrays import Contents, number_contents
+from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
 from pcmcnet.data.columns.distinct import is_text
 from pcmcnet.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from torch import nn
 
-# -- Json checks -------------------------------------------------------------------------------------------------------
-# What a value out of JSON is.
-
+# -- Values out of JSON ------------------------------------------------------------------------------------------------
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -98,89 +91,6 @@ def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
     if rows.size:
         first = int(rows[0])
         raise BadContentError(first, f"{problem}, got {got(first)}; {rows.size} such rows.", remedy)
-
-
-# -- Previews ----------------------------------------------------------------------------------------------------------
-# Pictures as text: a data URI that a page or a report can show and a request can carry, with the hash of the original.
-#
-#     data:image/jpeg;sha256=...;base64,...
-#
-# A picture of few bytes stands there as it is, a larger one as a copy of at most so many pixels a side.
-#
-# A request has a picture as its bytes, in base64 or as a data URI. A text in its place is never taken for a path or an
-# address: no request makes the server open anything. Only formats that Pillow decodes by itself are taken, and pixels
-# are counted before any of them is decoded, over the whole request.
-
-
-SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
-_FEW = 4096  # bytes
-_URI = re.compile(r"data:image/[\w.+-]+(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
-_HASH = re.compile(r"data:image/\w+;sha256=([0-9a-f]{64});base64,")
-FORMATS = ", ".join(SHOWN)
-
-
-class Pixels:
-    """How many more pixels the pictures of a request may have."""
-
-    def __init__(self, most: int) -> None:
-        self.most = self.left = most
-
-    def take(self, count: int) -> None:
-        """Count those of one picture; ValueError says that they are too many."""
-        self.left -= count
-        if self.left < 0:
-            raise ValueError(f"expected at most {self.most:,} pixels in the pictures of a request: send smaller ones")
-
-
-def picture_uri(content: bytes, side: int) -> str:
-    """Write a picture as a data URI, the same for the same bytes."""
-    from PIL import Image  # here, since loading it takes time that few need
-
-    picture = Image.open(io.BytesIO(content))
-    kind, shown = SHOWN.get(str(picture.format)), content
-    if kind is None or len(content) > _FEW or max(picture.size) > 4 * side:
-        kind, shown = "jpeg", _smaller(picture, side)
-    return f"data:image/{kind};sha256={hashlib.sha256(content).hexdigest()};base64,{b64encode(shown).decode()}"
-
-
-def posted_picture(value: Any, pixels: Pixels) -> bytes:
-    """Take the bytes of a picture, after looking at its first ones only."""
-    from PIL import Image  # here, since loading it takes time that few need
-
-    expected = "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened)"
-    if not isinstance(value, str):
-        raise ValueError(f"{expected}, got {shown(value)}")
-    found = _URI.match(value)
-    try:
-        content = b64decode(value[found.end() if found else 0 :], validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError(f"{expected}, got {shown(value)}") from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # counted here, with a lower bound
-            width, height = Image.open(io.BytesIO(content), formats=list(SHOWN)).size
-    except Image.DecompressionBombError:
-        width = height = pixels.most
-    except Exception as error:  # Pillow's readers raise what they meet, by format
-        raise ValueError(f"{expected}, got {len(content):,} bytes that are none of {FORMATS}") from error
-    pixels.take(width * height)
-    return content
-
-
-def original_hash(uri: str) -> str | None:
-    """Return the SHA-256 of the picture that such a URI was made from; None where the text is none."""
-    found = _HASH.match(uri)
-    return None if found is None else found[1]
-
-
-def _smaller(picture: Any, side: int) -> bytes:
-    """Draw a smaller copy, in the colours that a network would see."""
-    grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
-    copy = picture.convert("L" if grey else "RGB")
-    copy.thumbnail((side, side))
-    file = io.BytesIO()
-    copy.save(file, "JPEG", quality=90)
-    return file.getvalue()
 
 
 # -- Streaming ---------------------------------------------------------------------------------------------------------
@@ -268,13 +178,27 @@ class Moments:
 
 # -- Kind --------------------------------------------------------------------------------------------------------------
 
-
 Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
 
 _WIDE = 64  # numbers, from which on a vector is first mapped to so many
 _NEARLY_ALL = 0.9
 _SEEN = 20  # contents, by which the size of the others is judged
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleCode:
+    """Standardisation of one number for each content; ``scale`` 0 where all were one, or there were none."""
+
+    name: str
+    mean: float
+    scale: float
+    dtype: ClassVar[type[np.generic]] = np.float32
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
+        return numbers and self.scale >= 0
 
 
 class ContentCode(Protocol):
@@ -301,6 +225,19 @@ class ContentCode(Protocol):
         """Tell whether the values are such as were saved."""
 
 
+class Pixels:
+    """How many more pixels the pictures of a request may have."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+
+    def take(self, count: int) -> None:
+        """Count those of one picture; ValueError says that they are too many."""
+        self.left -= count
+        if self.left < 0:
+            raise ValueError(f"expected at most {self.most:,} pixels in the pictures of a request: send smaller ones")
+
+
 class Kind(ABC):
     """What is particular to one kind of contents."""
 
@@ -308,6 +245,7 @@ class Kind(ABC):
     code: ClassVar[Any]  # a class of codes, with learn(name, table)
     dtype: ClassVar[DTypeLike] = object  # of a table of distinct contents
     stored: ClassVar[pa.DataType | None] = None  # of objects in a cache on disk
+    learning: ClassVar[type[Learning] | None] = None  # learns a code from one chunk of contents after the other
     is_whole_number: ClassVar[bool] = False  # whether files without types are to be read as whole numbers
 
     # From a table
@@ -330,7 +268,7 @@ class Kind(ABC):
 
     def learner(self) -> Learning:
         """Return what learns a code from the contents of one part after the other."""
-        return Collected(self.code)
+        return Collected(self.code) if self.learning is None else self.learning()
 
     # On disk, and in memory
 
@@ -467,6 +405,33 @@ def mostly(texts: pa.Array, pattern: str) -> bool:
     return bool(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False).mean() >= _NEARLY_ALL)
 
 
+def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: str, remedy: str) -> list[Any]:
+    """Parse each distinct text once; gaps stay None.
+
+    Raises
+    ------
+    BadContentError
+        For the first row with a text for which ``parse`` raises ValueError.
+    """
+    parsed: dict[str | None, Any] = {None: None}
+    rows = texts.to_pylist()
+    for row, text in enumerate(rows):
+        if text not in parsed:
+            try:
+                parsed[text] = parse(text)
+            except (ValueError, RecursionError):
+                short = text if len(text) <= 40 else f"{text[:39]}…"
+                raise BadContentError(row, f"expected {expected}, got {short!r}.", remedy) from None
+    return [parsed[text] for text in rows]
+
+
+def numbered(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> Read:
+    """Number the contents of the rows that are present, the others being gaps; ``keys`` tell contents apart."""
+    codes = np.full(rows, GAP, np.int32)
+    codes[present], first = number_contents(contents if keys is None else keys)
+    return codes, contents[first]
+
+
 def written(value: np.generic) -> Any:
     """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
@@ -478,33 +443,20 @@ def written(value: np.generic) -> Any:
 
 def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
     """Return a column of lists of ``item``, which names what is expected in them; gaps stay."""
-    kind = values.type
+    kind, types = values.type, pa.types
     if is_text(kind):
-        return pa.chunked_array([_parsed(values.to_pylist(), item)])
-    types = pa.types
+        lists = parse_texts(values, _list, f"a list of {item} such as '[1, 2]'", "Correct it.")
+        try:
+            return pa.chunked_array([pa.array(lists)])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise BadTypeError(f"expected lists of {item}, all of one type") from error
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_null(kind)):
         raise BadTypeError(f"expected lists of {item}, or text such as '[1, 2]'")
     return values
 
 
-def _parsed(texts: list[str | None], item: str) -> pa.Array:
-    """Read each distinct text as JSON."""
-    found: dict[str, Any] = {}
-    for row, text in enumerate(texts):
-        if text is not None and text not in found:
-            found[text] = _list(text, row, item)
-    try:
-        return pa.array([None if text is None else found[text] for text in texts])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise BadTypeError(f"expected lists of {item}, all of one type") from error
-
-
-def _list(text: str, row: int, item: str) -> list[Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
-        shown = text if len(text) <= 40 else f"{text[:39]}…"
-        raise BadContentError(row, f"expected a list of {item} such as '[1, 2]', got {shown!r}.", "Correct it.")
-    return found
+def _list(text: str) -> list[Any]:
+    content = json.loads(text)
+    if not isinstance(content, list):
+        raise ValueError
+    return content

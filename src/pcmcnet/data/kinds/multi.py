@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.arrays import GAP, Contents
 from pcmcnet.data.columns.distinct import UNREADABLE, names
 from pcmcnet.data.kinds import category
 from pcmcnet.data.kinds.category import MOST_CATEGORIES
@@ -29,6 +29,7 @@ from pcmcnet.data.kinds.kind import (
     as_lists,
     is_count,
     mostly,
+    numbered,
     objects,
     refuse,
     register,
@@ -79,30 +80,6 @@ class MultiCode:
         return all(isinstance(word, str) for word in self.categories)
 
 
-def read_lists(values: pa.ChunkedArray) -> Read:
-    """Read lists of names: (n,) codes and (U,) distinct lists, each sorted."""
-    lists = as_lists(values, "names").combine_chunks()
-    codes, table = np.full(len(lists), GAP, np.int32), np.empty(0, object)
-    if pa.types.is_null(lists.type):
-        return codes, table
-    present = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
-    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)[present].astype(np.int64)
-    try:
-        words = names(pc.list_flatten(lists))
-    except UNREADABLE as error:
-        raise BadTypeError("expected lists of names") from error
-    ends = np.cumsum(lengths)
-    found = np.empty(len(present), object)
-    found[:] = [tuple(words[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
-    bad = np.zeros(len(lists), np.bool_)
-    bad[present] = [None in row for row in found]
-    refuse(bad, "expected the name of a category", "Correct the list, or leave the entry out.", lambda _: "nothing")
-    for k, row in enumerate(found):
-        found[k] = tuple(sorted(row))
-    codes[present], first = number_contents(found)
-    return codes, found[first]
-
-
 class _Learner:
     """The names found so far."""
 
@@ -121,20 +98,31 @@ class MultiKind(Kind):
 
     name, code, stored = "multi", MultiCode, pa.list_(pa.string())
     arrow_type, page_field, choices = pa.list_(pa.string()), "multi", "words"
+    learning = _Learner
     fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read lists of names."""
-        return read_lists(values)
+        """Read lists of names: (n,) codes and (U,) distinct lists, each sorted."""
+        lists = as_lists(values, "names").combine_chunks()
+        if pa.types.is_null(lists.type):
+            return np.full(len(lists), GAP, np.int32), np.empty(0, object)
+        present = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
+        lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)[present].astype(np.int64)
+        try:
+            words = names(pc.list_flatten(lists))
+        except UNREADABLE as error:
+            raise BadTypeError("expected lists of names") from error
+        ends = np.cumsum(lengths)
+        listed = [tuple(words[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+        bad = np.zeros(len(lists), np.bool_)
+        bad[present] = [None in row for row in listed]
+        refuse(bad, "expected the name of a category", "Correct the list, or leave the entry out.", lambda _: "nothing")
+        return numbered(objects([tuple(sorted(row)) for row in listed]), present, len(lists))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know lists by their brackets, be they of names or of numbers."""
         hint = f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
         return ("lists", hint) if mostly(texts, r"^\s*\[.*\]\s*$") else None
-
-    def learner(self) -> _Learner:
-        """Return what learns from one part after the other."""
-        return _Learner()
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
         """Write distinct lists."""

@@ -30,7 +30,6 @@ class VectorWorth(nn.Module):
 # -- Image -------------------------------------------------------------------------------------------------------------
 # Pixels -> vectors.
 
-
 _DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 
 

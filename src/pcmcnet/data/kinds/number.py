@@ -167,10 +167,26 @@ def learn_numbers(
     moments: Mapping[str, Moments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
     """Learn the codes of the columns with these moments; ``bend`` those with a long right tail."""
-    turns = {name: _bend_of(name, found, each) for name, found in moments.items()} if bend else {}
-    bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, each)
-    plain = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
-    return tuple(_curved(code, curves, moments[code.name].count, each) for code in plain)
+    # 1. Find where columns with a long right tail bend; not those of few distinct values.
+    turns: dict[str, float] = {}
+    for name, found in moments.items():
+        if bend and found.count and not (found.constant or found.few) and found.skewness > _SKEWED:
+            turn = median_size(lambda f, name=name: each(partial(_on_column, name, f)), found.count) / 4  # type: ignore[misc]
+            turns |= {name: turn} if turn > 0 else {}
+    # 2. Take the moments of these columns again, once they are bent.
+    bent = put_together(each(partial(_bent_part, turns))) if turns else {}
+    # 3. Standardise, and put knots where a curve is declared.
+    codes = []
+    for name, plain in moments.items():
+        found = bent.get(name, plain)
+        if not found.count:
+            raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
+        scale = 0.0 if found.constant else found.spread
+        code = NumericCode(name, found.mean, scale, found.gaps > 0, turns.get(name, 0.0))
+        if name in curves:
+            code = replace(code, curve=curves[name], knots=_knots(code, plain.count, each) if scale > 0 else ())
+        codes.append(code)
+    return tuple(codes)
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
@@ -188,20 +204,8 @@ def number_facts(column: Numeric) -> dict[str, Any]:
     return {"min": written(values.min()), "max": written(values.max()), "quartiles": [written(q) for q in quartiles]}
 
 
-def _bend_of(name: str, found: Moments, each: Each) -> float:
-    """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
-    if not found.count or found.constant or found.few or found.skewness <= _SKEWED:
-        return 0.0
-    return median_size(lambda f: each(partial(_on_column, name, f)), found.count) / 4
-
-
-def _bent_moments(turns: Mapping[str, float], each: Each) -> dict[str, Moments]:
-    """Return the moments of the columns that are bent, once they are."""
-    return put_together(each(partial(_bent_part, dict(turns)))) if turns else {}
-
-
 def _bent_part(turns: Mapping[str, float], columns: Columns) -> dict[str, Moments]:
-    return {name: Moments.of(_bent(_values(columns, name).astype(np.float64), t)) for name, t in turns.items()}
+    return {name: Moments.of(np.arcsinh(_values(columns, name).astype(np.float64) / t)) for name, t in turns.items()}
 
 
 def put_together(parts: Iterable[Mapping[str, Moments]]) -> dict[str, Moments]:
@@ -211,12 +215,6 @@ def put_together(parts: Iterable[Mapping[str, Moments]]) -> dict[str, Moments]:
         for name, seen in part.items():
             found[name] = found[name] + seen if name in found else seen
     return found
-
-
-def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
-    if not found.count:
-        raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
-    return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
 
 
 def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, ...]:
@@ -230,13 +228,6 @@ def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, 
     return tuple(found)
 
 
-def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, each: Each) -> NumericCode:
-    """Add the knots of a curve, where one is asked for."""
-    if code.name not in curves:
-        return code
-    return replace(code, curve=curves[code.name], knots=_knots(code, count, each) if code.scale > 0 else ())
-
-
 def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
     """Return quantiles, once standardised, that are not too close."""
     at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, PIECES)
@@ -246,10 +237,6 @@ def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
         if knot - knots[-1] >= _APART and last - knot >= _APART:
             knots.append(knot)
     return (*knots, last)
-
-
-def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
-    return np.arcsinh(values / bend) if bend > 0 else values
 
 
 def _on_column(name: str, function: Callable[[NDArray[np.float32]], U], columns: Columns) -> U:

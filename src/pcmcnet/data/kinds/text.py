@@ -25,9 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, number_contents
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.data.kinds.kind import BadTypeError, Kind, Moments, New, Read, register
+from pcmcnet.data.kinds.kind import BadTypeError, Kind, Moments, New, Read, ScaleCode, numbered, objects, register
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,14 +39,10 @@ _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
-class TextCode:
-    """Standardisation of the numbers in texts, once bent; ``scale`` 0 where they were all one, or there were none."""
+class TextCode(ScaleCode):
+    """Standardisation of the numbers in texts, once bent."""
 
-    name: str
-    mean: float
-    scale: float
     kind: ClassVar[str] = "text"
-    dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,11 +75,6 @@ class TextCode:
         value = (_bent(word) - self.mean) / self.scale if self.scale > 0 else 0.0
         return (*map(bucket, parts), value)
 
-    def sound(self) -> bool:
-        """Tell whether the values are such as were saved."""
-        numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
-        return numbers and self.scale >= 0
-
 
 def words(text: str) -> list[str]:
     """Cut a text into words, numbers and signs, the first of them.
@@ -111,18 +101,6 @@ def bucket(part: str) -> int:
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
-def read_texts(values: pa.ChunkedArray) -> Read:
-    """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
-    if not (is_text(values.type) or pa.types.is_null(values.type)):
-        raise BadTypeError("expected text")
-    texts = values.to_pylist()
-    codes, found = np.full(len(texts), GAP, np.int32), np.empty(len(texts), object)
-    found[:] = texts
-    present = np.array([text is not None for text in texts], np.bool_)
-    codes[present], first = number_contents(found[present])
-    return codes, found[present][first]
-
-
 class _Learner:
     """Count, mean and sum of squares about it of the numbers in distinct texts, and the least and the largest."""
 
@@ -147,20 +125,21 @@ class TextKind(Kind):
 
     name, code, stored = "text", TextCode, pa.string()
     is_name = True
+    learning = _Learner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read texts as they are written."""
-        return read_texts(values)
+        """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
+        if not (is_text(values.type) or pa.types.is_null(values.type)):
+            raise BadTypeError("expected text")
+        texts = values.to_pylist()
+        present = np.array([text is not None for text in texts], np.bool_)
+        return numbered(objects([text for text in texts if text is not None]), present, len(texts))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know texts by their words, of which names have few."""
         count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
         hint = f"declare kinds={{{column!r}: 'text'}} to read them as such"
         return (f"texts of {count:.0f} words on average", hint) if len(texts) > _MANY and count >= _WORDS else None
-
-    def learner(self) -> _Learner:
-        """Return what learns from one part after the other."""
-        return _Learner()
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
         """Return the most bytes of the longest text."""

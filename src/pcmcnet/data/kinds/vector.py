@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.arrays import GAP, Contents
 from pcmcnet.data.kinds.kind import (
     LARGEST,
     BadTypeError,
@@ -27,6 +27,7 @@ from pcmcnet.data.kinds.kind import (
     are_numbers,
     as_lists,
     is_count,
+    numbered,
     refuse,
     register,
 )
@@ -85,47 +86,6 @@ class VectorCode:
         return len(self.mean) > 0 and bool(np.isfinite(numbers).all() and (numbers[1] >= 0).all())
 
 
-def read_vectors(values: pa.ChunkedArray) -> Read:
-    """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
-    lists = as_lists(values, "numbers")
-    if pa.types.is_null(lists.type):
-        return np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
-    _require_numbers(lists.type.value_type)
-    lengths = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), -1).to_numpy()
-    present = np.flatnonzero(lengths >= 0)
-    sizes, counts = np.unique(lengths[present], return_counts=True)
-    if not sizes.size:
-        return np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
-    size = int(sizes[np.argmax(counts)])
-    refuse(
-        (lengths >= 0) & (lengths != size),
-        f"expected a vector of {size} numbers as in most rows",
-        "Give all vectors one size, or drop these rows.",
-        lambda row: f"{lengths[row]} numbers",
-    )
-    if size == 0:
-        raise BadTypeError("expected vectors of at least one number, got empty lists")
-    flat = pc.list_flatten(lists).cast(pa.float64()).to_numpy().reshape(-1, size)
-    with np.errstate(over="ignore"):
-        narrow = flat.astype(np.float32)
-    bad = np.zeros(len(lists), np.bool_)
-    bad[present] = ~np.isfinite(narrow).all(1)
-
-    def odd(row: int) -> str:
-        k = int(np.searchsorted(present, row))
-        return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
-
-    refuse(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
-    codes = np.full(len(lists), GAP, np.int32)
-    codes[present], first = number_contents(narrow + np.float32(0))  # -0 is 0
-    return codes, narrow[first]
-
-
-def _require_numbers(kind: pa.DataType) -> None:
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise BadTypeError("expected lists of numbers")
-
-
 class _Learner:
     """Count, mean and sum of squares about it of distinct vectors, and which coordinates are constant."""
 
@@ -150,15 +110,44 @@ class VectorKind(Kind):
 
     name, code, dtype = "vector", VectorCode, np.float32
     arrow_type, page_field = pa.list_(pa.float64()), "vector"
+    learning = _Learner
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read lists of numbers."""
-        return read_vectors(values)
+        """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
+        lists = as_lists(values, "numbers")
+        nothing = np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
+        if pa.types.is_null(lists.type):
+            return nothing
+        kind = lists.type.value_type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise BadTypeError("expected lists of numbers")
+        lengths = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), -1).to_numpy()
+        present = np.flatnonzero(lengths >= 0)
+        sizes, counts = np.unique(lengths[present], return_counts=True)
+        if not sizes.size:
+            return nothing
+        size = int(sizes[np.argmax(counts)])
+        refuse(
+            (lengths >= 0) & (lengths != size),
+            f"expected a vector of {size} numbers as in most rows",
+            "Give all vectors one size, or drop these rows.",
+            lambda row: f"{lengths[row]} numbers",
+        )
+        if size == 0:
+            raise BadTypeError("expected vectors of at least one number, got empty lists")
+        flat = pc.list_flatten(lists).cast(pa.float64()).to_numpy().reshape(-1, size)
+        with np.errstate(over="ignore"):
+            narrow = flat.astype(np.float32)
+        bad = np.zeros(len(lists), np.bool_)
+        bad[present] = ~np.isfinite(narrow).all(1)
 
-    def learner(self) -> _Learner:
-        """Return what learns from one part after the other."""
-        return _Learner()
+        def odd(row: int) -> str:
+            k = int(np.searchsorted(present, row))
+            return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
+
+        refuse(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
+        return numbered(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 is 0
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say how many numbers a vector has."""

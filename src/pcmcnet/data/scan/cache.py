@@ -36,7 +36,7 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
-from pcmcnet.storage.lock import Hold, remove_unheld
+from pcmcnet.storage.lock import Hold, is_alive, remove_unheld
 
 # -- Shards ------------------------------------------------------------------------------------------------------------
 # Choice sets <-> an Arrow file that is mapped into memory: one row per set, its alternatives as a list.
@@ -92,6 +92,7 @@ class Shard:
 
 def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
     """Write the sets of a part of a table whose rows have these numbers there."""
+    # 1. The alternatives, set after set: available ones, then the others.
     shown: dict[str, Any] = {"row": pa.array(numbers[data.rows]), "place": pa.array(data.rows)}
     if data.labels is not None:
         shown["label"] = _to_arrow(data.labels)
@@ -100,6 +101,7 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
     hidden_rows = data.hidden_rows[order]
     hidden = {"row": pa.array(numbers[hidden_rows]), "place": pa.array(hidden_rows)}
     ends = np.cumsum(np.bincount(data.hidden_sets, minlength=len(data)))
+    # 2. The sets, each with the row of the table where it begins.
     ids = pa.array(data.set_ids)
     first = numbers[data.rows[data.offsets[:-1]]]  # rows of a set are in table order
     np.minimum.at(first, data.hidden_sets, numbers[data.hidden_rows])
@@ -131,19 +133,23 @@ def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
 def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
     kinds: dict[str, str | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
     shown, hidden = batch.column("shown"), batch.column("hidden")
-    fields, away = _fields(shown), _fields(hidden)
-    offsets = _numbers(shown.offsets).astype(np.int64)
-    has_chosen = "chosen" in batch.schema.names
+    fields, away = (
+        {field.name: lists.values.field(field.name) for field in lists.values.type} for lists in (shown, hidden)
+    )
+
+    def of_sets(role: str, names: tuple[str, ...]) -> Columns:
+        return _columns({name: batch.column(f"{role} {k}") for k, name in enumerate(names)}, kinds)
+
     data = ChoiceData(
         schema=schema,
-        offsets=offsets,
+        offsets=_numbers(shown.offsets).astype(np.int64),
         set_ids=array_to_numpy(batch.column("id")),
-        chosen=_numbers(batch.column("chosen")) if has_chosen else None,
+        chosen=_numbers(batch.column("chosen")) if "chosen" in batch.schema.names else None,
         weights=_numbers(batch.column("weight")),
         features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
         labels=_categorical(fields["label"]) if "label" in fields else None,
-        individual=_columns(_of_sets(batch, "individual", schema.individual), kinds),
-        keep=_columns(_of_sets(batch, "keep", schema.kept), kinds),
+        individual=of_sets("individual", schema.individual),
+        keep=of_sets("keep", schema.kept),
         rows=_numbers(fields["place"]),
         hidden_rows=_numbers(away["place"]),
         hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(_numbers(hidden.offsets))),
@@ -175,19 +181,16 @@ def _lists(offsets: Ints, fields: dict[str, Any]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
-def _fields(lists: pa.ListArray) -> dict[str, pa.Array]:
-    values = lists.values
-    return {field.name: values.field(field.name) for field in values.type}
-
-
-def _of_sets(batch: pa.RecordBatch, role: str, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    return {name: batch.column(f"{role} {k}") for k, name in enumerate(names)}
-
-
 def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Columns:
     """Read columns; those whose kind is None are left out."""
-    there = {name: array for name, array in arrays.items() if kinds.get(name, "plain") is not None}
-    return {name: _from_arrow(array, kinds.get(name)) for name, array in there.items()}
+    columns: dict[str, Column] = {}
+    for name, values in arrays.items():
+        if (kind := kinds.get(name)) is not None:
+            codes = array_to_numpy(values.indices.fill_null(GAP)).astype(np.int32)
+            columns[name] = Contents(codes, KINDS[kind].from_arrow(values.dictionary), kind)
+        elif name not in kinds:
+            columns[name] = _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
+    return columns
 
 
 def _to_arrow(column: Column) -> pa.Array:
@@ -203,13 +206,6 @@ def _to_arrow(column: Column) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes), words)
 
 
-def _from_arrow(values: pa.Array, kind: str | None) -> Column:
-    if kind is not None:
-        codes = array_to_numpy(values.indices.fill_null(GAP)).astype(np.int32)
-        return Contents(codes, KINDS[kind].from_arrow(values.dictionary), kind)
-    return _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
-
-
 def _categorical(values: pa.DictionaryArray) -> Categorical:
     return Categorical(_numbers(values.indices), tuple(values.dictionary.to_pylist()))
 
@@ -220,7 +216,6 @@ def _numbers(values: pa.Array) -> NDArray[Any]:
 
 
 # -- Cache -------------------------------------------------------------------------------------------------------------
-
 
 VERSION = 2
 MANIFEST = "manifest.json"
@@ -298,7 +293,7 @@ class Manifest:
         """SHA-256 of the roles and of all shards."""
         roles = {role: value for role, value in self.schema.items() if role != "columns"}  # not what they are called
         parts = [json.dumps(roles, sort_keys=True), *(shard.sha256 for shard in self.shards)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return digest("\n".join(parts).encode())
 
 
 def identity_of(files: Sequence[Path], root: Path, schema: Schema) -> dict[str, Any]:
@@ -318,7 +313,7 @@ def _source(file: Path, root: Path) -> dict[str, Any]:
         content.seek(max(about.st_size - _END, 0))
         ends += content.read(_END)
     name = file.relative_to(root).as_posix() if file != root else file.name
-    return {"file": name, "bytes": about.st_size, "changed": about.st_mtime_ns, "ends": _digest(ends)}
+    return {"file": name, "bytes": about.st_size, "changed": about.st_mtime_ns, "ends": digest(ends)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +328,11 @@ class Entries:
     def of(cls, cache: Path, table: Path, schema: Schema, files: Sequence[Path]) -> Entries:
         """Name the entries of a table that lies in these files."""
         name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
-        return cls(cache, _digest(name.encode())[:16], identity_of(files, table, schema))
+        return cls(cache, digest(name.encode())[:16], identity_of(files, table, schema))
 
     def place(self, memory: int) -> Path:
         """Return where an entry for this much memory goes."""
-        return self.cache / f"{self.key}-{_digest(json.dumps([self.identity, memory]).encode())[:8]}"
+        return self.cache / f"{self.key}-{digest(json.dumps([self.identity, memory]).encode())[:8]}"
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
         """Return the entry for the most memory of those that need no more than this, if there is one."""
@@ -384,7 +379,8 @@ def making(entry: Path) -> Iterator[Path]:
         beside.mkdir(parents=True)
         yield beside
         for again in reversed(range(_TRIES)):
-            if _is_same(entry, beside):
+            made = Manifest.read(beside)
+            if made is not None and whole(entry, made.identity, made.memory) == made:
                 return  # another process has made it meanwhile, and may be reading it
             try:
                 _put_in_place(beside, entry)
@@ -411,31 +407,15 @@ def _put_in_place(made: Path, entry: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _is_same(entry: Path, made: Path) -> bool:
-    """Tell whether an entry is whole and what was just made."""
-    found = Manifest.read(made)
-    return found is not None and whole(entry, found.identity, found.memory) == found
-
-
 def _remove_unfinished(cache: Path) -> None:
     """Remove what processes of this machine that are no more have left."""
     for folder in cache.glob(".*") if cache.is_dir() else ():
         found = _UNFINISHED.match(folder.name)
-        ours = found and found["host"] == socket.gethostname() and folder.name not in _active
-        if found and ours and not _is_running(int(found["process"])):
+        if found is None or found["host"] != socket.gethostname() or folder.name in _active:
+            continue
+        process = int(found["process"])
+        if process == os.getpid() or not is_alive(process):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
@@ -447,6 +427,11 @@ def state_of(path: Path) -> State:
     """Take down what changes with a file's content."""
     about = path.stat()
     return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def hash_file(path: Path) -> str:
@@ -479,7 +464,3 @@ class Checked:
                 f"{path} is damaged, or was removed meanwhile: delete {self.entry} and scan the table again."
             )
         return path
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

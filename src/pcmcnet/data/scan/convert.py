@@ -43,11 +43,9 @@ from pcmcnet.errors import ConfigError, SchemaError
 
 log = logging.getLogger("pcmcnet")
 
-# -- Contents ----------------------------------------------------------------------------------------------------------
-# The memory that contents take: on the way to a shard, and ready for a network.
-
-
 _LOOKED = 256  # rows, by which the size of the others is judged
+_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
+_MOST = 512  # piles, each of which is an open file
 
 
 def row_bytes(stream: Stream, schema: Schema) -> int:
@@ -68,13 +66,6 @@ def loaded_bytes(data: ChoiceData) -> int:
     columns = [*data.features.values(), *data.individual.values()]
     found = [column for column in columns if isinstance(column, Contents) and len(column.table)]
     return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in found)
-
-
-# -- Convert -----------------------------------------------------------------------------------------------------------
-
-
-_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
-_MOST = 512  # piles, each of which is an open file
 
 
 def cached(
@@ -98,9 +89,8 @@ def cached(
         ready = able(workers, schema, stream.rows)
         with making(entry) as folder, ready:
             resolved, tally, shards, just_made = _convert(stream, opened, schema, folder, memory, ready)
-            Manifest(
-                identity=entries.identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards
-            ).write(folder)
+            roles = resolved.to_dict()
+            Manifest(identity=entries.identity, memory=memory, schema=roles, tally=tally, shards=shards).write(folder)
         entries.remove_former()
 
 
@@ -116,39 +106,29 @@ def able(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
 def _convert(
     stream: Stream, opened: Callable[[], Stream], schema: Schema, folder: Path, memory: int, workers: Workers
 ) -> tuple[Schema, Tally, tuple[ShardFile, ...], dict[str, State]]:
+    # 1. Choose how many piles there are, so that each fits into its share of the memory.
     width = row_bytes(stream, schema)
-    given: dict[str, Any] = {"contents": schema.contents, "at_once": memory // _SHARES // width, "workers": workers}
-    piles = sort_out(folder, stream, opened, schema.choice_set, _count_piles(stream.rows * width, memory), **given)
-    long.require_rows(piles.rows, schema)
-    for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
-        if name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type):
-            continue
-        if name in piles.vocabularies:
-            piles.vocabularies[name].require_plain(name, partial(set_of_row, stream, schema.choice_set))
-    resolved = replace(schema, categorical=_categorical(stream.schema, schema))
-    return resolved, *_shards(Converter(piles, resolved, stream.folder), workers)
-
-
-def _count_piles(size: int, memory: int) -> int:
+    size = stream.rows * width
     count = -(-size * _SHARES // memory)
     if count > 4 * _MOST:
         raise ConfigError(
             f"the table has about {size / 2**30:.1f} GiB of rows, too much for memory={memory / 2**20:.0f} MiB: "
             f"allow at least {size * _SHARES / (4 * _MOST) / 2**20:.0f} MiB."
         )
-    return max(min(count, _MOST), 1)
-
-
-def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
-    """Which model inputs are categorical: as declared, or by dtype."""
-    if schema.categorical is not None:
-        return schema.categorical
-
-    def is_category(kind: pa.DataType) -> bool:
-        return bool(pa.types.is_dictionary(kind) or is_text(kind) or pa.types.is_boolean(kind))
-
+    # 2. Sort the rows onto piles, and refuse text among numbers, which only the whole table shows.
+    options: dict[str, Any] = {"contents": schema.contents, "at_once": memory // _SHARES // width, "workers": workers}
+    piles = sort_out(folder, stream, opened, schema.choice_set, max(min(count, _MOST), 1), **options)
+    long.require_rows(piles.rows, schema)
+    for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
+        declared = name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type)
+        if name in piles.vocabularies and not declared:
+            piles.vocabularies[name].require_plain(name, partial(set_of_row, stream, schema.choice_set))
+    # 3. Resolve which inputs are categories, and write the piles as shards.
     inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.kinds]
-    return tuple(name for name in inputs if is_category(found.field(name).type))
+    tests = (pa.types.is_dictionary, is_text, pa.types.is_boolean)
+    by_type = tuple(name for name in inputs if any(test(stream.schema.field(name).type) for test in tests))
+    resolved = replace(schema, categorical=by_type if schema.categorical is None else schema.categorical)
+    return resolved, *_shards(Converter(piles, resolved, stream.folder), workers)
 
 
 class Made(NamedTuple):
@@ -198,7 +178,12 @@ def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardF
     weighted, tally = schema.weight is None, Tally()
     sizes: dict[str, int] = {}
     for pile, made in zip(piles.there, workers.map(converter, piles.there), strict=True):
-        _require_one_size(made.sizes, sizes)
+        for name, (size, row) in made.sizes.items():
+            if sizes.setdefault(name, size) != size:
+                raise SchemaError(
+                    f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
+                    f"table, got {size} numbers. Give all vectors one size, or drop these rows."
+                )
         piles.remove(pile)
         shards.append(made.shard)
         states[made.shard.name] = made.state
@@ -220,13 +205,3 @@ def _vector_sizes(data: ChoiceData, numbers: Ints) -> dict[str, tuple[int, int]]
             if isinstance(column, Contents) and column.table.ndim > 1 and len(column.table):
                 found[name] = column.table.shape[1], int(numbers[rows[column.codes != GAP]].min())
     return found
-
-
-def _require_one_size(found: dict[str, tuple[int, int]], sizes: dict[str, int]) -> None:
-    """Refuse vectors of another size than those of the parts before, which ``sizes`` has by column."""
-    for name, (size, row) in found.items():
-        if sizes.setdefault(name, size) != size:
-            raise SchemaError(
-                f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
-                f"table, got {size} numbers. Give all vectors one size, or drop these rows."
-            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from pcmcnet.data.chunks import read_ahead
 from pcmcnet.data.columns.distinct import draws
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.files.read_files import column_names
-from pcmcnet.data.scan.cache import Checked, Manifest, Shard, State, Tally, joined, read_shard
+from pcmcnet.data.scan.cache import Checked, Manifest, Shard, State, Tally, digest, joined, read_shard
 from pcmcnet.data.scan.convert import able, cached
 from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
@@ -31,16 +30,17 @@ from pcmcnet.data.subsets import generator, number_groups, shares_of
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.storage.files import package_version, parse_json, write_bytes
 
-# -- Sizes -------------------------------------------------------------------------------------------------------------
-# Amounts of memory: "1 GiB", "512 MB" or a number of bytes.
-
-
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_LEAST = 2**20
+_LEAST_MEMORY = 2**20  # bytes
+_DESCRIBED = 20_000  # sets that a description is made from
+_TASKS, _TOGETHER = 16, 4  # tasks for each worker, at least; shards of a task at most: each takes but milliseconds
+_BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
+
+U = TypeVar("U")
 
 
 def bytes_of(amount: str | int) -> int:
-    """Read an amount of memory.
+    """Read an amount of memory: "1 GiB", "512 MB" or a number of bytes.
 
     Examples
     --------
@@ -49,19 +49,9 @@ def bytes_of(amount: str | int) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(amount).lower())
     size = round(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
-    if isinstance(amount, bool) or size < _LEAST:
+    if isinstance(amount, bool) or size < _LEAST_MEMORY:
         raise ConfigError(f"memory must be an amount of at least 1 MiB, such as '1 GiB' or '500 MB', got {amount!r}.")
     return size
-
-
-# -- Scanned -----------------------------------------------------------------------------------------------------------
-
-
-U = TypeVar("U")
-
-_DESCRIBED = 20_000  # sets that a description is made from
-_TASKS, _TOGETHER = 16, 4  # tasks for each worker, at least; shards of a task at most: each takes but milliseconds
-_BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +178,7 @@ class ScannedData:
             f"{tally.alternatives:,} in all; {len(self.manifest.shards)} shards in {self.folder}; {known})"
         )
 
-    # -- parts ------------------------------------------------------------------------------------------------
+    # Parts
 
     def shards(self, which: Sequence[int] | None = None) -> Iterator[Shard]:
         """Open one shard after the other; those without any set of this part are left out."""
@@ -264,7 +254,7 @@ class ScannedData:
             )
         return self.read()
 
-    # -- as ChoiceData does -----------------------------------------------------------------------------------
+    # As ChoiceData does
 
     def counted(self) -> ScannedData:
         """Return the sets with a weight above 0."""
@@ -281,20 +271,7 @@ class ScannedData:
         """Cut into random parts of about the given shares, keeping the groups of ``by`` together.
 
         Every group draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
-
-        Parameters
-        ----------
-        parts
-            Shares that add up to 1.
-        seed
-            Where the draws come from.
-        by
-            Name of an individual or kept column. None keeps the sets of each person together, where persons are
-            declared. The name of the choice-set column cuts by choice set even then.
-
-        Returns
-        -------
-        tuple of ScannedData
+        The arguments are those of :meth:`ChoiceData.split`; ``by`` is the name of a column, or None.
         """
         generator(seed)  # says what is wrong with it
         by = self._group_column(by)
@@ -370,8 +347,7 @@ class ScannedData:
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of the table, of the part taken and of the memory, which decides on the order of batches."""
-        parts = [self.manifest.fingerprint, str(self.memory), *map(repr, self.filters)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return digest("\n".join([self.manifest.fingerprint, str(self.memory), *map(repr, self.filters)]).encode())
 
     def describe(self) -> dict[str, Any]:
         """Return what a fitted model keeps of the table, from a sample; see :meth:`ChoiceData.describe`."""
@@ -396,33 +372,17 @@ def _on_shards(
 
 def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
     """Learn an encoder, or take the one that was learnt before; see :meth:`Encoder.learn`."""
-    place = _place(data, bend=bend, labels=labels)
-    encoder = _read(place)
-    if encoder is None:
-        with data.workers:
-            encoder = Encoder.learn(data, bend=bend, labels=labels)
-        text = json.dumps(encoder.to_dict())
-        with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
-            write_bytes(place, json.dumps({"encoder": text, "sha256": _digest(text)}).encode())
+    parts = [repr(part) for part in data.filters]
+    way = json.dumps([package_version("pcmcnet"), data.manifest.fingerprint, parts, bend, labels])
+    place = data.folder / f"encoder-{digest(way.encode())[:16]}.json"
+    # none, or a damaged one, is learnt
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
+        saved = parse_json(place.read_bytes())
+        if saved["sha256"] == digest(saved["encoder"].encode()):
+            return Encoder.from_dict(parse_json(saved["encoder"]))
+    with data.workers:
+        encoder = Encoder.learn(data, bend=bend, labels=labels)
+    text = json.dumps(encoder.to_dict())
+    with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
+        write_bytes(place, json.dumps({"encoder": text, "sha256": digest(text.encode())}).encode())
     return encoder
-
-
-def _place(data: ScannedData, *, bend: bool, labels: bool) -> Path:
-    way = json.dumps(
-        [package_version("pcmcnet"), data.manifest.fingerprint, [repr(part) for part in data.filters], bend, labels]
-    )
-    return data.folder / f"encoder-{_digest(way)[:16]}.json"
-
-
-def _read(place: Path) -> Encoder | None:
-    try:
-        found = parse_json(place.read_bytes())
-        if found["sha256"] != _digest(found["encoder"]):
-            return None
-        return Encoder.from_dict(parse_json(found["encoder"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
-        return None
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.column_reader import AS_OTHERS, CORRECT, mistaken_text
-from pcmcnet.data.columns.distinct import UNREADABLE, Keys, by_first_row, distinct, first_rows, is_text, keys_of, piles
+from pcmcnet.data.columns.distinct import (
+    UNREADABLE,
+    Keys,
+    by_first_row,
+    distinct,
+    first_rows,
+    is_text,
+    keys_of,
+    piles,
+    value_type,
+)
 from pcmcnet.data.files.csv_files import ENCODED_TEXT
 from pcmcnet.data.files.sources import Stream, Units
 from pcmcnet.data.scan.workers import Workers
@@ -50,11 +59,7 @@ class Vocabulary:
         first = first_rows(codes, len(values))
         known = np.empty(len(values) + 1, np.int32)  # the last entry is for the gaps' -1
         for k, word in enumerate(values.to_pylist()):
-            code = known[k] = self.codes.setdefault(word, len(self.codes))
-            if code == len(self.counts):
-                self.counts.append(0)
-                self.rows.append(first_row + int(first[k]))
-            self.counts[code] += int(counts[k])
+            known[k] = self._take(word, int(counts[k]), first_row + int(first[k]))
         gaps = codes < 0
         return pa.array(known[codes], mask=gaps if gaps.any() else None)
 
@@ -62,12 +67,17 @@ class Vocabulary:
         """Take in the words of later rows; returns the numbers here of those that had others there."""
         known = np.empty(len(later.codes), np.int32)
         for k, (word, count, row) in enumerate(zip(later.codes, later.counts, later.rows, strict=True)):
-            code = known[k] = self.codes.setdefault(word, len(self.codes))
-            if code == len(self.counts):
-                self.counts.append(0)
-                self.rows.append(row)
-            self.counts[code] += count
+            known[k] = self._take(word, count, row)
         return known
+
+    def _take(self, word: str, count: int, row: int) -> int:
+        """Count a word, and number it if it is new; ``row`` is the first that has it."""
+        code = self.codes.setdefault(word, len(self.codes))
+        if code == len(self.counts):
+            self.counts.append(0)
+            self.rows.append(row)
+        self.counts[code] += count
+        return code
 
     @property
     def words(self) -> pa.Array:
@@ -88,8 +98,7 @@ class Vocabulary:
             )
 
 
-# -- Spill -------------------------------------------------------------------------------------------------------------
-
+# -- Piles -------------------------------------------------------------------------------------------------------------
 
 _ROWS = 2**18  # read at once, at most
 _PIECES = 8  # for each worker: whoever begins later, or is slower, takes fewer
@@ -210,7 +219,11 @@ class Piles:
     def take(self, pile: int) -> tuple[pa.Table, NDArray[np.int64]]:
         """Read a pile: its rows as a table, and their numbers."""
         pieces = [k for k, batches in enumerate(self.batches) if pile in batches]
-        parts = [self._of_piece(k, pile) for k in pieces]
+        parts = []
+        for k in pieces:
+            with pa.OSFile(str(_path(self.folder, k, _file(pile, self.count)))) as file:
+                reader = pa.ipc.open_file(file)
+                parts.append(pa.Table.from_batches([reader.get_batch(batch) for batch in self.batches[k][pile]]))
         columns = {}
         for place, name in enumerate(self.columns):
             found = [part.column(place) for part in parts]
@@ -222,11 +235,6 @@ class Piles:
                 columns[name] = pa.chunked_array([chunk for column in found for chunk in column.chunks])
         rows = np.concatenate([part.column(part.num_columns - 1).to_numpy() for part in parts])
         return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
-
-    def _of_piece(self, piece: int, pile: int) -> pa.Table:
-        with pa.OSFile(str(_path(self.folder, piece, _file(pile, self.count)))) as file:
-            reader = pa.ipc.open_file(file)
-            return pa.Table.from_batches([reader.get_batch(k) for k in self.batches[piece][pile]])
 
     def remove(self, pile: int) -> None:
         """Remove the files of a pile, if all before it were taken and none of the following ones lies there."""
@@ -249,11 +257,11 @@ def sort_out(
     workers: Workers,
 ) -> Piles:
     """Go through a table once, piece by piece, and sort its rows onto so many piles."""
-    text = [
-        f.name for f in stream.schema if f.name != choice_set and f.name not in contents and is_text(_plain(f.type))
-    ]
+    # 1. Sort the pieces, each by whoever is free; one piece alone needs no stream of its own.
+    plain = {choice_set, *contents}
+    text = [f.name for f in stream.schema if f.name not in plain and is_text(value_type(f.type))]
     pieces = cut(stream.units, _PIECES * workers.count) if workers.count > 1 else cut((), 1)
-    opened = reopened if len(pieces) > 1 else partial(_itself, stream)
+    opened = reopened if len(pieces) > 1 else lambda: stream
     sorter = Sorter(folder, opened, choice_set, count, tuple(text), max(min(at_once, _ROWS), 1))
     done = list(workers.map(sorter, pieces) if len(pieces) > 1 else map(sorter, pieces))
     gaps = sum(each.gaps for each in done)
@@ -263,6 +271,7 @@ def sort_out(
             f"column {choice_set!r}, row {first}: expected the id of a choice set, got nothing; "
             f"{gaps} such rows. Drop them or fill in the id."
         )
+    # 2. Number the words as if one worker had read the table from first to last.
     whole = {name: Vocabulary() for name in text}
     numbers = {name: [pa.array(whole[name].add(each.vocabularies[name])) for each in done] for name in text}
     names = {name: Names(whole[name].words, numbers[name]) for name in text}
@@ -280,10 +289,6 @@ def set_of_row(stream: Stream, choice_set: str, row: int) -> str:
     raise AssertionError(row)
 
 
-def _itself(stream: Stream) -> Stream:
-    return stream
-
-
 def _file(pile: int, count: int) -> int:
     return pile * _FILES // count
 
@@ -292,20 +297,14 @@ def _path(folder: Path, piece: int, file: int) -> Path:
     return folder / f"pile-{piece:05d}-{file:02d}"
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
 def _numbered(
     columns: Sequence[str], batch: pa.RecordBatch, vocabularies: Mapping[str, Vocabulary], begin: int
 ) -> pa.RecordBatch:
     """Encode the text columns and append the rows' numbers; columns are known by their places."""
-    arrays = []
-    for name, column in zip(columns, batch.columns, strict=True):
-        if name in vocabularies:
-            arrays.append(vocabularies[name].encode(column, begin))
-        else:
-            arrays.append(column.cast(_plain(column.type)))
+    arrays = [
+        vocabularies[name].encode(column, begin) if name in vocabularies else column.cast(value_type(column.type))
+        for name, column in zip(columns, batch.columns, strict=True)
+    ]
     arrays.append(pa.array(np.arange(begin, begin + batch.num_rows)))
     return pa.RecordBatch.from_arrays(arrays, [str(k) for k in range(len(arrays))])
 

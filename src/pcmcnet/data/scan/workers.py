@@ -164,7 +164,9 @@ class _Shared:
         sent: deque[int] = deque()
         try:
             while True:
-                while len(sent) < self._ahead() and (number := self._next()) is not None:
+                # one item ahead, but none where few are left, which whoever is free had better take
+                ahead = 2 if len(self.items) - self.taken > 2 * self.workers else 1
+                while len(sent) < ahead and (number := self._next()) is not None:
                     sent.append(number)
                     pickle.dump((function, self.items[number]), helper.tasks)
                     helper.tasks.flush()
@@ -177,10 +179,6 @@ class _Shared:
             died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
             for number in sent:
                 self._done(number, _Returned(False, PcmcNetError(died)))
-
-    def _ahead(self) -> int:
-        """How many items a helper may have: one where those left are few, which whoever is free had better take."""
-        return 2 if len(self.items) - self.taken > 2 * self.workers else 1
 
 
 class _Helper:
