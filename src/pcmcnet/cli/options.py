@@ -113,8 +113,7 @@ Rank = Annotated[
 ]
 Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]
 Person = Annotated[
-    str | None,
-    typer.Option(help="Column with the id of the person, whose sets stay together.", rich_help_panel=_PANEL),
+    str | None, typer.Option(help="Column with the id of the person, whose sets stay together.", rich_help_panel=_PANEL)
 ]
 Individual = Annotated[
     str | None, typer.Option(help="Columns constant within a set, separated by commas.", rich_help_panel=_PANEL)
@@ -126,8 +125,7 @@ Categorical = Annotated[
     str | None, typer.Option(help="Which of those are categorical; by type if not given.", rich_help_panel=_PANEL)
 ]
 Keep = Annotated[
-    str | None,
-    typer.Option(help="Columns carried along for grouping, not shown to the model.", rich_help_panel=_PANEL),
+    str | None, typer.Option(help="Columns carried along for grouping, not shown to the model.", rich_help_panel=_PANEL)
 ]
 Outside = Annotated[
     str | None,
@@ -143,8 +141,7 @@ Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing 
 Kinds = Annotated[
     str | None,
     typer.Option(
-        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.",
-        rich_help_panel=_PANEL,
+        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.", rich_help_panel=_PANEL
     ),
 ]
 

@@ -22,8 +22,7 @@ def serve(
         str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must show.")
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host."),
+        bool, typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host.")
     ] = False,
     max_sets: Annotated[int, typer.Option(help="Choice sets in a request.")] = 1_000,
     max_alternatives: Annotated[int, typer.Option(help="Alternatives in a choice set.")] = 500,

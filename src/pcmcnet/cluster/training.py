@@ -119,12 +119,7 @@ _WAITING = 2  # pieces for each worker that are handed out at a time
 
 
 def scan(
-    table: str | Path,
-    *,
-    workers: int = 2,
-    cache: str | Path | None = None,
-    memory: str | int = "1 GiB",
-    **roles: Any,
+    table: str | Path, *, workers: int = 2, cache: str | Path | None = None, memory: str | int = "1 GiB", **roles: Any
 ) -> ScannedData:
     """Scan a table as :meth:`ChoiceData.scan` does, by several workers.
 
@@ -319,9 +314,7 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
             torch_config=OneMachine(folder=own) if on_loopback(ray) else None,
             scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=given["device"] is None),
             run_config=ray.train.RunConfig(
-                name="fit",
-                storage_path=own,
-                failure_config=ray.train.FailureConfig(max_failures=failures),
+                name="fit", storage_path=own, failure_config=ray.train.FailureConfig(max_failures=failures)
             ),
         )
         outcome: list[Any] = []

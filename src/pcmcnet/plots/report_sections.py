@@ -198,10 +198,7 @@ def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = PLAIN) -
 
 
 def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open", "closed"]) -> list[Block]:
-    blocks: list[Block] = [
-        Heading(f"{_KINDS[example.kind]}: set {example.choice_set}", folded),
-        Text(_story(example)),
-    ]
+    blocks: list[Block] = [Heading(f"{_KINDS[example.kind]}: set {example.choice_set}", folded), Text(_story(example))]
     if example.individual:
         values = ", ".join(f"{names[name]} {brief(value)}" for name, value in example.individual.items())
         blocks.append(note(f"The individual: {values}."))

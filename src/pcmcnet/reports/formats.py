@@ -312,12 +312,7 @@ class InEveryFormat:
         short = {name: value for name, value in printed.facts.items() if len(value) <= _LONG}
         long = [f"{name}: {value}" for name, value in printed.facts.items() if len(value) > _LONG]
         return latex_table(
-            printed.cells,
-            rules=printed.rules,
-            facts=short,
-            notes=[*long, *printed.notes],
-            caption=caption,
-            label=label,
+            printed.cells, rules=printed.rules, facts=short, notes=[*long, *printed.notes], caption=caption, label=label
         )
 
 

@@ -442,10 +442,7 @@ class Service:
     async def offer(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Answer with the best of the offers that can be made of the alternatives of one set."""
         asked = require_keys(
-            body,
-            required=["set"],
-            optional=["revenue", "target", "keep", "least", "most", "model"],
-            at="the request",
+            body, required=["set"], optional=["revenue", "target", "keep", "least", "most", "model"], at="the request"
         )
         name = self._model(asked)
         now = (await self._read(name, [asked["set"]])).rows
