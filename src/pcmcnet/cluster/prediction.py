@@ -91,10 +91,6 @@ def predict(
     progress
         Show a bar on a terminal, or log a line per file elsewhere.
 
-    Returns
-    -------
-    Predicted
-
     Raises
     ------
     SchemaError

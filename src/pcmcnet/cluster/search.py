@@ -58,10 +58,6 @@ def tune(
     device
         "auto" gives each trial a GPU if there are enough; "cpu" or "cuda".
 
-    Returns
-    -------
-    Tuning
-
     Raises
     ------
     ConfigError

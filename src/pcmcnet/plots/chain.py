@@ -103,16 +103,11 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     chain
         What :func:`pcmcnet.insight.chain.chain` returned.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the file goes, which is returned: .png, .pdf or .svg, in a folder that exists.
     most
         Alternatives to draw at most.
     title
         Above the picture; by default the id of the choice set.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     from matplotlib.figure import Figure
 
@@ -146,10 +141,6 @@ def plot_chain(
         Alternatives to draw at most.
     what
         "flows" or "rates".
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     require_word("what", what, ("flows", "rates"))
     chart, axes = chain_chart(chain, most), axes_for(ax, (6.4, 5.4))

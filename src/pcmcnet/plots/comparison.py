@@ -43,10 +43,6 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     comparison
         What :func:`pcmcnet.compare` returned.
 
-    Returns
-    -------
-    ComparisonChart
-
     Raises
     ------
     InputError
@@ -98,12 +94,7 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     chart
         What :func:`comparison_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     """
     notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
     size = (1.6 + 2.9 * len(chart.panels), 1.5 + 0.34 * len(chart.labels))
@@ -128,10 +119,6 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: s
     metric
         One of ``comparison.columns``: "nll", "top_1", ...
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-
     Raises
     ------
     InputError
@@ -154,10 +141,6 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
         What :func:`pcmcnet.evaluate` returned.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     # 1. The metrics that say something: where no set has more than n alternatives, every model has TOP n.
     shown = {
@@ -204,14 +187,9 @@ def write_comparison_page(
     comparison
         What :func:`pcmcnet.compare` returned.
     path
-        Where the HTML file goes.
+        Where the HTML file goes, which is returned.
     title
         Heading of the page.
-
-    Returns
-    -------
-    Path
-        The file written.
 
     Raises
     ------

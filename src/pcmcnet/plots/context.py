@@ -54,10 +54,6 @@ def effects_chart(found: Search, *, most: int = 12) -> EffectsChart:
         What :func:`pcmcnet.insight.context_effects.search` returned.
     most
         Cases to draw.
-
-    Returns
-    -------
-    EffectsChart
     """
     cases = found.cases[:most]
     if not cases:
@@ -79,12 +75,7 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     found, most
         As for :func:`effects_chart`.
     path
-        Where the picture goes: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned: see :func:`~pcmcnet.plots.style.new_picture`.
 
     Raises
     ------
@@ -105,10 +96,6 @@ def plot_effects(found: Search, ax: Axes | None = None, *, most: int = 12) -> Ax
         As for :func:`effects_chart`.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -150,10 +137,6 @@ def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
         What :func:`pcmcnet.order_effects` returned.
     what
         The "orders", with the share of the variance up to each of them, or the "terms".
-
-    Returns
-    -------
-    Chart
 
     Raises
     ------
@@ -199,10 +182,6 @@ def plot_order_effects(found: OrderEffects, ax: Axes | None = None, *, what: Wha
         As for :func:`order_chart`.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(order_chart(found, what), ax)
 
@@ -225,18 +204,13 @@ def draw_preference_maps(
     maps
         Title -> map.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the file goes, which is returned: .png, .pdf or .svg, in a folder that exists.
     features
         Names of the two features, for the axes.
     contexts
         Third alternatives to mark, by the effect they have on a; "attraction" is marked as c with index A.
     error
         Title and map of an error, see :func:`preference_error`, for a last panel with a scale of its own.
-
-    Returns
-    -------
-    Path
-        The file written.
 
     Raises
     ------
@@ -294,10 +268,6 @@ def plot_preference_map(
         Where to draw; a new figure if None.
     features
         Names of the two features, for the axes.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     axes = axes_for(ax, (5.0, 4.0))
     reach = _reach(drawn)
@@ -388,11 +358,6 @@ def draw_third(
         Names of the two features, for the axes.
     title
         Above the map; the preference without the third where none is given.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     words = f"without $c$: {drawn.without:.2f}" if title is None else title
     return draw_preference_maps({words: drawn}, path, features=features, contexts={})

@@ -51,10 +51,6 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
     use
         Take the tables of one use; None for all.
 
-    Returns
-    -------
-    RankChart
-
     Raises
     ------
     InputError

@@ -46,10 +46,6 @@ def search_chart(tuning: Tuning) -> SearchChart:
     ----------
     tuning
         What :func:`pcmcnet.tune` returned.
-
-    Returns
-    -------
-    SearchChart
     """
     # 1. The trials by how they ended.
     by_state = {
@@ -90,12 +86,7 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     chart
         What :func:`search_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     """
     panels = 2 if chart.importance else 1
     with new_picture(path, (6.4 + 3.6 * (panels - 1), 4.0), title=title) as figure:
@@ -117,10 +108,6 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
         Where to draw; a new figure if None.
     what
         "trials" or "importance".
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------

@@ -103,10 +103,6 @@ def tune(
     runner
         How trials are run, one after another by default; :func:`pcmcnet.cluster.tune` runs several at once.
 
-    Returns
-    -------
-    Tuning
-
     Raises
     ------
     ConfigError
