@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def predict(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],
@@ -27,8 +26,8 @@ def predict(
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     cache: options.Cache = None,
     memory: options.Memory = None,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
@@ -53,7 +52,7 @@ def predict(
     from pcmcnet.models.interface.prediction_files import predict_folder
     from pcmcnet.storage.lock import sole_writer
 
-    many = workers_of(engine, workers)
+    many = options.workers_of(engine, workers)
     if many:
         if cache is not None or memory is not None:
             raise ConfigError("--cache and --memory are for one process: with --engine ray each file is read whole.")
