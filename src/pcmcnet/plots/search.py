@@ -48,11 +48,10 @@ def search_chart(tuning: Tuning) -> SearchChart:
         What :func:`pcmcnet.tune` returned.
     """
     # 1. The trials by how they ended.
-    by_state = {
-        state: [trial for trial in tuning.trials if trial.state == state] for state in ("complete", "pruned", "failed")
-    }
-    numbers = {state: np.array([t.number for t in trials], np.int64) for state, trials in by_state.items()}
-    losses = {state: np.array([t.value for t in trials], np.float64) for state, trials in by_state.items()}
+    numbers, losses = {}, {}
+    for state in ("complete", "pruned", "failed"):
+        numbers[state] = np.array([trial.number for trial in tuning.trials if trial.state == state], np.int64)
+        losses[state] = np.array([trial.value for trial in tuning.trials if trial.state == state], np.float64)
     # 2. The least loss of complete trials up to each.
     values = [t.value if t.state == "complete" else None for t in tuning.trials]
     best = np.fmin.accumulate(np.array([np.nan if v is None else v for v in values], np.float64))
@@ -139,9 +138,8 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
             shown = np.minimum(losses, high)
             axes.plot(at, shown, "o", color=colour(0), markerfacecolor=inside, label=label, clip_on=False)
     if len(chart.failed):
-        axes.plot(
-            chart.failed, np.full(len(chart.failed), low), "x", color=ink(), alpha=0.7, label="failed", clip_on=False
-        )
+        at_foot = np.full(len(chart.failed), low)
+        axes.plot(chart.failed, at_foot, "x", color=ink(), alpha=0.7, label="failed", clip_on=False)
     # 2. A ring around the best.
     best = float(chart.complete_loss.min())
     axes.plot(chart.best, best, "o", color="none", markeredgecolor=ink(), markersize=10, label=f"best: {best:.4f}")
