@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,18 +73,9 @@ def compare(
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")
     with kept_when_interrupted(output):
-        comparison = measure(
-            contestants,
-            data,
-            folds,
-            seed,
-            split=None if split is None else (1 - split, split),
-            by=by,
-            valid=valid,
-            top=sizes,
-            device=device,
-            folder=output,
-        )
+        parts = None if split is None else (1 - split, split)
+        settings: dict[str, Any] = {"by": by, "valid": valid, "top": sizes, "device": device, "folder": output}
+        comparison = measure(contestants, data, folds, seed, split=parts, **settings)
     files = _write(comparison, output, table.name)
     result = {**comparison.to_dict(), "files": [str(file) for file in files]}
     show((comparison, written(files)), result, as_json=json_, strong=[comparison.verdict])

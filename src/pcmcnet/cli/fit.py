@@ -72,11 +72,13 @@ def fit(
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.device import get_ready
 
+    # 1. The model and its options.
     began, many = time.perf_counter(), options.workers_of(engine, workers)
     one = model_in_words(model, set_ or [])
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
+    # 2. The roles of the columns, and what goes with what.
     found = options.of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
@@ -88,6 +90,7 @@ def fit(
     require_free(output)
     if one.stops_early and not many:
         get_ready(device)
+    # 3. The table: whole, or scanned by this process or by workers.
     if stream and many:
         from pcmcnet.cluster.engine import connected
         from pcmcnet.cluster.training import scan_by_roles
@@ -98,6 +101,7 @@ def fit(
         data = ScannedData.of(table, found, cache=cache, memory=memory or options.MEMORY)
     else:
         data = ChoiceData.from_schema(table, found)
+    # 4. Fit, save and show.
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     say(f"read {data!r}")
     _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
@@ -108,13 +112,7 @@ def fit(
 
 
 def _train(
-    estimator: ChoiceModel,
-    train: Sets,
-    held_out: Sets | None,
-    workers: int | None,
-    *,
-    run_folder: Path,
-    **settings: Any,
+    estimator: ChoiceModel, train: Sets, held_out: Sets | None, workers: int, *, run_folder: Path, **settings: Any
 ) -> None:
     """Fit, by workers if there are some; say whether an interrupted fit can go on."""
     from pcmcnet.training.run_folder import checkpoints

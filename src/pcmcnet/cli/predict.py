@@ -90,19 +90,16 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
     from pcmcnet.data.files.write_files import writable, write_table
     from pcmcnet.data.wide import long_form
 
-    is_csv = ending(table).startswith(".csv")
-    woven = long_form(table, estimator.schema.for_prediction())
-    if woven is not None:  # a wide table has no place for a probability of each alternative
-        ready = writable(woven, output)
-        probabilities = estimator.predict_proba(woven)
-        write_table(ready.append_column(column, pa.array(probabilities)), output)
-    elif is_csv and output.suffix == ".csv":
+    schema, is_csv = estimator.schema, ending(table).startswith(".csv")
+    rows = woven = long_form(table, schema.for_prediction())
+    # A CSV from a CSV keeps its bytes; a wide table has no place for a probability of each alternative.
+    if woven is None and is_csv and output.suffix == ".csv":
         probabilities = estimator.predict_proba(table)
         append_column(table, output, column, probabilities)
-    else:
-        schema = estimator.schema
+        return len(probabilities)
+    if woven is None:
         rows = read_as_written(table, schema.number_columns, schema.for_prediction().columns, schema.name_columns)
-        ready = writable(rows, output)  # says what is wrong with it before the work
-        probabilities = estimator.predict_proba(table if is_csv else rows)
-        write_table(ready.append_column(column, pa.array(probabilities)), output)
+    ready = writable(rows, output)  # says what is wrong with it before the work
+    probabilities = estimator.predict_proba(table if is_csv and woven is None else rows)
+    write_table(ready.append_column(column, pa.array(probabilities)), output)
     return len(probabilities)

@@ -79,10 +79,9 @@ def tune(
             tuning = find_by_workers(estimator, data, workers=many, **given)
         else:
             tuning = find(estimator, data, **given)
-    files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
-    files.append(draw_search(search_chart(tuning), output / "search.png", title=title))
-    files.append(output / "model")
+    draw_search(search_chart(tuning), output / "search.png", title=title)
+    files = [output / name for name in ("tuning.json", "tuning.md", "search.png", "model")]
     result = {**tuning.to_dict(), "files": [str(file) for file in files]}
     show((tuning, written(files)), result, as_json=json_, strong=[tuning.why])
 

@@ -126,7 +126,8 @@ def _templates() -> Environment:
         extensions=["jinja2.ext.loopcontrols"],
     )
     templates.policies["json.dumps_function"] = _json
-    templates.filters |= {"lines": _lines, "base64": lambda file: b64encode(file.read_bytes()).decode()}
+    templates.filters["lines"] = _lines
+    templates.filters["base64"] = lambda file: b64encode(file.read_bytes()).decode()
     templates.globals["Table"] = Table
     return templates
 

@@ -153,9 +153,8 @@ class Intervals:
     @property
     def limits(self) -> tuple[float, float]:
         """Ends of an axis that holds all that is finite, with a margin."""
-        ends = np.array(
-            [end for dot in self.dots for end in dot[1:4]] + ([] if self.reference is None else [self.reference])
-        )
+        reference = [] if self.reference is None else [self.reference]
+        ends = np.array([end for dot in self.dots for end in dot[1:4]] + reference)
         low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
         margin = 0.05 * (high - low) or 0.05
         return low - margin, high + margin
