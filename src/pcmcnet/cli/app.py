@@ -58,17 +58,7 @@ app = typer.Typer(
 )
 for plain in (fit, predict, evaluate):
     app.command(cls=PlainCommand)(plain)
-for command in (
-    compare,
-    leaderboard,
-    tune,
-    explain,
-    scenario,
-    optimise,
-    simulate,
-    datasets,
-    models,
-):
+for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate, datasets, models):
     app.command(cls=Command)(command)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command

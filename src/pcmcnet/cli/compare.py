@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from pcmcnet.evaluation import Comparison
 
 
+@options.with_roles
 def compare(
     context: typer.Context,
-    table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
-    ],
+    table: options.Table,
     models: Annotated[
         str,
         typer.Option(
@@ -27,32 +26,16 @@ def compare(
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
-    schema: options.SchemaFile = None,
-    choice_set: options.ChoiceSet = None,
-    chosen: options.Chosen = None,
-    rank: options.Rank = None,
-    alternative: options.Alternative = None,
-    person: options.Person = None,
-    individual: options.Individual = None,
-    features: options.Features = None,
-    categorical: options.Categorical = None,
-    available: options.Available = None,
-    weight: options.Weight = None,
-    keep: options.Keep = None,
-    outside: options.Outside = None,
-    conflict: options.Conflict = None,
-    missing: options.Missing = None,
-    kinds: options.Kinds = None,
     folds: Annotated[int | None, typer.Option(help="Folds of the cross-validation.  [default: 5]")] = None,
     split: Annotated[float | None, typer.Option(help="Instead of folds: test on this share, fit on the rest.")] = None,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole and are resampled together.")] = None,
     valid: Annotated[float, typer.Option(help="Share of each training part held out to stop early; 0: none.")] = 0.0,
-    top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
+    top: options.Top = "1,5",
     seed: Annotated[int, typer.Option(min=0, help="Seed of folds, fits and resamples.")] = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Option of a model, as MODEL.option=value; repeatable.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: options.Device = "auto",
     open_: Open = False,
     json_: Json = False,
 ) -> None:
@@ -90,18 +73,9 @@ def compare(
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")
     with kept_when_interrupted(output):
-        comparison = measure(
-            contestants,
-            data,
-            folds,
-            seed,
-            split=None if split is None else (1 - split, split),
-            by=by,
-            valid=valid,
-            top=sizes,
-            device=device,
-            folder=output,
-        )
+        parts = None if split is None else (1 - split, split)
+        settings: dict[str, Any] = {"by": by, "valid": valid, "top": sizes, "device": device, "folder": output}
+        comparison = measure(contestants, data, folds, seed, split=parts, **settings)
     files = _write(comparison, output, table.name)
     result = {**comparison.to_dict(), "files": [str(file) for file in files]}
     show((comparison, written(files)), result, as_json=json_, strong=[comparison.verdict])

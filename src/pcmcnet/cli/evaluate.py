@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, choices included.")],
-    top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
+    top: options.Top = "1,5",
     truth: Annotated[str | None, typer.Option(help="Column with known probabilities: adds the KL divergence.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     stream: options.Stream = False,

@@ -13,7 +13,7 @@ from pcmcnet.cli.output import Json, Open, open_page, show, written
 
 def explain(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, best with choices.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")],
     sets: Annotated[int, typer.Option(min=1, help="Choice sets to draw for the costly parts.")] = 150,

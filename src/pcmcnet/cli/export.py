@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     file: Annotated[Path, typer.Argument(help="File to write: .onnx, or .pt2 for torch.export.load.")],
     json_: Json = False,
 ) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show
 
 if TYPE_CHECKING:
@@ -18,31 +17,12 @@ if TYPE_CHECKING:
     from pcmcnet.models import ChoiceModel
 
 
+@options.with_roles
 def fit(
     context: typer.Context,
-    table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
-    ],
+    table: options.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
-    schema: options.SchemaFile = None,
-    choice_set: options.ChoiceSet = None,
-    chosen: options.Chosen = None,
-    rank: options.Rank = None,
-    alternative: options.Alternative = None,
-    person: options.Person = None,
-    individual: options.Individual = None,
-    features: options.Features = None,
-    categorical: options.Categorical = None,
-    available: options.Available = None,
-    weight: options.Weight = None,
-    keep: options.Keep = None,
-    outside: options.Outside = None,
-    conflict: options.Conflict = None,
-    missing: options.Missing = None,
-    kinds: options.Kinds = None,
-    model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=options.model_names)
-    ] = "pcmcnet",
+    model: options.ModelName = "pcmcnet",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,15 +36,15 @@ def fit(
         bool, typer.Option("--resample", help="With --members: weigh the choice sets anew for each, by the bootstrap.")
     ] = False,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
-    by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    by: options.By = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
     stream: options.Stream = False,
     cache: options.Cache = None,
     memory: options.Memory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Fit a model to TABLE and save it.
@@ -92,11 +72,13 @@ def fit(
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.device import get_ready
 
-    began, many = time.perf_counter(), workers_of(engine, workers)
+    # 1. The model and its options.
+    began, many = time.perf_counter(), options.workers_of(engine, workers)
     one = model_in_words(model, set_ or [])
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
+    # 2. The roles of the columns, and what goes with what.
     found = options.of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
@@ -108,6 +90,7 @@ def fit(
     require_free(output)
     if one.stops_early and not many:
         get_ready(device)
+    # 3. The table: whole, or scanned by this process or by workers.
     if stream and many:
         from pcmcnet.cluster.engine import connected
         from pcmcnet.cluster.training import scan_by_roles
@@ -118,6 +101,7 @@ def fit(
         data = ScannedData.of(table, found, cache=cache, memory=memory or options.MEMORY)
     else:
         data = ChoiceData.from_schema(table, found)
+    # 4. Fit, save and show.
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     say(f"read {data!r}")
     _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
@@ -128,13 +112,7 @@ def fit(
 
 
 def _train(
-    estimator: ChoiceModel,
-    train: Sets,
-    held_out: Sets | None,
-    workers: int | None,
-    *,
-    run_folder: Path,
-    **settings: Any,
+    estimator: ChoiceModel, train: Sets, held_out: Sets | None, workers: int, *, run_folder: Path, **settings: Any
 ) -> None:
     """Fit, by workers if there are some; say whether an interrupted fit can go on."""
     from pcmcnet.training.run_folder import checkpoints

@@ -26,7 +26,7 @@ def leaderboard(
     seed: Annotated[int, typer.Option(min=0, help="Seed of folds, fits and resamples.")] = 0,
     sets: Annotated[int, typer.Option(min=1, help="Cut larger tables to about so many choice sets.")] = 5_000,
     seconds: Annotated[float, typer.Option(help="What a fit may take; a slower model is reported as such.")] = 600.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    device: options.Device = "auto",
     open_: Open = False,
     json_: Json = False,
 ) -> None:
@@ -47,9 +47,10 @@ def leaderboard(
     from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
-    options: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
+    on, contestants = (None if text is None else options.words(text) for text in (tables, models))
+    limits: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
     with kept_when_interrupted(output):
-        board = measure(_words(tables), _words(models), folds, seed, **options, folder=output)
+        board = measure(on, contestants, folds, seed, **limits, folder=output)
     page = write_leaderboard_page(board, output / "leaderboard.html")
     files = [*(f for kind in ("json", "md", "png") if (f := output / f"leaderboard.{kind}").exists()), page]
     result = {**board.to_dict(), "files": [str(file) for file in files]}
@@ -58,7 +59,3 @@ def leaderboard(
         open_page(page)
     if not any(standing.measured for standing in board.standings()):
         raise typer.Exit(1)
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]

@@ -27,19 +27,12 @@ def models(
     from pcmcnet.models import MODELS, model_class
 
     if name is not None:
-        kind = model_class(name)
-        _show_options(kind, as_json=json_)
+        _show_options(model_class(name), as_json=json_)
         return
     width, gives = max(map(len, MODELS)) + 2, 15
     head = f"{'name':<{width}}{'gives':<{gives}}what it is"
-    lines = [
-        fill(
-            f"{key:<{width}}{kind.gives:<{gives}}{_first_line(kind)}",
-            columns(),
-            subsequent_indent=" " * (width + gives),
-        )
-        for key, kind in MODELS.items()
-    ]
+    rows = [f"{key:<{width}}{kind.gives:<{gives}}{_first_line(kind)}" for key, kind in MODELS.items()]
+    lines = [fill(row, columns(), subsequent_indent=" " * (width + gives)) for row in rows]
     text = "\n".join([head, *lines, "", "The options of a model: pcmcnet models NAME"])
     show(text, {key: _about(kind) for key, kind in MODELS.items()}, as_json=json_, strong=[head])
 
@@ -50,24 +43,19 @@ def _first_line(kind: type[ChoiceModel]) -> str:
 
 def _about(kind: type[ChoiceModel]) -> dict[str, Any]:
     facts = ("gives", "stops_early", "streams", "reads_contents")
-    return {"name": kind.name, "class": kind.__name__, "what": _first_line(kind)} | {
-        fact: getattr(kind, fact) for fact in facts
-    }
+    names = {"name": kind.name, "class": kind.__name__, "what": _first_line(kind)}
+    return names | {fact: getattr(kind, fact) for fact in facts}
 
 
 def _options(kind: type[ChoiceModel]) -> list[dict[str, Any]]:
     from pcmcnet.models.interface.options import REQUIRED, option_docs
 
-    found = option_docs(kind.config_class)
-    return [
-        {
-            "name": option.name,
-            "required": option.default is REQUIRED,
-            "default": None if option.default is REQUIRED else option.default,
-            "meaning": option.meaning,
-        }
-        for option in found
-    ]
+    found = []
+    for option in option_docs(kind.config_class):
+        required = option.default is REQUIRED
+        default = None if required else option.default
+        found.append({"name": option.name, "required": required, "default": default, "meaning": option.meaning})
+    return found
 
 
 def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
@@ -79,9 +67,8 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
     uses += ["reads texts, images and the like (--kinds)"] if kind.reads_contents else []
     lines, strong, options = [fill(f"It {'; '.join(uses)}.", columns()), ""], [], _options(kind)
     for option in options:
-        strong.append(
-            f"{option['name']} (required)" if option["required"] else f"{option['name']}={in_words(option['default'])}"
-        )
+        value = " (required)" if option["required"] else f"={in_words(option['default'])}"
+        strong.append(f"{option['name']}{value}")
         lines += [strong[-1], fill(option["meaning"], columns(), initial_indent="    ", subsequent_indent="    ")]
     text = "\n".join([f"{kind.name}: {_first_line(kind)}", *lines, *([] if options else ["No options."])])
     show(text, {**_about(kind), "options": options}, as_json=as_json, strong=strong)

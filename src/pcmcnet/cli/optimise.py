@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli.options import Engine, Workers, workers_of
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _OFFERS = "offers.parquet"
 
 def optimise(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     catalogue: Annotated[Path, typer.Argument(help="Table with a row for each alternative that could be offered.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the result.")],
     revenue: Annotated[str | None, typer.Option(help="Column with what a choice of each alternative earns.")] = None,
@@ -51,8 +51,8 @@ def optimise(
     current: Annotated[str | None, typer.Option(help="Labels that are shown now, to be compared with.")] = None,
     time_limit: Annotated[float, typer.Option(min=0, help="Seconds for the search.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search's starts.")] = 0,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Find the offer with the largest expected revenue under MODEL, or the best prices, with a bound.
@@ -74,13 +74,8 @@ def optimise(
 
     if (revenue is None) == (price is None):
         raise ConfigError("say what to optimise: --revenue COLUMN for the offer, or --price COLUMN for the prices.")
-    asked: dict[str, Any] = {
-        "cost": cost,
-        "ladder": ladder,
-        "bounds": bounds,
-        "inventory": inventory,
-        "customers": customers,
-    }
+    asked: dict[str, Any] = {"cost": cost, "ladder": ladder, "bounds": bounds}
+    asked |= {"inventory": inventory, "customers": customers}
     if price is None and (given := [name for name, value in asked.items() if value is not None]):
         raise ConfigError(f"--{given[0]} is about prices: add --price.")
     limits = _constraints(size, capacity, at_least, at_most, always, never)
@@ -91,7 +86,7 @@ def optimise(
     common: dict[str, Any] = {"outside": outside, "seed": seed}
     alone = {**common, "individual": about, "time_limit": time_limit}
     found: Any
-    many = workers_of(engine, workers)
+    many = options.workers_of(engine, workers)
     if individuals is None and many:
         raise ConfigError("--engine ray is for many individuals: give --individuals, or leave it out.")
     if individuals is not None:
@@ -102,7 +97,7 @@ def optimise(
         result = {"individuals": done.individuals, "mean_expected_revenue": done.mean_expected_revenue, "exact": False}
         found = f"{done.individuals:,} offers, heuristic; mean expected revenue {done.mean_expected_revenue:.4g}"
     elif price is None:
-        now = None if current is None else _words(current)
+        now = None if current is None else options.words(current)
         found = optimise_offer(estimator, catalogue, str(revenue), constraints=limits, current=now, **alone)
         result = found.to_dict()
     else:
@@ -129,7 +124,7 @@ def _asked_prices(bounds: str | None, ladder: str | None) -> dict[str, Any]:
     """Read which prices may be asked."""
     from pcmcnet.errors import ConfigError
 
-    steps = None if ladder is None else [_number("--ladder", word) for word in _words(ladder)]
+    steps = None if ladder is None else [_number("--ladder", word) for word in options.words(ladder)]
     span = None if bounds is None else _span("--bounds", bounds)
     if span is not None and None in span:
         raise ConfigError(f"--bounds: expected a lowest and a highest price, as 50..200, got {bounds!r}.")
@@ -148,13 +143,9 @@ def _constraints(
         capacity={name: _number("--capacity", limit) for name, limit in _pairs("--capacity", capacity)},
         at_least=_counts("--at-least", at_least),
         at_most=_counts("--at-most", at_most),
-        always=tuple(_words(always)),
-        never=tuple(_words(never)),
+        always=tuple(options.words(always)),
+        never=tuple(options.words(never)),
     )
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _pairs(option: str, words: Repeated) -> list[tuple[str, str]]:

@@ -1,11 +1,16 @@
-"""Options that several commands share: roles of columns, the engine, and the names that a shell completes."""
+"""Options that several commands share, each declared once: models, seeds, devices, roles of columns, the engine.
+
+Help and completion load none of the modules that define the names a shell completes, since these load PyTorch: names of
+models are read out of their source, the others stand here as words. The tests compare all of them with the registries.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +22,6 @@ if TYPE_CHECKING:
     from pcmcnet.data import Schema
 
 # -- Completion --------------------------------------------------------------------------------------------------------
-# The names that a shell completes: of models, tables, simulators and kinds of columns.
-#
-# Help and completion do without the modules that define them, which load PyTorch: names of models are read out of their
-# source, the others stand here as words. The tests compare all of them with the registries.
 
 
 _NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # in the class of a model
@@ -40,113 +41,87 @@ _WRAPPERS = {"wrapper", "calibrated", "ensemble", "with_constants"}  # files of 
 def models() -> tuple[str, ...]:
     """Return the names of the models."""
     files = (Path(__file__).parents[1] / "models").rglob("*.py")
-    own = [file.read_text("utf-8") for file in files if file.stem not in _WRAPPERS]
-    return tuple(sorted(name for text in own for name in _NAME.findall(text)))
+    texts = [file.read_text("utf-8") for file in files if file.stem not in _WRAPPERS]
+    return tuple(sorted(name for text in texts for name in _NAME.findall(text)))
 
 
-def model_names(incomplete: str) -> list[str]:
-    """Complete the name of a model."""
-    return _beginning(incomplete, models())
+def _completing(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:
+    """Return what completes one of the names, or the last of several: ``uniform,Small=pcm``."""
+
+    def complete(incomplete: str) -> list[str]:
+        at = max(incomplete.rfind(","), incomplete.rfind("=")) + 1 if several else 0
+        return [incomplete[:at] + name for name in names() if name.startswith(incomplete[at:])]
+
+    return complete
 
 
-def model_lists(incomplete: str) -> list[str]:
-    """Complete the last of several models: ``uniform,Small=pcm``.
-
-    Examples
-    --------
-    >>> model_lists("uniform,Small=pcmcn")
-    ['uniform,Small=pcmcnet']
-    """
-    return _last(incomplete, models())
+model_names = _completing(models)
+model_lists = _completing(models, several=True)
+contestant_lists = _completing(lambda: (*models(), *BUILT), several=True)
+table_names = _completing(lambda: TABLES)
+table_lists = _completing(lambda: (*TABLES, *SIMULATORS), several=True)
+simulator_names = _completing(lambda: SIMULATORS)
+space_names = _completing(lambda: SPACES)
 
 
-def contestant_lists(incomplete: str) -> list[str]:
-    """Complete the last of several models of a leaderboard."""
-    return _last(incomplete, (*models(), *BUILT))
+# -- Models, tables and fits -------------------------------------------------------------------------------------------
 
 
-def table_names(incomplete: str) -> list[str]:
-    """Complete the name of a packaged table."""
-    return _beginning(incomplete, TABLES)
-
-
-def table_lists(incomplete: str) -> list[str]:
-    """Complete the last of several tables of a leaderboard."""
-    return _last(incomplete, (*TABLES, *SIMULATORS))
-
-
-def simulator_names(incomplete: str) -> list[str]:
-    """Complete the name of a simulator."""
-    return _beginning(incomplete, SIMULATORS)
-
-
-def space_names(incomplete: str) -> list[str]:
-    """Complete the name of a space to search."""
-    return _beginning(incomplete, SPACES)
-
-
-def _beginning(incomplete: str, names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _last(incomplete: str, names: tuple[str, ...]) -> list[str]:
-    at = max(incomplete.rfind(","), incomplete.rfind("=")) + 1
-    return [incomplete[:at] + name for name in _beginning(incomplete[at:], names)]
+Table = Annotated[
+    Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
+]
+SavedModel = Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")]
+ModelName = Annotated[str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=model_names)]
+By = Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Top = Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")]
 
 
 # -- Roles -------------------------------------------------------------------------------------------------------------
-# The options that say what each column is, shared by the commands that read a training table.
+# The options that say what each column is, for the commands that read a training table.
 
 
-_PANEL = "Columns"
+_LISTS = ("individual", "features", "categorical", "keep")
+_ROLES = {
+    "choice_set": "Column with the id of the choice set.",
+    "chosen": "Column 0/1: which alternative was chosen.",
+    "rank": "In place of --chosen: column with the place in a ranking, 1 for the best.",
+    "alternative": "Column with the alternative's label.",
+    "person": "Column with the id of the person, whose sets stay together.",
+    "individual": "Columns constant within a set, separated by commas.",
+    "features": "Columns of the alternative, separated by commas.",
+    "categorical": "Which of those are categorical; by type if not given.",
+    "available": "Column 0/1: rows with 0 are left out.",
+    "weight": "Column with the weight of the set.",
+    "keep": "Columns carried along for grouping, not shown to the model.",
+    "outside": "Name of an alternative of every set without rows, such as none.",
+    "conflict": "error, or first: individual columns that vary in a set.",
+    "missing": "error, or indicator: missing values.",
+    "kinds": f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.",
+}
 
-SchemaFile = Annotated[
-    Path | None, typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel=_PANEL)
-]
-ChoiceSet = Annotated[str | None, typer.Option(help="Column with the id of the choice set.", rich_help_panel=_PANEL)]
-Chosen = Annotated[str | None, typer.Option(help="Column 0/1: which alternative was chosen.", rich_help_panel=_PANEL)]
-Rank = Annotated[
-    str | None,
-    typer.Option(
-        help="In place of --chosen: column with the place in a ranking, 1 for the best.", rich_help_panel=_PANEL
-    ),
-]
-Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]
-Person = Annotated[
-    str | None,
-    typer.Option(help="Column with the id of the person, whose sets stay together.", rich_help_panel=_PANEL),
-]
-Individual = Annotated[
-    str | None, typer.Option(help="Columns constant within a set, separated by commas.", rich_help_panel=_PANEL)
-]
-Features = Annotated[
-    str | None, typer.Option(help="Columns of the alternative, separated by commas.", rich_help_panel=_PANEL)
-]
-Categorical = Annotated[
-    str | None, typer.Option(help="Which of those are categorical; by type if not given.", rich_help_panel=_PANEL)
-]
-Keep = Annotated[
-    str | None,
-    typer.Option(help="Columns carried along for grouping, not shown to the model.", rich_help_panel=_PANEL),
-]
-Outside = Annotated[
-    str | None,
-    typer.Option(help="Name of an alternative of every set without rows, such as none.", rich_help_panel=_PANEL),
-]
-Available = Annotated[str | None, typer.Option(help="Column 0/1: rows with 0 are left out.", rich_help_panel=_PANEL)]
-Weight = Annotated[str | None, typer.Option(help="Column with the weight of the set.", rich_help_panel=_PANEL)]
-Conflict = Annotated[
-    str | None, typer.Option(help="error, or first: individual columns that vary in a set.", rich_help_panel=_PANEL)
-]
-Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing values.", rich_help_panel=_PANEL)]
 
-Kinds = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.",
-        rich_help_panel=_PANEL,
-    ),
-]
+def with_roles(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for the schema file and for each role to a command, which reads them by :func:`of_command`."""
+    # 1. Options of text in a panel of their own.
+    file: Any = typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel="Columns")
+    added = {"schema": Annotated[Path | None, file]}
+    for role, meaning in _ROLES.items():
+        added[role] = Annotated[str | None, typer.Option(help=meaning, rich_help_panel="Columns")]
+    # 2. They stand behind the parameters that a command cannot do without.
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    needed = sum(parameter.default is parameter.empty for parameter in own)
+    roles = [inspect.Parameter(name, own[0].kind, default=None, annotation=kind) for name, kind in added.items()]
+
+    # 3. The command itself is called without them: they are in its context.
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(**{parameter.name: values[parameter.name] for parameter in own})
+
+    run.__signature__ = inspect.Signature([*own[:needed], *roles, *own[needed:]])  # type: ignore[attr-defined]
+    return run
+
 
 MEMORY = "1 GiB"
 _LARGE = "Tables larger than memory"
@@ -160,10 +135,6 @@ Memory = Annotated[
     str | None,
     typer.Option(help=f"What choice sets may take in memory; {MEMORY} if not given.", rich_help_panel=_LARGE),
 ]
-
-_LISTS = ("individual", "features", "categorical", "keep")
-_SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
-_ROLES = (*_SINGLE, *_LISTS, "outside", "conflict", "missing", "kinds")
 
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
@@ -196,8 +167,8 @@ def keeping(schema: Schema, *columns: str | None) -> Schema:
 
 def _read(role: str, text: str) -> Any:
     if role != "kinds":
-        return _split(text) if role in _LISTS else text
-    pairs = [word.rpartition("=") for word in _split(text)]
+        return words(text) if role in _LISTS else text
+    pairs = [word.rpartition("=") for word in words(text)]
     if not all(name and kind for name, _, kind in pairs):
         raise SchemaError(f"--kinds: expected column=kind separated by commas, got {text!r}.")
     kinds = {name.strip(): kind.strip() for name, _, kind in pairs}
@@ -206,8 +177,9 @@ def _read(role: str, text: str) -> Any:
     return kinds
 
 
-def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def words(text: str) -> list[str]:
+    """Return what stands between the commas of a text."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 # -- Engine ------------------------------------------------------------------------------------------------------------

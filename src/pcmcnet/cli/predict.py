@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def predict(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],
@@ -27,8 +26,8 @@ def predict(
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     cache: options.Cache = None,
     memory: options.Memory = None,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
@@ -53,7 +52,7 @@ def predict(
     from pcmcnet.models.interface.prediction_files import predict_folder
     from pcmcnet.storage.lock import sole_writer
 
-    many = workers_of(engine, workers)
+    many = options.workers_of(engine, workers)
     if many:
         if cache is not None or memory is not None:
             raise ConfigError("--cache and --memory are for one process: with --engine ray each file is read whole.")
@@ -91,19 +90,16 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
     from pcmcnet.data.files.write_files import writable, write_table
     from pcmcnet.data.wide import long_form
 
-    is_csv = ending(table).startswith(".csv")
-    woven = long_form(table, estimator.schema.for_prediction())
-    if woven is not None:  # a wide table has no place for a probability of each alternative
-        ready = writable(woven, output)
-        probabilities = estimator.predict_proba(woven)
-        write_table(ready.append_column(column, pa.array(probabilities)), output)
-    elif is_csv and output.suffix == ".csv":
+    schema, is_csv = estimator.schema, ending(table).startswith(".csv")
+    rows = woven = long_form(table, schema.for_prediction())
+    # A CSV from a CSV keeps its bytes; a wide table has no place for a probability of each alternative.
+    if woven is None and is_csv and output.suffix == ".csv":
         probabilities = estimator.predict_proba(table)
         append_column(table, output, column, probabilities)
-    else:
-        schema = estimator.schema
+        return len(probabilities)
+    if woven is None:
         rows = read_as_written(table, schema.number_columns, schema.for_prediction().columns, schema.name_columns)
-        ready = writable(rows, output)  # says what is wrong with it before the work
-        probabilities = estimator.predict_proba(table if is_csv else rows)
-        write_table(ready.append_column(column, pa.array(probabilities)), output)
+    ready = writable(rows, output)  # says what is wrong with it before the work
+    probabilities = estimator.predict_proba(table if is_csv and woven is None else rows)
+    write_table(ready.append_column(column, pa.array(probabilities)), output)
     return len(probabilities)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show, written
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ reproduce = typer.Typer(
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of data and fits.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs of the networks, other than their defaults.")]
 Table = Annotated[
     Path | None,
@@ -42,7 +44,7 @@ def table1(
         bool, typer.Option("--paper-settings", help="Also PCMC-Net as published: slow, more than an hour a fit.")
     ] = False,
     epochs: Epochs = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Models of simulated context effects: divergence from the true model, beside table 1.
@@ -51,24 +53,9 @@ def table1(
 
     Example: `pcmcnet reproduce table1 -o table1`
     """
-    from pcmcnet.experiments import experiment1 as experiment
-    from pcmcnet.training.device import resolve_device
+    from pcmcnet.experiments.experiment1 import run_table1
 
-    resolve_device(device)
-    _hold(context, output)
-    result = experiment.run_table1(
-        output,
-        seeds=seeds,
-        seed=seed,
-        sets=sets,
-        fresh=fresh,
-        data=data,
-        paper_settings=paper_settings,
-        epochs=epochs,
-        device=device,
-        command=_command(),
-    )
-    _show(result, output, as_json=json_)
+    _run(context, run_table1)
 
 
 @reproduce.command("figure2")
@@ -80,7 +67,7 @@ def figure2(
     cells: Annotated[int, typer.Option(min=2, help="Places of c along each attribute.")] = 128,
     seed: Seed = 0,
     epochs: Epochs = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Maps of the preference for a over b as a third alternative moves, as in figure 2.
@@ -89,15 +76,9 @@ def figure2(
 
     Example: `pcmcnet reproduce figure2 -o figure2`
     """
-    from pcmcnet.experiments import experiment1 as experiment
-    from pcmcnet.training.device import resolve_device
+    from pcmcnet.experiments.experiment1 import run_figure2
 
-    resolve_device(device)
-    _hold(context, output)
-    result = experiment.run_figure2(
-        output, seed=seed, sets=sets, data=data, cells=cells, epochs=epochs, device=device, command=_command()
-    )
-    _show(result, output, as_json=json_)
+    _run(context, run_figure2)
 
 
 @reproduce.command("table3")
@@ -117,7 +98,7 @@ def table3(
         bool, typer.Option("--paper-settings", help="PCMC-Net as published: 2x512, dropout .5. Slow without a GPU.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of PCMC-Net, other than its default.")] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Eight models of airline itinerary choice: TOP 1, TOP 5 and NLL, beside table 3.
@@ -127,42 +108,21 @@ def table3(
 
     Example: `pcmcnet reproduce table3 -o table3`
     """
-    from pcmcnet.experiments import experiment2 as experiment
+    from pcmcnet.experiments.experiment2 import run_table3
+
+    _run(context, run_table3)
+
+
+def _run(context: typer.Context, experiment: Callable[..., Result]) -> None:
+    """Run an experiment, whose options are those of the command; print the result, and where it was written."""
+    from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.device import resolve_device
 
-    resolve_device(device)
-    _hold(context, output)
-    result = experiment.run_table3(
-        output,
-        data=data,
-        simulated=simulated,
-        sets=sets,
-        folds=folds,
-        seed=seed,
-        paper_settings=paper_settings,
-        epochs=epochs,
-        device=device,
-        command=_command(),
-    )
-    _show(result, output, as_json=json_)
-
-
-def _hold(context: typer.Context, output: Path) -> None:
-    """Be the only one to write the folder until the command ends."""
-    from pcmcnet.storage.lock import sole_writer
-
+    given = dict(context.params)
+    output, as_json = Path(given.pop("output")), given.pop("json_")  # not yet a path in the context
+    resolve_device(given["device"])
     context.with_resource(sole_writer(output))
-
-
-def _command() -> str:
-    """Return the command being run, as a person would type it."""
-    import sys
-
-    return shlex.join(["pcmcnet", *sys.argv[1:]])
-
-
-def _show(result: Result, output: Path, *, as_json: bool) -> None:
-    """Print a result, and where it was written."""
+    result = experiment(output, **given, command=shlex.join(["pcmcnet", *sys.argv[1:]]))
     files = [output / name for name in ("report.md", "report.html", "result.json")]
     files += [picture.file for picture in result.pictures]
     show((result, written(files)), {**result.to_dict(), "files": [str(file) for file in files]}, as_json=as_json)

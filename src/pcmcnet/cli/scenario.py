@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show
 
 _ENDINGS = (".csv", ".parquet", ".arrow", ".md", ".json")
@@ -14,7 +15,7 @@ _ENDINGS = (".csv", ".parquet", ".arrow", ".md", ".json")
 
 def scenario(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],

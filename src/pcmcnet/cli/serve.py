@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli.options import Engine, Workers, workers_of
+from pcmcnet.cli import options
 from pcmcnet.cli.output import say
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    model: options.SavedModel,
     baseline: Annotated[
         Path | None, typer.Option(help="Folder of a second model to compare with, that reads no other columns.")
     ] = None,
@@ -22,8 +22,7 @@ def serve(
         str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must show.")
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host."),
+        bool, typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host.")
     ] = False,
     max_sets: Annotated[int, typer.Option(help="Choice sets in a request.")] = 1_000,
     max_alternatives: Annotated[int, typer.Option(help="Alternatives in a choice set.")] = 500,
@@ -34,8 +33,8 @@ def serve(
     queue: Annotated[int, typer.Option(help="Requests under way at once; more are turned away for a moment.")] = 256,
     deadline: Annotated[float, typer.Option(help="Seconds within which there is an answer, or none any more.")] = 30,
     drain: Annotated[float, typer.Option(help="Seconds that requests under way have to finish at the end.")] = 20,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
 ) -> None:
     """Answer questions about MODEL over HTTP, and show a page to try it, until Ctrl+C or SIGTERM.
 
@@ -55,7 +54,7 @@ def serve(
     from pcmcnet.serving.server import address_of, bind, own_names, require_guarded, run, until_stopped
     from pcmcnet.serving.settings import ServeSettings, token_of
 
-    token, many = token_of(token), workers_of(engine, workers)
+    token, many = token_of(token), options.workers_of(engine, workers)
     settings = ServeSettings(
         token=token,
         hosts=None if token else own_names(host),

@@ -8,35 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, kept_when_interrupted, say, show, written
 
 
+@options.with_roles
 def tune(
     context: typer.Context,
-    table: Annotated[
-        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
-    ],
+    table: options.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
-    schema: options.SchemaFile = None,
-    choice_set: options.ChoiceSet = None,
-    chosen: options.Chosen = None,
-    rank: options.Rank = None,
-    alternative: options.Alternative = None,
-    person: options.Person = None,
-    individual: options.Individual = None,
-    features: options.Features = None,
-    categorical: options.Categorical = None,
-    available: options.Available = None,
-    weight: options.Weight = None,
-    keep: options.Keep = None,
-    outside: options.Outside = None,
-    conflict: options.Conflict = None,
-    missing: options.Missing = None,
-    kinds: options.Kinds = None,
-    model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=options.model_names)
-    ] = "pcmcnet",
+    model: options.ModelName = "pcmcnet",
     trials: Annotated[int, typer.Option(help="Configurations to try, the defaults and failed ones included.")] = 25,
     space: Annotated[
         str | None,
@@ -53,12 +33,12 @@ def tune(
         list[str] | None, typer.Option("--set", help="Option to hold fixed, as name=value; repeatable.")
     ] = None,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to measure trials; in folds if few.")] = 0.2,
-    by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    by: options.By = None,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
     timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
-    engine: Engine = "local",
-    workers: Workers = None,
+    engine: options.Engine = "local",
+    workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Search for the options with which a model predicts held-out choices of TABLE best, and fit it with them.
@@ -83,7 +63,7 @@ def tune(
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.tuning import tune as find
 
-    many = workers_of(engine, workers)
+    many = options.workers_of(engine, workers)
     estimator, searched = _read_search(model, space, search or [], set_ or [])
     found = options.of_command(context.params, "tuning")
     found = options.keeping(found, by, getattr(estimator.config, "cluster", None))
@@ -99,10 +79,9 @@ def tune(
             tuning = find_by_workers(estimator, data, workers=many, **given)
         else:
             tuning = find(estimator, data, **given)
-    files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
-    files.append(draw_search(search_chart(tuning), output / "search.png", title=title))
-    files.append(output / "model")
+    draw_search(search_chart(tuning), output / "search.png", title=title)
+    files = [output / name for name in ("tuning.json", "tuning.md", "search.png", "model")]
     result = {**tuning.to_dict(), "files": [str(file) for file in files]}
     show((tuning, written(files)), result, as_json=json_, strong=[tuning.why])
 

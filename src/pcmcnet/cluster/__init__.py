@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from pcmcnet.cluster.training import fit, scan
 
 __all__ = ["fit", "predict", "scan", "tune", "write_offers"]
-_HOMES = {
-    "fit": "training",
-    "predict": "prediction",
-    "scan": "training",
-    "tune": "search",
-    "write_offers": "prediction",
-}
+_HOMES = {**dict.fromkeys(("fit", "scan"), "training"), **dict.fromkeys(("predict", "write_offers"), "prediction")}
+_HOMES |= {"tune": "search"}
 
 
 def __getattr__(name: str) -> Any:

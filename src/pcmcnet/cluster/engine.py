@@ -12,21 +12,18 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
-
-import ray
-import torch.distributed
-from ray.train.torch import TorchConfig
+from types import TracebackType
+from typing import Any, TypeVar
 
 from pcmcnet.checks import require_number
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, PcmcNetError
 
 log = logging.getLogger("pcmcnet")
 
@@ -99,14 +96,8 @@ def start_local(ray: Any, cpus: int, **options: Any) -> None:
     """
     own_token()
     with _loopback_only(ray):
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **options,
-        )
+        quiet_: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address="local", num_cpus=cpus, **quiet_, **options)
     if not on_loopback(ray):
         ray.shutdown()
         raise ConfigError(
@@ -188,40 +179,60 @@ def _require_room(ray: Any, workers: int) -> None:
         raise ConfigError(f"{workers} workers need as many CPUs, and this Ray has {cpus:g}: ask for fewer workers.")
 
 
-# -- Process group -----------------------------------------------------------------------------------------------------
-# How the workers of one machine find each other: by a file, so that none of them opens a port to other machines.
-#
-# By itself, Ray Train lets workers meet at a TCP port of the first one, which PyTorch opens on every network interface
-# and to whoever connects.
+# -- Workers -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class OneMachine(TorchConfig):
-    """Workers that all see one folder of their machine."""
+T = TypeVar("T")
+U = TypeVar("U")
 
-    folder: str = ""
-
-    @property
-    def backend_cls(self) -> Any:
-        """What starts the group, and ends it as Ray does."""
-        return _ByFile
+_WAITING = 2  # items for each worker that are handed out at a time, so that memory is bounded
 
 
-class _ByFile(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray names the class by a property
-    def on_start(self, worker_group: Any, backend_config: OneMachine) -> None:
-        """Let all workers join a group; at each start in a new file, as the old one names dead workers."""
-        gpu = worker_group.get_resources_per_worker().get("GPU", 0)
-        place, size = str(Path(backend_config.folder) / uuid4().hex), len(worker_group)
-        joined = [
-            worker_group.execute_single_async(rank, _join, "nccl" if gpu else "gloo", place, rank, size)
-            for rank in range(size)
-        ]
-        ray.get(joined)
+@dataclass(frozen=True)
+class RayWorkers:
+    """Workers of a Ray that this process is connected to."""
+
+    ray: Any
+    count: int
+    retries: int = 3  # new starts of an item whose worker died; -1: without end
+
+    def __enter__(self) -> RayWorkers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        pass
+
+    def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
+        shared, task = self.ray.put(function), self.ray.remote(num_cpus=1, max_retries=self.retries)(_call)
+        begun: deque[Any] = deque()
+        try:
+            for item in items:
+                begun.append(task.remote(shared, item))
+                if len(begun) >= _WAITING * self.count:
+                    yield self._result(begun.popleft())
+            while begun:
+                yield self._result(begun.popleft())
+        finally:
+            for left in begun:
+                self.ray.cancel(left)
+
+    def _result(self, begun: Any) -> Any:
+        result = self.ray.get(begun)
+        if isinstance(result, PcmcNetError):
+            raise result
+        return result
 
 
-def _join(backend: str, place: str, rank: int, size: int) -> None:
-    store = torch.distributed.FileStore(place, size)  # type: ignore[attr-defined]  # public all the same
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
+def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
+    """Do a piece of the work; an error of ours is a result, as doing it again would not help."""
+    from pcmcnet.data.scan.workers import keep_freed_memory  # which the process of a board does without
+
+    keep_freed_memory()
+    try:
+        return function(item)
+    except PcmcNetError as error:
+        return error
 
 
 # -- Progress actor ----------------------------------------------------------------------------------------------------

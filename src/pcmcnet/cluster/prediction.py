@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from pcmcnet.cluster.engine import connected, quiet
+from pcmcnet.cluster.engine import RayWorkers, connected, quiet
 from pcmcnet.data.files.read_files import is_hidden
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import write_table
@@ -91,10 +90,6 @@ def predict(
     progress
         Show a bar on a terminal, or log a line per file elsewhere.
 
-    Returns
-    -------
-    Predicted
-
     Raises
     ------
     SchemaError
@@ -155,9 +150,8 @@ class _Task:
         if self.column in rows.column_names:
             raise SchemaError(f"{self.source / name} already has a column {self.column!r}: choose another name.")
         rows = rows.append_column(self.column, pa.array(self.model.predict_proba(rows)))
-        write_table(
-            rows.replace_schema_metadata({**(rows.schema.metadata or {}), _KEY: json.dumps(asdict(origin))}), target
-        )
+        notes = {**(rows.schema.metadata or {}), _KEY: json.dumps(asdict(origin))}
+        write_table(rows.replace_schema_metadata(notes), target)
         return int(rows.num_rows)
 
 
@@ -186,15 +180,10 @@ def _by_ray_data(ray: Any, task: _Task, names: Sequence[str], workers: int) -> I
     import ray.data
 
     with quiet("ray.data"):
-        yield from _results(ray, task, names, workers)
-
-
-def _results(ray: Any, task: _Task, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # there is one of ours
-    files = ray.data.from_items([{"name": name} for name in names], override_num_blocks=len(names))
-    pool = ray.data.ActorPoolStrategy(size=min(workers, len(names)), max_tasks_in_flight_per_actor=1)
-    yield from files.map(_Worker, fn_constructor_args=(ray.put(task),), compute=pool).iter_rows()
+        ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of ours
+        files = ray.data.from_items([{"name": name} for name in names], override_num_blocks=len(names))
+        pool = ray.data.ActorPoolStrategy(size=min(workers, len(names)), max_tasks_in_flight_per_actor=1)
+        yield from files.map(_Worker, fn_constructor_args=(ray.put(task),), compute=pool).iter_rows()
 
 
 def _ids_by_file(ray: Any, task: _Task, names: Sequence[str]) -> Iterable[tuple[str, pa.Array]]:
@@ -289,29 +278,9 @@ def write_offers(
     fitted = model if isinstance(model, ChoiceModel) else load(model)
     search = OfferSearch(fitted, catalogue, revenue, outside, constraints or Constraints(), seed)
     with connected(workers) as ray:
+        many = RayWorkers(ray, workers, retries=-1)
 
         def by_workers(search: OfferSearch, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-            task = ray.remote(num_cpus=1, max_retries=-1)(_searched)
-            shared, waiting = ray.put(search), deque[Any]()
-            for number, piece in enumerate(pieces):
-                waiting.append(task.remote(shared, number, piece))
-                if len(waiting) >= 2 * workers:
-                    yield _unless_refused(ray.get(waiting.popleft()))
-            while waiting:
-                yield _unless_refused(ray.get(waiting.popleft()))
+            return many.map(lambda numbered: searched_piece(search, *numbered), enumerate(pieces))
 
         return write_searched(search, as_path(individuals), as_path(path), by_workers)
-
-
-def _searched(search: OfferSearch, number: int, piece: pa.Table) -> pa.Table | PcmcNetError:
-    """Search a piece; that it cannot be is an answer too, since another try would not help."""
-    try:
-        return searched_piece(search, number, piece)
-    except PcmcNetError as error:
-        return error
-
-
-def _unless_refused(found: pa.Table | PcmcNetError) -> pa.Table:
-    if isinstance(found, PcmcNetError):
-        raise found
-    return found

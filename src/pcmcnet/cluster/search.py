@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
-
-from numpy.typing import ArrayLike
 
 from pcmcnet.cluster.engine import connected, new_board, wants_gpu
 from pcmcnet.data import ChoiceData
@@ -36,31 +33,23 @@ def tune(
     data: ChoiceData,
     *,
     workers: int = 2,
-    space: str | dict[str, Any] | Space = "default",
-    trials: int = 25,
-    valid: float | ChoiceData = 0.2,
-    by: str | ArrayLike | None = None,
-    seed: int = 0,
     device: str = "auto",
-    folder: str | Path | None = None,
-    progress: bool = True,
-    timeout: float | None = None,
+    **options: Any,
 ) -> Tuning:
     """Search for the options with which a model predicts best, several trials at once, and fit it with them.
 
     Parameters
     ----------
-    model, data, space, trials, valid, by, seed, folder, progress, timeout
-        As for :func:`pcmcnet.tune`. Only this process writes to the folder. Which trials were under way together
-        depends on how long each took, so a search by several workers is not the same from run to run.
+    model, data
+        As for :func:`pcmcnet.tune`.
     workers
-        Trials at once.
+        Trials at once. Which of them were under way together depends on how long each took, so a search by several
+        workers is not the same from run to run.
     device
         "auto" gives each trial a GPU if there are enough; "cpu" or "cuda".
-
-    Returns
-    -------
-    Tuning
+    **options
+        The other options of :func:`pcmcnet.tune`: space, trials, valid, by, seed, folder, progress, timeout. Only this
+        process writes to the folder.
 
     Raises
     ------
@@ -74,20 +63,7 @@ def tune(
             there = objective if gpu else replace(objective, device="cpu")
             yield from _Trials(ray, study, space, ray.put(there), workers, gpu).run(more)
 
-        return search(
-            model,
-            data,
-            space=space,
-            trials=trials,
-            valid=valid,
-            by=by,
-            seed=seed,
-            device=device,
-            folder=folder,
-            progress=progress,
-            timeout=timeout,
-            runner=at_once,
-        )
+        return search(model, data, device=device, runner=at_once, **options)
 
 
 @dataclass

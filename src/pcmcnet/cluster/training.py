@@ -17,19 +17,16 @@ import logging
 import os
 import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from pcmcnet.checks import require_number
-from pcmcnet.cluster.engine import connected, new_board, on_loopback, wants_gpu
+from pcmcnet.cluster.engine import RayWorkers, connected, new_board, on_loopback, wants_gpu
 from pcmcnet.data import ScannedData, Schema, Sets
 from pcmcnet.data.scan.cache import Checked
-from pcmcnet.data.scan.workers import keep_freed_memory
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
@@ -112,19 +109,8 @@ class SharedFolder:
 # All machines see the table and the folder of the cache. A piece whose worker dies is done again, from its beginning.
 
 
-T = TypeVar("T")
-U = TypeVar("U")
-
-_WAITING = 2  # pieces for each worker that are handed out at a time
-
-
 def scan(
-    table: str | Path,
-    *,
-    workers: int = 2,
-    cache: str | Path | None = None,
-    memory: str | int = "1 GiB",
-    **roles: Any,
+    table: str | Path, *, workers: int = 2, cache: str | Path | None = None, memory: str | int = "1 GiB", **roles: Any
 ) -> ScannedData:
     """Scan a table as :meth:`ChoiceData.scan` does, by several workers.
 
@@ -144,53 +130,8 @@ def scan_by_roles(table: str | Path, schema: Schema, *, workers: int, cache: Any
     """Do the same with roles that are known."""
     place = None if cache is None else Path(cache).absolute()
     with connected(workers) as ray:
-        found = ScannedData.of(
-            Path(table).absolute(), schema, cache=place, memory=memory, workers=RayWorkers(ray, workers)
-        )
-    return found.by(None)
-
-
-class RayWorkers:
-    """Workers of a Ray that this process is connected to."""
-
-    def __init__(self, ray: Any, count: int) -> None:
-        self.ray, self.count = ray, count
-
-    def __enter__(self) -> RayWorkers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        pass
-
-    def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
-        given, task = self.ray.put(function), self.ray.remote(_call).options(num_cpus=1)
-        begun: deque[Any] = deque()
-        try:
-            for item in items:
-                begun.append(task.remote(given, item))
-                if len(begun) > _WAITING * self.count:
-                    yield self._result(begun.popleft())
-            while begun:
-                yield self._result(begun.popleft())
-        finally:
-            for left in begun:
-                self.ray.cancel(left)
-
-    def _result(self, begun: Any) -> Any:
-        found = self.ray.get(begun)
-        if isinstance(found, PcmcNetError):
-            raise found
-        return found
-
-
-def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
-    """Do a piece of the work; an error of ours is a result, as doing it again would not help."""
-    keep_freed_memory()
-    try:
-        return function(item)
-    except PcmcNetError as error:
-        return error
+        many = RayWorkers(ray, workers)
+        return ScannedData.of(Path(table).absolute(), schema, cache=place, memory=memory, workers=many).by(None)
 
 
 # -- Training ----------------------------------------------------------------------------------------------------------
@@ -309,7 +250,7 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
     import ray.train
     from ray.train.torch import TorchTrainer
 
-    from pcmcnet.cluster.engine import OneMachine
+    from pcmcnet.cluster.process_group import OneMachine
 
     board = new_board(ray)
     with tempfile.TemporaryDirectory(prefix="pcmcnet-ray-") as own:
@@ -319,9 +260,7 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
             torch_config=OneMachine(folder=own) if on_loopback(ray) else None,
             scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=given["device"] is None),
             run_config=ray.train.RunConfig(
-                name="fit",
-                storage_path=own,
-                failure_config=ray.train.FailureConfig(max_failures=failures),
+                name="fit", storage_path=own, failure_config=ray.train.FailureConfig(max_failures=failures)
             ),
         )
         outcome: list[Any] = []

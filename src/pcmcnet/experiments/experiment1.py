@@ -92,15 +92,12 @@ class _Truth:
 def simple_models() -> list[Contestant]:
     """Return the logit with two coefficients, and the chain over 8 x 8 bins and the two fixed alternatives."""
     rows = report.table1()
-    return [
+    bins = {"attr1": 8, "attr2": 8}
+    chain: dict[str, Any] = {"bins": bins, "identified": ("a", "b"), "restarts": 1, "ridge": 0.1, "speeds": 1.0}
+    return [  # one start of the chain: others end at the same objective
         Contestant("MNL", rows["MNL"], lambda: MNL(formula="attr1 + attr2 | 0"), drawn=False),
-        Contestant("PCMC", rows["PCMC"], _binned, drawn=False),
+        Contestant("PCMC", rows["PCMC"], lambda: PCMC(**chain), drawn=False),
     ]
-
-
-def _binned() -> PCMC:
-    """One start: others end at the same objective."""
-    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=("a", "b"), restarts=1, ridge=0.1, speeds=1.0)
 
 
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
@@ -200,28 +197,15 @@ def measure(
     seed: int = 0,
     device: str = "auto",
 ) -> list[Row]:
-    """Fit every model from several seeds and ask it about fresh choice sets.
+    """Fit every model from ``seeds`` seeds, the first of them ``seed``, and ask it about fresh choice sets.
 
-    Parameters
-    ----------
-    contestants
-        Who takes part.
-    train, fresh
-        What to learn from and what to be tested on.
-    seeds, seed
-        Number of fits of each network, from seeds ``seed``, ``seed + 1``, ...; models that draw nothing fit once.
-    device
-        Where networks are trained.
-
-    Raises
-    ------
-    TrainingError
-        When a model has another number of parameters than the paper's.
+    Models that draw nothing are fitted once. A model with another number of parameters than the paper's is an error.
     """
     return [_measure(who, train, fresh, range(seed, seed + (seeds if who.drawn else 1)), device) for who in contestants]
 
 
 def _measure(who: Contestant, train: ChoiceData, fresh: Fresh, seeds: range, device: str) -> Row:
+    """Fit a model from each seed, and measure it on fresh choice sets."""
     models, reports, losses, seconds = [], [], [], []
     for k, seed in enumerate(seeds):
         began = time.perf_counter()
@@ -245,22 +229,12 @@ def table(rows: Sequence[Row], floor: tuple[float, float]) -> Cells:
     cells = [head]
     for row in rows:
         kl, paper = float(np.mean(row.kl)), row.contestant.row
-        cells.append(
-            [
-                row.contestant.label,
-                f"{paper.parameters:,}",
-                f"{paper.kl:.3f}",
-                f"{kl:.4f}",
-                f"{min(row.kl):.4f} to {max(row.kl):.4f}" if len(row.kl) > 1 else "-",
-                f"{row.kl[row.best_fit]:.4f}" if len(row.kl) > 1 else "-",
-                f"{kl - paper.kl:+.4f}",
-                f"{row.mean('nll'):.4f}",
-                f"{row.mean('top_1'):.4f}",
-                f"{np.mean(row.seconds):.1f}",
-            ]
-        )
-    nll, top = floor
-    return [*cells, ["true model", "-", "-", f"{0:.4f}", "-", "-", "-", f"{nll:.4f}", f"{top:.4f}", "-"]]
+        line = [row.contestant.label, f"{paper.parameters:,}", f"{paper.kl:.3f}", f"{kl:.4f}"]
+        spread = [f"{min(row.kl):.4f} to {max(row.kl):.4f}", f"{row.kl[row.best_fit]:.4f}"]
+        line += spread if len(row.kl) > 1 else ["-", "-"]
+        line += [f"{kl - paper.kl:+.4f}", f"{row.mean('nll'):.4f}", f"{row.mean('top_1'):.4f}"]
+        cells.append([*line, f"{np.mean(row.seconds):.1f}"])
+    return [*cells, ["true model", "-", "-", f"{0:.4f}", "-", "-", "-", *(f"{value:.4f}" for value in floor), "-"]]
 
 
 def table1_values(rows: Sequence[Row], floor: tuple[float, float]) -> dict[str, Any]:
@@ -342,17 +316,14 @@ def run_table1(
     test = Fresh.of(mlba.simulate(fresh, seed=seed + 2))
     contestants = [*simple_models(), *networks(epochs), *(paper_networks(epochs) if paper_settings else [])]
     rows = measure(contestants, train, test, seeds=seeds, seed=seed, device=device)
+    learnt = {"training sets": source(data, train, seed)}
+    tested = {"test sets": f"{fresh:,} (simulated, seed {seed + 2})"}
     result = Result(
         title=TITLE,
         command=command,
         sections=(table1_section(rows, test),),
         values=table1_values(rows, test.floor()),
-        facts=facts(
-            **{"training sets": source(data, train, seed), "test sets": f"{fresh:,} (simulated, seed {seed + 2})"},
-            device=device,
-            seed=seed,
-            seconds=time.perf_counter() - began,
-        ),
+        facts=facts(**learnt, **tested, device=device, seed=seed, seconds=time.perf_counter() - began),
     )
     result.write(place)
     return result
@@ -453,18 +424,14 @@ def run_figure2(
     names = [f"figure2{ending}" for ending in (".png", ".pdf", ".svg")]
     for name in names:
         draw_preference_maps(found, place / name, error=error)
+    made_of = {"training sets": source(data, train, seed), "places of c": f"{cells} x {cells}"}
     picture = Picture(file=place / names[0], caption=CAPTION, others=tuple(names[1:]))
     result = Result(
         title="Figure 2 of the paper: the preference for a over b",
         command=command,
         sections=(figure2_section(found, (picture,)),),
         values=figure2_values(found),
-        facts=facts(
-            **{"training sets": source(data, train, seed), "places of c": f"{cells} x {cells}"},
-            device=device,
-            seed=seed,
-            seconds=time.perf_counter() - began,
-        ),
+        facts=facts(**made_of, device=device, seed=seed, seconds=time.perf_counter() - began),
     )
     result.write(place)
     return result

@@ -38,14 +38,8 @@ ROLES: Mapping[str, Any] = {
     "chosen": "choice",
     "individual": ["OD", "officeID", "depWeekDay", "staySaturday", "isContinental", "isDomestic", "dtd"],
     "features": [
-        "airline",
-        "totalPrice",
-        "stayDurationMinutes",
-        "totalTripDurationMinutes",
-        "nFlights",
-        "nAirlines",
-        "outDepTime",
-        "outArrTime",
+        *("airline", "totalPrice", "stayDurationMinutes", "totalTripDurationMinutes"),
+        *("nFlights", "nAirlines", "outDepTime", "outArrTime"),
     ],
     "categorical": ["OD", "officeID", "airline"],
     "conflict": "first",  # days to departure may differ within a search: the first row, the cheapest, counts
@@ -189,11 +183,8 @@ def models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[s
         Epochs of PCMC-Net, at most.
     """
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    if paper_settings:
-        as_published = {**report.table2(), "epochs": 100, "refit": True, **options}  # 66 is where theirs stopped
-        network = PCMCNet.paper(**as_published)
-    else:
-        network = PCMCNet(**options)
+    as_published = {**report.table2(), "epochs": 100, "refit": True, **options}  # 66 is where theirs stopped
+    network = PCMCNet.paper(**as_published) if paper_settings else PCMCNet(**options)
     found: list[ChoiceModel] = [
         Uniform(),
         RankBy(column="totalPrice"),
@@ -225,29 +216,15 @@ def by_parts(
 
 
 def by_folds(
-    contestants: Mapping[str, ChoiceModel],
-    data: ChoiceData,
-    folder: Path,
-    *,
-    folds: int,
-    valid: float,
-    seed: int,
-    device: str,
+    contestants: Mapping[str, ChoiceModel], data: ChoiceData, folder: Path, *, folds: int, seed: int, **options: Any
 ) -> list[Row]:
-    """Cross-validate: every choice set is tested once, by models that did not see it."""
-    found = compare(contestants, data, folds, seed, valid=valid, top=TOP, device=device, folder=folder)
-    return [
-        Row(
-            row.label,
-            contestants[row.label],
-            row.values,
-            {name: ends for name, ends in row.intervals.items() if name in row.values},
-            row.fit_seconds,
-            row.parameters,
-            row.error,
-        )
-        for row in found.rows
-    ]
+    """Cross-validate with options of ``compare``: every choice set is tested once, by models that did not see it."""
+    rows = []
+    for row in compare(contestants, data, folds, seed, top=TOP, folder=folder, **options).rows:
+        intervals = {name: ends for name, ends in row.intervals.items() if name in row.values}
+        cost = (row.fit_seconds, row.parameters)
+        rows.append(Row(row.label, contestants[row.label], row.values, intervals, *cost, row.error))
+    return rows
 
 
 def table(rows: list[Row]) -> Cells:

@@ -196,9 +196,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""
-        whole: dict[str, Any] = to_json(
-            {"title": self.title, "command": self.command, "facts": self.facts, "values": self.values}
-        )
+        names = ("title", "command", "facts", "values")
+        whole: dict[str, Any] = to_json({name: getattr(self, name) for name in names})
         return whole
 
     def write(self, folder: str | Path) -> list[Path]:

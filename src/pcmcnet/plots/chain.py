@@ -103,16 +103,11 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     chain
         What :func:`pcmcnet.insight.chain.chain` returned.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the file goes, which is returned: .png, .pdf or .svg, in a folder that exists.
     most
         Alternatives to draw at most.
     title
         Above the picture; by default the id of the choice set.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     from matplotlib.figure import Figure
 
@@ -146,10 +141,6 @@ def plot_chain(
         Alternatives to draw at most.
     what
         "flows" or "rates".
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     require_word("what", what, ("flows", "rates"))
     chart, axes = chain_chart(chain, most), axes_for(ax, (6.4, 5.4))
@@ -214,8 +205,7 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
         width = 0.4 + widest * arrow.flow
         shade = tuple(g + (o - g) * min(1.6 * arrow.ahead, 1.0) for g, o in zip(GREY, ORANGE, strict=True))
         patch = FancyArrowPatch(
-            tuple(chart.places[arrow.source]),
-            tuple(chart.places[arrow.target]),
+            *(tuple(chart.places[end]) for end in (arrow.source, arrow.target)),
             connectionstyle="arc3,rad=0.16",
             arrowstyle="-|>",
             mutation_scale=7 + 2.2 * width,
@@ -227,19 +217,12 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
         )
         axes.add_patch(patch)
     # 2. The alternatives on top of them, and their names outside the circle.
-    axes.scatter(
-        chart.places[:, 0], chart.places[:, 1], s=areas, color=colour(0), edgecolor=paper(), linewidth=1.0, zorder=4
-    )
+    x, y = chart.places.T
+    axes.scatter(x, y, s=areas, color=colour(0), edgecolor=paper(), linewidth=1.0, zorder=4)
     for label, p, (across, up), radius in zip(chart.labels, chart.probabilities, chart.places, radii, strict=True):
-        axes.annotate(
-            f"{_short(label)}\n{p:.1%}",
-            (across, up),
-            xytext=((radius + 5) * across, (radius + 13) * up),
-            textcoords="offset points",
-            ha="left" if across > 0.3 else "right" if across < -0.3 else "center",
-            va="center",
-            parse_math=False,
-        )
+        beside: dict[str, Any] = {"xytext": ((radius + 5) * across, (radius + 13) * up), "textcoords": "offset points"}
+        side = "left" if across > 0.3 else "right" if across < -0.3 else "center"
+        axes.annotate(f"{_short(label)}\n{p:.1%}", (across, up), **beside, ha=side, va="center", parse_math=False)
     # 3. A square without axes.
     axes.set(xlim=(-1.75, 1.75), ylim=(-1.5, 1.5))
     axes.set_aspect("equal")
@@ -314,10 +297,7 @@ def _arrow(chart: ChainChart, arrow: Arrow, sizes: Any) -> dict[str, Any]:
     aside = 0.025 * np.array([along[1], -along[0]]) / np.linalg.norm(along)
     # 2. What plotly calls an annotation without text, which ends at the edges of the nodes.
     return {
-        "x": float(head[0] + aside[0]),
-        "y": float(head[1] + aside[1]),
-        "ax": float(tail[0] + aside[0]),
-        "ay": float(tail[1] + aside[1]),
+        **dict(zip(("x", "y", "ax", "ay"), [*(head + aside).tolist(), *(tail + aside).tolist()], strict=True)),
         "xref": "x",
         "yref": "y",
         "axref": "x",

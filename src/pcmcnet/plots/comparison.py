@@ -43,10 +43,6 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     comparison
         What :func:`pcmcnet.compare` returned.
 
-    Returns
-    -------
-    ComparisonChart
-
     Raises
     ------
     InputError
@@ -72,22 +68,21 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
 
 
 def _panel(rows: list[Row], best: int | None, name: str, reference: float) -> Intervals:
-    dots = tuple(_dot(k, row, name) for k, row in enumerate(rows) if np.isfinite(row.values.get(name, np.nan)))
-    metric = name.upper().replace("_", " ")
+    """Gather the finite values of one metric; the NLL of scores that are no probabilities is marked."""
+    metric, dots = name.upper().replace("_", " "), []
+    for line, row in enumerate(rows):
+        value = row.values.get(name, np.nan)
+        if np.isfinite(value):
+            low, high = row.intervals.get(name, (value, value))
+            dots.append(Dot(line, value, low, high, marked=row.gives == "scores" and name == "nll"))
     return Intervals(
         metric=metric,
         caption=f"{metric} ({'lower' if name == 'nll' else 'higher'} is better)",
         labels=tuple(row.label for row in rows),
-        dots=dots,
+        dots=tuple(dots),
         best=best,
         reference=reference,
     )
-
-
-def _dot(line: int, row: Row, name: str) -> Dot:
-    value = row.values[name]
-    low, high = row.intervals.get(name, (value, value))
-    return Dot(line, value, low, high, marked=row.gives == "scores" and name == "nll")
 
 
 def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
@@ -98,14 +93,10 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     chart
         What :func:`comparison_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     """
-    notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
+    marked = any(dot.marked for panel in chart.panels for dot in panel.dots)
+    notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if marked else []), *chart.left_out]
     size = (1.6 + 2.9 * len(chart.panels), 1.5 + 0.34 * len(chart.labels))
     with new_picture(path, size, title=title) as figure:
         panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
@@ -127,10 +118,6 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: s
         Where to draw; a new figure if None.
     metric
         One of ``comparison.columns``: "nll", "top_1", ...
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -154,10 +141,6 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
         What :func:`pcmcnet.evaluate` returned.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     # 1. The metrics that say something: where no set has more than n alternatives, every model has TOP n.
     shown = {
@@ -187,10 +170,6 @@ def _draw_panel(axes: Axes, panel: Intervals) -> None:
     axes.set_title(panel.caption, fontsize="medium")
 
 
-def _marked(chart: ComparisonChart) -> bool:
-    return any(dot.marked for panel in chart.panels for dot in panel.dots)
-
-
 # -- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -204,14 +183,9 @@ def write_comparison_page(
     comparison
         What :func:`pcmcnet.compare` returned.
     path
-        Where the HTML file goes.
+        Where the HTML file goes, which is returned.
     title
         Heading of the page.
-
-    Returns
-    -------
-    Path
-        The file written.
 
     Raises
     ------

@@ -18,7 +18,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import Search
-from pcmcnet.insight.order_effects import OrderEffects, Term, What
+from pcmcnet.insight.order_effects import OrderEffects, What
 from pcmcnet.insight.preference_map import Point, PreferenceMap
 from pcmcnet.plots.charts import Axis, Bars, Chart, draw_chart, row_inches
 from pcmcnet.plots.page_figures import page_axis, safe
@@ -54,21 +54,13 @@ def effects_chart(found: Search, *, most: int = 12) -> EffectsChart:
         What :func:`pcmcnet.insight.context_effects.search` returned.
     most
         Cases to draw.
-
-    Returns
-    -------
-    EffectsChart
     """
     cases = found.cases[:most]
     if not cases:
         raise InputError("expected at least one case to draw, got none.")
-    labels = [f"set {c.choice_set}: {c.i} against {c.j}\nwhen {c.removed} joins" for c in cases]
-    return EffectsChart(
-        tuple("\n".join(cut(line) for line in label.splitlines()) for label in labels),
-        np.array([c.share_without for c in cases]),
-        np.array([c.share_with for c in cases]),
-        np.array([c.by_adding for c in cases]),
-    )
+    labels = [f"{cut(f'set {c.choice_set}: {c.i} against {c.j}')}\n{cut(f'when {c.removed} joins')}" for c in cases]
+    numbers = np.array([(c.share_without, c.share_with, c.by_adding) for c in cases]).T
+    return EffectsChart(tuple(labels), *numbers)
 
 
 def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12) -> Path:
@@ -79,12 +71,7 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     found, most
         As for :func:`effects_chart`.
     path
-        Where the picture goes: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned: see :func:`~pcmcnet.plots.style.new_picture`.
 
     Raises
     ------
@@ -105,10 +92,6 @@ def plot_effects(found: Search, ax: Axes | None = None, *, most: int = 12) -> Ax
         As for :func:`effects_chart`.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -142,24 +125,7 @@ def _size(cases: int) -> tuple[float, float]:
 
 
 def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
-    """Describe what each of the orders contributes to log-odds, or the largest of the terms.
-
-    Parameters
-    ----------
-    found
-        What :func:`pcmcnet.order_effects` returned.
-    what
-        The "orders", with the share of the variance up to each of them, or the "terms".
-
-    Returns
-    -------
-    Chart
-
-    Raises
-    ------
-    InputError
-        When terms are asked for and there are none.
-    """
+    """Describe what each of the orders contributes to log-odds, or the largest of the terms."""
     # 1. Orders, with the error of sampling and the variance explained up to each.
     if what == "orders":
         rows = found.orders
@@ -178,16 +144,13 @@ def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
         raise InputError("there is no term to draw: no set has three alternatives.")
     values = [term.value for term in found.terms]
     bars = Bars(values=values, colours=[int(v <= 0) for v in values], notes=[f"{v:+.2f}" for v in values])
+    pairs = [cut(f"set {term.choice_set}: {term.i} against {term.k}") for term in found.terms]
     return Chart(
         marks=(bars,),
-        rows=tuple(_term_label(term) for term in found.terms),
+        rows=tuple(f"{pair}\n{cut('by ' + ' + '.join(t.others))}" for pair, t in zip(pairs, found.terms, strict=True)),
         x=Axis(title="what the others add to the log-odds of the two"),
         inches=row_inches(len(values), 0.45),
     )
-
-
-def _term_label(term: Term) -> str:
-    return f"{cut(f'set {term.choice_set}: {term.i} against {term.k}')}\n{cut('by ' + ' + '.join(term.others))}"
 
 
 def plot_order_effects(found: OrderEffects, ax: Axes | None = None, *, what: What = "orders") -> Axes:
@@ -195,14 +158,12 @@ def plot_order_effects(found: OrderEffects, ax: Axes | None = None, *, what: Wha
 
     Parameters
     ----------
-    found, what
-        As for :func:`order_chart`.
+    found
+        What :func:`pcmcnet.order_effects` returned.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    what
+        The "orders", or the "terms": an error where there are none.
     """
     return draw_chart(order_chart(found, what), ax)
 
@@ -225,18 +186,13 @@ def draw_preference_maps(
     maps
         Title -> map.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the file goes, which is returned: .png, .pdf or .svg, in a folder that exists.
     features
         Names of the two features, for the axes.
     contexts
         Third alternatives to mark, by the effect they have on a; "attraction" is marked as c with index A.
     error
         Title and map of an error, see :func:`preference_error`, for a last panel with a scale of its own.
-
-    Returns
-    -------
-    Path
-        The file written.
 
     Raises
     ------
@@ -294,10 +250,6 @@ def plot_preference_map(
         Where to draw; a new figure if None.
     features
         Names of the two features, for the axes.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     axes = axes_for(ax, (5.0, 4.0))
     reach = _reach(drawn)
@@ -346,14 +298,9 @@ def _draw_map(axes: Axes, drawn: PreferenceMap, scale: tuple[str, float, float])
 
 def _label(axes: Axes, features: tuple[str, str], *, bottom: bool, left: bool) -> None:
     """Label the outer axes; inner ones repeat them."""
-    if bottom:
-        axes.set_xlabel(f"{features[0]} of $c$")
-    else:
-        axes.tick_params(labelbottom=False)
-    if left:
-        axes.set_ylabel(f"{features[1]} of $c$")
-    else:
-        axes.tick_params(labelleft=False)
+    axes.set_xlabel(f"{features[0]} of $c$" if bottom else "")
+    axes.set_ylabel(f"{features[1]} of $c$" if left else "")
+    axes.tick_params(labelbottom=bottom, labelleft=left)
 
 
 def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
@@ -362,15 +309,9 @@ def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
 
     for label, (x, y) in points.items():
         axes.plot(x, y, marker, color="black", markeredgecolor="white", markersize=6, markeredgewidth=1.2)
-        axes.annotate(
-            label,
-            (x, y),
-            xytext=(5, 4),
-            textcoords="offset points",
-            fontsize="large",
-            color="black",
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )
+        halo = [withStroke(linewidth=2.5, foreground="white")]
+        look: dict[str, Any] = {"fontsize": "large", "color": "black", "path_effects": halo}
+        axes.annotate(label, (x, y), xytext=(5, 4), textcoords="offset points", **look)
 
 
 def draw_third(
@@ -388,11 +329,6 @@ def draw_third(
         Names of the two features, for the axes.
     title
         Above the map; the preference without the third where none is given.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     words = f"without $c$: {drawn.without:.2f}" if title is None else title
     return draw_preference_maps({words: drawn}, path, features=features, contexts={})

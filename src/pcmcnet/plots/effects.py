@@ -77,14 +77,9 @@ def draw_importance(found: Importance, path: str | os.PathLike[str], *, most: in
     found
         What :func:`pcmcnet.insight.importance.importance` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     most
         Bars, at most.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     return _write_chart(importance_chart(found, most=most), path, title)
 
@@ -108,10 +103,6 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
         Bars, at most.
     names
         What people call the columns.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(importance_chart(found, names, most=most), ax)
 
@@ -187,12 +178,7 @@ def draw_demand(
     curves
         What :func:`pcmcnet.insight.demand.demand` returned, or several of them by title.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
 
     Raises
     ------
@@ -215,10 +201,6 @@ def plot_demand(
         Where to draw; a new figure if None.
     names
         What people call the columns.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(demand_chart(curves, names), ax)
 
@@ -262,10 +244,6 @@ def plot_categories(found: CategoryEffects, ax: Axes | None = None, *, names: Co
         Where to draw; a new figure if None.
     names
         What people call the columns.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(categories_chart(found, names), ax)
 
@@ -331,11 +309,6 @@ def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: 
         What :func:`pcmcnet.insight.removals.attribution` returned.
     path, most, title
         As for :func:`draw_importance`.
-
-    Returns
-    -------
-    Path
-        The file written.
     """
     return _write_chart(attribution_chart(found, most=most), path, title)
 
@@ -349,10 +322,6 @@ def plot_attribution(found: Attribution, ax: Axes | None = None, *, most: int = 
         What :func:`pcmcnet.insight.removals.attribution` returned.
     ax, most
         As for :func:`plot_importance`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(attribution_chart(found, most=most), ax)
 

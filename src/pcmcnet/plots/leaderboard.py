@@ -51,10 +51,6 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
     use
         Take the tables of one use; None for all.
 
-    Returns
-    -------
-    RankChart
-
     Raises
     ------
     InputError
@@ -62,9 +58,8 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
     """
     standings, n_tables = board.standings(use), len(board.ranked(use))
     if len(board.models) < 2 or not n_tables:
-        raise InputError(
-            f"ranks need two models and a table, got {len(board.models)} and {n_tables}: measure some more."
-        )
+        counts = f"{len(board.models)} and {n_tables}"
+        raise InputError(f"ranks need two models and a table, got {counts}: measure some more.")
     means = tuple(standing.mean_rank for standing in standings)
     distance = board.critical_distance(use)
     bars = _levels(alike(means, distance))
@@ -145,10 +140,10 @@ def plot_leaderboard(
         _draw_ranks(ax, chart)
         return ax
     figure = draw_ranks(chart)
-    if target is not None:
-        save_picture(figure, target)
-    else:
+    if target is None:
         shown_by_notebooks()
+    else:
+        save_picture(figure, target)
     return figure
 
 

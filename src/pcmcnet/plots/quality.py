@@ -78,10 +78,6 @@ def learning_curve(history: History) -> LearningCurve:
     history
         ``model.history`` of a fitted network.
 
-    Returns
-    -------
-    LearningCurve
-
     Raises
     ------
     InputError
@@ -167,10 +163,6 @@ def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | N
         ``model.history``, or several of them by name.
     ax
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(learning_chart(histories), ax)
 
@@ -183,12 +175,7 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     curve
         What :func:`learning_curve` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     """
     changes = bool((curve.lr != curve.lr[0]).any())
     heights = [3, 1] if changes else [1]
@@ -298,10 +285,6 @@ def plot_calibration(
         Where to draw; a new figure if None.
     which
         The "first", which are the most probable alternatives of each set, or all "alternatives".
-
-    Returns
-    -------
-    matplotlib.axes.Axes
     """
     return draw_chart(calibration_chart(calibrations, which), ax)
 
@@ -314,12 +297,7 @@ def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.Pat
     calibrations
         Name of a model -> its calibration.
     path
-        Where the picture goes: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned: see :func:`~pcmcnet.plots.style.new_picture`.
     """
     with new_picture(path, (9.2, 4.8), dpi=110) as figure:
         panels = figure.subplots(1, 2)

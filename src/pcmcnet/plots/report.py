@@ -14,7 +14,7 @@ from typing import Any
 from pcmcnet.insight.axioms import Audit
 from pcmcnet.insight.calibration import Calibration, FitQuality
 from pcmcnet.insight.context_effects import ContextSummary
-from pcmcnet.insight.explanation import Explanation, Finding, ModelSummary
+from pcmcnet.insight.explanation import Explanation, ModelSummary
 from pcmcnet.insight.feature_effects import AllCategories, NumericEffects
 from pcmcnet.insight.table_summary import ExampleSet, TableSummary
 from pcmcnet.plots.effects import LOSSES
@@ -98,20 +98,21 @@ def sections_of(found: Explanation) -> list[Section]:
     sections = [make(getattr(found, name)) for name, make in makers.items() if getattr(found, name) is not None]
     # 2. A warning where alternatives are taken away that were always on offer.
     if found.removals is not None:
-        sections = [_warned(section, found.removals) if section.name in _REMOVE else section for section in sections]
+        for k, section in enumerate(sections):
+            if section.name in _REMOVE:
+                sections[k] = replace(section, blocks=(warning(found.removals), *section.blocks))
     # 3. What is to be known first, and how the report was made at the end.
-    points = [findings_section(found.findings)] if found.findings else []
-    return [*points, glance_section(found), *sections, made_section(found)]
+    facts = {name: spoken(value) for name, value in found.facts.items()}
+    left = {f"no section on {name}": why for name, why in found.left_out.items()}
+    made = Section(name="made", title="How this report was made", blocks=(Facts({**facts, **left}),))
+    return [*_opening(found), *sections, made]
 
 
-def _warned(section: Section, text: str) -> Section:
-    return replace(section, blocks=(warning(text), *section.blocks))
-
-
-def findings_section(said: tuple[Finding, ...]) -> Section:
-    """Say what was found, each sentence with its figures."""
-    points = Points(tuple(Point(finding.text, finding.figures, finding.part) for finding in said))
-    return Section(name="findings", title="Findings", blocks=(points,))
+def _opening(found: Explanation) -> list[Section]:
+    """Return what is to be known first: findings, each sentence with its figures, and the numbers at a glance."""
+    points = tuple(Point(finding.text, finding.figures, finding.part) for finding in found.findings)
+    findings = [Section(name="findings", title="Findings", blocks=(Points(points),))] if points else []
+    return [*findings, glance_section(found)]
 
 
 def glance_section(found: Explanation) -> Section:
@@ -127,17 +128,12 @@ def glance_section(found: Explanation) -> Section:
         tiles += _fit_tiles(found.fit)
         blocks.append(seen_words(found.fit))
     if found.calibration is not None:
-        error = found.calibration.error
-        tiles.append(("calibration error", f"{100 * error:.1f} points", "of favourites; 0 is perfect"))
+        error = f"{100 * found.calibration.error:.1f} points"
+        tiles.append(("calibration error", error, "of favourites; 0 is perfect"))
     if found.importance is not None:
         first = found.importance.rows[0]
-        tiles.append(
-            (
-                "most important",
-                found.names[first.name],
-                f"{first.value:+.3f} {LOSSES[found.importance.loss]} when shuffled",
-            )
-        )
+        effect = f"{first.value:+.3f} {LOSSES[found.importance.loss]} when shuffled"
+        tiles.append(("most important", found.names[first.name], effect))
     if found.context is not None:
         size = "none" if found.context.none else f"{found.context.strongest:.2f}"
         tiles.append(("strongest context effect", size, "change of a log-ratio"))
@@ -159,18 +155,10 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
     return tiles + [(f"top {n}{where}", f"{report.top[n]:.1%}", f"uniform: {u:.1%}") for n, u in uniform.items()]
 
 
-def made_section(found: Explanation) -> Section:
-    """How the report came about, and what is not in it."""
-    facts = {name: spoken(value) for name, value in found.facts.items()}
-    left = {f"no section on {name}": why for name, why in found.left_out.items()}
-    return Section(name="made", title="How this report was made", blocks=(Facts({**facts, **left}),))
-
-
 def section_of(part: Any) -> Section:
     """Return the section on a part; of a whole explanation, what its report opens with."""
     if isinstance(part, Explanation):
-        opening = [findings_section(part.findings)] if part.findings else []
-        blocks = [block for section in (*opening, glance_section(part)) for block in section.blocks]
+        blocks = [block for section in _opening(part) for block in section.blocks]
         return Section(title=part.title, blocks=tuple(blocks))
     makers = {
         TableSummary: table_section,

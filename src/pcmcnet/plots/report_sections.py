@@ -50,7 +50,11 @@ MEASURED: dict[Seen, str] = {
     "some": "perhaps in part in-sample",
     "none known": "on the whole table",
 }
-_NUMERIC = ["numeric column", "of", "least", "median", "largest", "mean offered", "mean chosen", "missing"]
+_HEADS = (  # of the tables of columns: numbers, categories, others
+    ["numeric column", "of", "least", "median", "largest", "mean offered", "mean chosen", "missing"],
+    ["categorical column", "of", "distinct", "most frequent"],
+    ["other column", "of", "kind", "distinct", "missing", "what"],
+)
 _OF = {"feature": "alternative", "individual": "individual", "label": "alternative"}
 _TRAINING = {
     "fingerprint": "training table (SHA-256)",
@@ -88,13 +92,9 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = PLAIN) -> Se
     )
     blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
     if part.others:
-        one = len(part.others) == 1
-        blocks.append(
-            note(
-                f"{', '.join(names[name] for name in part.others)} {'is' if one else 'are'} not among them: only "
-                f"numbers rise by a unit. Their importance is in the section before."
-            )
-        )
+        others = f"{', '.join(names[name] for name in part.others)} {'is' if len(part.others) == 1 else 'are'}"
+        why = "only numbers rise by a unit. Their importance is in the section before."
+        blocks.append(note(f"{others} not among them: {why}"))
     blocks += [note(f"No elasticity for {names[name]}: it {why}.") for name, why in part.left_out.items()]
     drawn = [page_figure(demand_chart(curves, names)) for curves in part.demand.values()]
     return Section(name="elasticities", title="How it responds to numbers", blocks=(*blocks, *drawn))
@@ -115,10 +115,10 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = PLAIN) -> Section:
     """What makes up for one unit more of a feature."""
     reference = names.label(part.reference)
     heads = ["one more of", f"made up for by {reference}", "quartiles over alternatives", "share of other sign"]
-    rows = [
-        [names.label(r.column), _change(r.median), f"{number(r.low)} to {number(r.high)}", f"{r.odd:.1%}"]
-        for r in part.rows
-    ]
+    rows = []
+    for r in part.rows:
+        change = f"{'+' if r.median > 0 else ''}{number(r.median)}"
+        rows.append([names.label(r.column), change, f"{number(r.low)} to {number(r.high)}", f"{r.odd:.1%}"])
     if part.members > 1:
         heads.append(f"{LEVEL:.0%} interval")
         rows = [
@@ -139,10 +139,6 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = PLAIN) -> Section:
     return Section(
         name="trade_offs", title="What makes up for what", blocks=(Text(text), Table(cells=[heads, *rows]), note(how))
     )
-
-
-def _change(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{number(value)}"
 
 
 def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section:
@@ -191,17 +187,14 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
 
 def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = PLAIN) -> Section:
     """Single choice sets."""
-    blocks = [
-        block for k, example in enumerate(part) for block in _example(example, names, folded="closed" if k else "open")
-    ]
+    blocks: list[Block] = []
+    for k, example in enumerate(part):
+        blocks += _example(example, names, folded="closed" if k else "open")
     return Section(name="examples", title="Choice sets to look at", blocks=tuple(blocks))
 
 
 def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open", "closed"]) -> list[Block]:
-    blocks: list[Block] = [
-        Heading(f"{_KINDS[example.kind]}: set {example.choice_set}", folded),
-        Text(_story(example)),
-    ]
+    blocks: list[Block] = [Heading(f"{_KINDS[example.kind]}: set {example.choice_set}", folded), Text(_story(example))]
     if example.individual:
         values = ", ".join(f"{names[name]} {brief(value)}" for name, value in example.individual.items())
         blocks.append(note(f"The individual: {values}."))
@@ -211,9 +204,8 @@ def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open",
     strong = frozenset(k for k, place in enumerate(shown_alternatives(example)) if place == example.chosen)
     blocks.append(Table(cells=_alternatives(example, names), strong=strong))
     if len(example.p) > ALTERNATIVES_SHOWN:
-        blocks.append(
-            note(f"{ALTERNATIVES_SHOWN} of {len(example.p)} alternatives; all of them are in explanation.json.")
-        )
+        words = f"{ALTERNATIVES_SHOWN} of {len(example.p)} alternatives; all of them are in explanation.json."
+        blocks.append(note(words))
     blocks.append(page_figure(probabilities_chart(example)))
     if example.attribution is not None:
         blocks.append(changes_figure(example.attribution))
@@ -287,9 +279,8 @@ def fit_section(part: FitQuality) -> Section:
         blocks.append(note("A ranking gives no probabilities, and so has no NLL."))
     if MARK in rows[0][1]:
         blocks.append(note(FOOTNOTE))
-    blocks.append(
-        note(f"In brackets: {report.level:.0%} intervals by the bootstrap over choice sets. NLL: lower is better.")
-    )
+    brackets = f"In brackets: {report.level:.0%} intervals by the bootstrap over choice sets."
+    blocks.append(note(f"{brackets} NLL: lower is better."))
     return Section(name="fit", title="How well it predicts these choices", blocks=tuple(blocks))
 
 
@@ -385,17 +376,12 @@ def table_section(part: TableSummary, names: ColumnNames = PLAIN) -> Section:
     if len(part.sizes) > 1:
         blocks.append(page_figure(sizes_chart(part)))
     # 2. A table for each kind of column, then one of the labels.
-    numeric = [column for column in part.columns if column.kind == "numeric"]
-    named = [column for column in part.columns if column.kind == "categorical"]
-    if numeric:
-        blocks += [Table(cells=[_NUMERIC, *(_numeric_row(column, names) for column in numeric)])]
-    if named:
-        heads = ["categorical column", "of", "distinct", "most frequent"]
-        blocks += [Table(cells=[heads, *(_named_row(column, names) for column in named)])]
-    others = [column for column in part.columns if column.kind not in ("numeric", "categorical")]
-    if others:
-        heads = ["other column", "of", "kind", "distinct", "missing", "what"]
-        blocks += [Table(cells=[heads, *(_other_row(column, names) for column in others)])]
+    numeric = [_numeric_row(column, names) for column in part.columns if column.kind == "numeric"]
+    named = [_named_row(column, names) for column in part.columns if column.kind == "categorical"]
+    others = [_other_row(column, names) for column in part.columns if column.kind not in ("numeric", "categorical")]
+    blocks += [
+        Table(cells=[heads, *rows]) for heads, rows in zip(_HEADS, (numeric, named, others), strict=True) if rows
+    ]
     if part.labels:
         rows = [[label.label, f"{label.offered:.1%}", f"{label.chosen:.1%}"] for label in part.labels]
         blocks.append(Table(cells=[["alternative", "on offer", "chosen"], *rows]))

@@ -46,17 +46,12 @@ def search_chart(tuning: Tuning) -> SearchChart:
     ----------
     tuning
         What :func:`pcmcnet.tune` returned.
-
-    Returns
-    -------
-    SearchChart
     """
     # 1. The trials by how they ended.
-    by_state = {
-        state: [trial for trial in tuning.trials if trial.state == state] for state in ("complete", "pruned", "failed")
-    }
-    numbers = {state: np.array([t.number for t in trials], np.int64) for state, trials in by_state.items()}
-    losses = {state: np.array([t.value for t in trials], np.float64) for state, trials in by_state.items()}
+    numbers, losses = {}, {}
+    for state in ("complete", "pruned", "failed"):
+        numbers[state] = np.array([trial.number for trial in tuning.trials if trial.state == state], np.int64)
+        losses[state] = np.array([trial.value for trial in tuning.trials if trial.state == state], np.float64)
     # 2. The least loss of complete trials up to each.
     values = [t.value if t.state == "complete" else None for t in tuning.trials]
     best = np.fmin.accumulate(np.array([np.nan if v is None else v for v in values], np.float64))
@@ -90,12 +85,7 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     chart
         What :func:`search_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
-
-    Returns
-    -------
-    Path
-        The file written.
+        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
     """
     panels = 2 if chart.importance else 1
     with new_picture(path, (6.4 + 3.6 * (panels - 1), 4.0), title=title) as figure:
@@ -117,10 +107,6 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
         Where to draw; a new figure if None.
     what
         "trials" or "importance".
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -152,9 +138,8 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
             shown = np.minimum(losses, high)
             axes.plot(at, shown, "o", color=colour(0), markerfacecolor=inside, label=label, clip_on=False)
     if len(chart.failed):
-        axes.plot(
-            chart.failed, np.full(len(chart.failed), low), "x", color=ink(), alpha=0.7, label="failed", clip_on=False
-        )
+        at_foot = np.full(len(chart.failed), low)
+        axes.plot(chart.failed, at_foot, "x", color=ink(), alpha=0.7, label="failed", clip_on=False)
     # 2. A ring around the best.
     best = float(chart.complete_loss.min())
     axes.plot(chart.best, best, "o", color="none", markeredgecolor=ink(), markersize=10, label=f"best: {best:.4f}")

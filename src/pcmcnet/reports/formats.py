@@ -1,6 +1,16 @@
-"""A result that is facts, one table and notes, in every format: text, Markdown, HTML, LaTeX, and shown by a notebook.
+"""Sections and results -> every format: text, Markdown, HTML, LaTeX, a data frame, and what a notebook shows.
 
-The result says once what it holds, as :class:`Printed`; how that is written is the same for all of them.
+    HTML        one page that is whole in itself: nothing is fetched, and a content security policy forbids it. It
+                follows the reader's light or dark mode, fits a phone and prints. Where it has figures of plotly,
+                plotly's script lies in it; without scripts, each such figure is the table of its numbers. The markup is
+                in `templates`; every text is escaped there, and what a terminal would obey is written out.
+    Markdown    the same words and tables; a figure is the table of its numbers
+    text        what a terminal shows: paragraphs, tables and notes, without titles and figures
+    notebook    a title and blocks. A result says what it holds by `_blocks`, and what it is in one line by `_short`;
+                parts of an explanation are shown by the sections that `pcmcnet.plots` makes of them.
+
+A result of facts, one table and notes says once what it holds, as :class:`Printed`; how that is written is the same for
+all of them. A data frame needs pandas, which is not among what pcmcnet needs.
 """
 
 from __future__ import annotations
@@ -41,7 +51,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 # -- Data frames -------------------------------------------------------------------------------------------------------
-# Columns -> a pandas data frame, where pandas is installed: it is not among what pcmcnet needs.
 
 
 def data_frame(table: pa.Table, *, index: str | None = None, asked: str = "to_frame", instead: str = "") -> Any:
@@ -64,11 +73,6 @@ def data_frame(table: pa.Table, *, index: str | None = None, asked: str = "to_fr
 
 
 # -- Html --------------------------------------------------------------------------------------------------------------
-# Sections -> one HTML page that is whole in itself: nothing is fetched, and a content security policy forbids it.
-#
-# The page follows the reader's light or dark mode, fits a phone and prints. Where it has figures of plotly, plotly's
-# own script lies in it; without scripts, each such figure is the table of its numbers. The markup is in `templates`;
-# every text is escaped there, and what a terminal would obey is written out, so that no caller can forget it.
 
 
 def to_html(title: str, sections: Sequence[Section]) -> str:
@@ -122,7 +126,8 @@ def _templates() -> Environment:
         extensions=["jinja2.ext.loopcontrols"],
     )
     templates.policies["json.dumps_function"] = _json
-    templates.filters |= {"lines": _lines, "base64": _base64}
+    templates.filters["lines"] = _lines
+    templates.filters["base64"] = lambda file: b64encode(file.read_bytes()).decode()
     templates.globals["Table"] = Table
     return templates
 
@@ -137,10 +142,6 @@ def _json(value: Any, **_: Any) -> str:
     return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
 
 
-def _base64(file: Path) -> str:
-    return b64encode(file.read_bytes()).decode()
-
-
 def _lines(blocks: Sequence[Block]) -> Iterator[list[Block]]:
     """Yield what shares a line of the page: neighbouring figures that need half of it, and each other block alone."""
     for narrow, group in groupby(blocks, key=lambda block: getattr(block, "narrow", False)):
@@ -149,7 +150,6 @@ def _lines(blocks: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------
-# Sections -> a Markdown file with the same words and tables; a figure is the table of its numbers.
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
@@ -185,7 +185,6 @@ def _markdown(block: Block) -> str:
 
 
 # -- Text --------------------------------------------------------------------------------------------------------------
-# Sections -> what a terminal shows: paragraphs, tables and notes, without titles and figures.
 
 
 def to_text(title: str, sections: Sequence[Section]) -> str:
@@ -199,11 +198,6 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
 
 
 # -- Notebook ----------------------------------------------------------------------------------------------------------
-# What a notebook shows of a result that is the last line of a cell: a title and blocks, as a part of its page.
-#
-# A result says what it holds by `_blocks`, and what it is in one line by `_short`. The parts of an explanation are
-# shown as in its report, by the sections that `pcmcnet.plots` makes of them. A figure is the table of its numbers:
-# plots are asked for by methods.
 
 
 class InNotebooks:
@@ -312,12 +306,7 @@ class InEveryFormat:
         short = {name: value for name, value in printed.facts.items() if len(value) <= _LONG}
         long = [f"{name}: {value}" for name, value in printed.facts.items() if len(value) > _LONG]
         return latex_table(
-            printed.cells,
-            rules=printed.rules,
-            facts=short,
-            notes=[*long, *printed.notes],
-            caption=caption,
-            label=label,
+            printed.cells, rules=printed.rules, facts=short, notes=[*long, *printed.notes], caption=caption, label=label
         )
 
 

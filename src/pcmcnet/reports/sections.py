@@ -1,8 +1,8 @@
 """What a report is made of: sections of text, facts, tables and figures, before anybody draws or prints them.
 
-A result becomes sections once; ``formats.py`` makes a page of them, ``formats.py`` a Markdown file and ``formats.py``
-what a terminal shows. A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes
-without its numbers: a page shows them below it, a Markdown file instead of it.
+A result becomes sections once; ``formats.py`` makes a page, a Markdown file and what a terminal shows of them. A figure
+is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without its numbers: a page shows
+them below it, a Markdown file instead of it.
 """
 
 from __future__ import annotations
@@ -152,8 +152,12 @@ class Intervals:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Ends of the axis: hold all that is finite."""
-        return limits_of(self.dots, self.reference)
+        """Ends of an axis that holds all that is finite, with a margin."""
+        reference = [] if self.reference is None else [self.reference]
+        ends = np.array([end for dot in self.dots for end in dot[1:4]] + reference)
+        low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
+        margin = 0.05 * (high - low) or 0.05
+        return low - margin, high + margin
 
     @property
     def ticks(self) -> list[float]:
@@ -172,14 +176,6 @@ class Intervals:
         """The values and intervals as a table."""
         rows = [[self.labels[dot.line], *(f"{value:.4f}" for value in dot[1:4])] for dot in self.dots]
         return [["", self.metric, "low", "high"], *rows]
-
-
-def limits_of(dots: tuple[Dot, ...], reference: float | None) -> tuple[float, float]:
-    """Return the ends of an axis that holds all that is finite, with a margin."""
-    ends = np.array([end for dot in dots for end in dot[1:4]] + ([] if reference is None else [reference]))
-    low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
-    margin = 0.05 * (high - low) or 0.05
-    return low - margin, high + margin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,13 +183,10 @@ class Gate:
         metrics: Metrics,
         stopping: Callable[[], bool],
     ) -> None:
-        self.app = app
+        self.app, self.metrics, self.stopping = app, metrics, stopping
         self.expected = None if settings.token is None else settings.token.encode()
         self.hosts = settings.hosts
-        self.open_paths = frozenset(open_paths)
-        self.routes = frozenset(routes)
-        self.metrics = metrics
-        self.stopping = stopping
+        self.open_paths, self.routes = frozenset(open_paths), frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""

@@ -229,12 +229,7 @@ def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: Mapping[str, Any], *, required: Iterable[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
 def _columns(columns: Iterable[Input], sizes: Mapping[str, int], *, gaps: bool) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from pcmcnet.storage.files import json_bytes, package_version
 # What a client should know of the served models: their columns with ranges, an example, the limits.
 
 
+_LIMITS = ("sets", "alternatives", "pairs", "points", "body", "values", "depth", "pixels")  # of a request
 _FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 
 
@@ -46,17 +47,7 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
         **_model(main),
         "label": main.schema.alternative,
         "columns": [_describe_column(main, column) for column in inputs_of(main.schema).values()],
-        "limits": {
-            "sets": settings.max_sets,
-            "alternatives": settings.max_alternatives,
-            "pairs": settings.max_pairs,
-            "points": settings.max_points,
-            "body": settings.max_body,
-            "values": settings.max_values,
-            "depth": settings.max_depth,
-            "seconds": settings.deadline,
-            "pixels": settings.max_pixels,
-        },
+        "limits": {**{name: getattr(settings, f"max_{name}") for name in _LIMITS}, "seconds": settings.deadline},
         "has_baseline": baseline is not None,
         "baseline": None if baseline is None else _model(baseline),
     }
@@ -81,9 +72,8 @@ def _describe_column(model: ChoiceModel, column: Input) -> dict[str, Any]:
     facts |= {key: found[key] for key in _FACTS if key in found}
     if column.kind in KINDS:
         facts["distinct"] = found.get(KINDS[column.kind].choices)
-    facts["typical"] = found["quartiles"][1] if found.get("quartiles") else found.get("most")
-    if column.kind == "flag":
-        facts["typical"] = True
+    typical = found["quartiles"][1] if found.get("quartiles") else found.get("most")
+    facts["typical"] = True if column.kind == "flag" else typical
     missing = model.schema.missing == "indicator" and column.role in ("individual", "feature")
     optional = column.role == "available"
     field = KINDS[column.kind].page_field if column.kind in KINDS else column.kind
@@ -159,18 +149,14 @@ class Grid:
         a, b = (place_of(value, data, f"between, entry {k}") for k, value in enumerate(between))
         if a == b:
             raise unusable(f"between: expected two different alternatives, got {shown(between[0])} twice.")
-        given = asked.get("points", min(POINTS, settings.max_points))
+        given, most = asked.get("points", min(POINTS, settings.max_points)), settings.max_points
         points = whole(given)
-        if points is None or not 2 <= points <= settings.max_points:
-            raise unusable(
-                f"points: expected a whole number from 2 to {settings.max_points} along each axis, got {shown(given)}."
-            )
+        if points is None or not 2 <= points <= most:
+            raise unusable(f"points: expected a whole number from 2 to {most} along each axis, got {shown(given)}.")
         pairs = points**2 * len(data.rows) ** 2
         if pairs > settings.max_pairs:
-            raise unusable(
-                f"points: expected at most {settings.max_pairs:,} pairs of alternatives in a map, got {pairs:,}: ask "
-                f"for fewer points, or leave out alternatives."
-            )
+            wanted = f"expected at most {settings.max_pairs:,} pairs of alternatives in a map, got {pairs:,}"
+            raise unusable(f"points: {wanted}: ask for fewer points, or leave out alternatives.")
         axes = [
             np.linspace(*_range(asked.get(f"{axis}_range"), column, axis, data, model), points)
             for axis, column in (("x", x), ("y", y))
@@ -325,10 +311,8 @@ class OfferQuestion:
         if not isinstance(value, AnyModel):
             return value, None
         if len(self.revenue) > MOST_ASKED:
-            raise PcmcNetError(
-                f"{type(model).__name__} has to be asked about every offer: expected at most {MOST_ASKED} "
-                f"alternatives, got {len(self.revenue)}."
-            )
+            limit = f"expected at most {MOST_ASKED} alternatives, got {len(self.revenue)}"
+            raise PcmcNetError(f"{type(model).__name__} has to be asked about every offer: {limit}.")
         return value, self.search(value)
 
     def search(self, value: OfferValue) -> Search:
@@ -427,12 +411,9 @@ class Service:
 
     async def map(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Answer with the share of one alternative against another, as some alternative moves over two columns."""
-        asked = require_keys(
-            body,
-            required=["set", "x", "y", "place", "between"],
-            optional=["points", "x_range", "y_range", "model"],
-            at="the request",
-        )
+        optional = ["points", "x_range", "y_range", "model"]
+        required = ["set", "x", "y", "place", "between"]
+        asked = require_keys(body, required=required, optional=optional, at="the request")
         name = self._model(asked)
         given = await self._read(name, [asked["set"]])
         grid = Grid.read(asked, given, self.models["main"], self.settings)
@@ -441,12 +422,8 @@ class Service:
 
     async def offer(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Answer with the best of the offers that can be made of the alternatives of one set."""
-        asked = require_keys(
-            body,
-            required=["set"],
-            optional=["revenue", "target", "keep", "least", "most", "model"],
-            at="the request",
-        )
+        optional = ["revenue", "target", "keep", "least", "most", "model"]
+        asked = require_keys(body, required=["set"], optional=optional, at="the request")
         name = self._model(asked)
         now = (await self._read(name, [asked["set"]])).rows
         data = await self._read(name, [without_availability(asked["set"], self.models[name].schema)])
@@ -459,9 +436,8 @@ class Service:
     def shown_examples(self, most: int | None = None) -> dict[str, Any]:
         """Answer with a question about sets of the training table, all that are known or the first few."""
         if not self.examples:
-            raise RefusalError(
-                404, "the model was saved by an earlier version, without an example: fit and save it again."
-            )
+            message = "the model was saved by an earlier version, without an example: fit and save it again."
+            raise RefusalError(404, message)
         return {"sets": self.examples[:most]}
 
     def _model(self, asked: Mapping[str, Any]) -> str:

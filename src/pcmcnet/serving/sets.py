@@ -3,16 +3,15 @@
     {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
 
 Values are read as a table with such rows would be read: numbers become float32, categories are named by their text,
-contents are told apart (:mod:`pcmcnet.serving.sets`). A
-column is looked at as a whole; only where something is wrong with it are the single values, so that the message can say
-which set and which alternative. Sets and alternatives count from 0.
+contents are told apart by their kind. A column is looked at as a whole; only where something is wrong with it are the
+single values, so that the message can say which set and which alternative. Sets and alternatives count from 0.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,22 +97,15 @@ def require_known(
     """Refuse columns that the model does not read there."""
     for name in names:
         column = known.get(name)
-        if column is None or column.of_individual != individual:
-            raise _unknown(name, column, known, schema, individual=individual, at=at)
-
-
-def _unknown(
-    name: str, column: Input | None, known: Mapping[str, Input], schema: Schema, *, individual: bool, at: str
-) -> RefusalError:
-    if column is not None:
-        place = "the individual" if column.of_individual else "each alternative"
-        return unusable(f"{at}: column {shown(name)} is given for {place}: move it there.")
-    unused = {schema.choice_set, schema.choices, schema.weight, *schema.kept}
-    if name in unused:
-        return unusable(f"{at}: column {shown(name)} takes no part in a prediction: leave it out.")
-    there = [c.name for c in known.values() if c.of_individual == individual]
-    hint = did_you_mean(name[:100], there) if there else " Nothing is expected there."
-    return unusable(f"{at}: unknown column {shown(name)}.{hint}")
+        if column is None:
+            if name in {schema.choice_set, schema.choices, schema.weight, *schema.kept}:
+                raise unusable(f"{at}: column {shown(name)} takes no part in a prediction: leave it out.")
+            there = [c.name for c in known.values() if c.of_individual == individual]
+            hint = did_you_mean(name[:100], there) if there else " Nothing is expected there."
+            raise unusable(f"{at}: unknown column {shown(name)}.{hint}")
+        if column.of_individual != individual:
+            place = "the individual" if column.of_individual else "each alternative"
+            raise unusable(f"{at}: column {shown(name)} is given for {place}: move it there.")
 
 
 def require_keys(value: Any, *, required: Iterable[str], optional: Iterable[str] = (), at: str) -> dict[str, Any]:
@@ -173,17 +165,11 @@ class SetReader:
     """Reads sets for one model; ``accepted`` names the columns that some served model reads."""
 
     def __init__(
-        self,
-        schema: Schema,
-        accepted: Mapping[str, Input],
-        settings: ServeSettings,
-        sizes: Mapping[str, int] | None = None,
+        self, schema: Schema, accepted: Mapping[str, Input], settings: ServeSettings, sizes: Mapping[str, int] = {}
     ) -> None:
-        self.schema = schema.for_prediction()
-        self.sizes = sizes or {}  # of vectors
+        self.schema, self.accepted, self.settings = schema.for_prediction(), accepted, settings
+        self.sizes = sizes  # of vectors
         self.full = schema  # to tell a column with another role from one that is not known at all
-        self.accepted = accepted
-        self.settings = settings
         own = inputs_of(schema)
         self.individual = [c for c in own.values() if c.of_individual]
         self.alternative = [c for c in own.values() if not c.of_individual and c.role != "available"]
@@ -193,21 +179,14 @@ class SetReader:
         if not isinstance(sets, list) or not sets:
             raise unusable(f"{at}: expected a list with at least one choice set, got {shown(sets)}.")
         if len(sets) > self.settings.max_sets:
-            raise unusable(
-                f"{at}: expected at most {self.settings.max_sets:,} choice sets in a request, got {len(sets):,}: "
-                f"send them in several requests."
-            )
-        people, groups = [], []
-        for k, entry in enumerate(sets):
-            who, alternatives = self._one(entry, f"set {k}")
-            people.append(who)
-            groups.append(alternatives)
+            limit = f"expected at most {self.settings.max_sets:,} choice sets in a request, got {len(sets):,}"
+            raise unusable(f"{at}: {limit}: send them in several requests.")
+        entries = [self._one(entry, f"set {k}") for k, entry in enumerate(sets)]
+        people, groups = [who for who, _ in entries], [alternatives for _, alternatives in entries]
         pairs = sum(len(group) ** 2 for group in groups)
         if pairs > self.settings.max_pairs:
-            raise unusable(
-                f"{at}: expected at most {self.settings.max_pairs:,} pairs of alternatives in a request, got "
-                f"{pairs:,}: send fewer sets at once, or smaller ones."
-            )
+            limit = f"expected at most {self.settings.max_pairs:,} pairs of alternatives in a request, got {pairs:,}"
+            raise unusable(f"{at}: {limit}: send fewer sets at once, or smaller ones.")
         return self._data(people, groups)
 
     def _one(self, entry: Any, at: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -219,16 +198,13 @@ class SetReader:
         if not isinstance(alternatives, list) or not alternatives:
             raise unusable(f"{at}, alternatives: expected a list with at least one, got {shown(alternatives)}.")
         if len(alternatives) > self.settings.max_alternatives:
-            raise unusable(
-                f"{at}: expected at most {self.settings.max_alternatives:,} alternatives, got {len(alternatives):,}: "
-                f"leave some out, or raise --max-alternatives."
-            )
+            limit = f"expected at most {self.settings.max_alternatives:,} alternatives, got {len(alternatives):,}"
+            raise unusable(f"{at}: {limit}: leave some out, or raise --max-alternatives.")
         require_known(who, self.accepted, self.full, individual=True, at=f"{at}, individual")
         for i, alternative in enumerate(alternatives):
             if not isinstance(alternative, dict):
-                raise unusable(
-                    f"{at}, alternative {i}: expected an object with a value for each column, got {shown(alternative)}."
-                )
+                found_here = f"expected an object with a value for each column, got {shown(alternative)}"
+                raise unusable(f"{at}, alternative {i}: {found_here}.")
             require_known(alternative, self.accepted, self.full, individual=False, at=f"{at}, alternative {i}")
         return who, alternatives
 
@@ -290,10 +266,8 @@ class SetReader:
         if not first.all():
             at = int(np.argmin(first))
             label = labels.categories[labels.codes[at]]
-            raise unusable(
-                f"{where(at)}, column {name!r}: the label {shown(label)} stands more than once "
-                f"in this set: labels must be unique within a set."
-            )
+            twice = f"the label {shown(label)} stands more than once in this set"
+            raise unusable(f"{where(at)}, column {name!r}: {twice}: labels must be unique within a set.")
         return labels
 
     def _column(self, entries: list[dict[str, Any]], column: Input, where: Where, pixels: Pixels) -> Column:
@@ -367,11 +341,5 @@ def _bad_category(value: Any, gaps: bool) -> str | None:
 
 def _first(values: list[Any], name: str, where: Where, problem: Callable[[Any], str | None]) -> RefusalError:
     """Build the refusal of the first bad value."""
-
-    def found() -> Iterator[str]:
-        for row, value in enumerate(values):
-            what = problem(value)
-            if what is not None:
-                yield f"{where(row)}, column {name!r}: {what}."
-
-    return unusable(next(found()))
+    row, what = next((row, what) for row, value in enumerate(values) if (what := problem(value)) is not None)
+    return unusable(f"{where(row)}, column {name!r}: {what}.")

@@ -144,24 +144,24 @@ class Objective:
         # 1. Fit each fold and measure its held-out sets.
         for k, fold in enumerate(folds):
             model = self._with({**one_network(self.base.config), **options})  # the rule looks at what trials change
-            self._fit(model, fold, on_epoch if k == 0 else _sign_of_life(on_epoch))
+            held_out = fold.held_out[0] if _watches(model, self.data.n_folds) else None
+            report = on_epoch if k == 0 else _without_loss(on_epoch)
+            model.fit(fold.train, held_out, self.seed, self.device, progress=False, on_epoch=report)
             losses.append(_losses(model, fold))
             records.append(model.record_)
             if len(folds) > 1:
                 first = float(losses[0].sum() / fold.weights.sum()) if k == 0 else None
                 on_epoch({"epoch": FOLD, "valid_loss": first})
-        # 2. The mean loss, and the losses of blocks, by which two trials are compared.
+        # 2. The mean loss, the mean number of epochs, and the geometric mean of the weight decays that folds learnt.
         blocks = self.data.sum_by_block(losses)
+        epochs = [record.epochs for record in records if hasattr(record, "epochs")]
+        learns = _learns_decay(self._with(options))
         return Measured(
             loss=float(blocks.sum() / self.data.weights.sum()),
-            epochs=_mean_epochs(records),
-            decay=_mean_decay(records) if _learns_decay(self._with(options)) else None,
+            epochs=math.ceil(sum(epochs) / len(epochs)) if epochs else None,
+            decay=float(np.exp(np.mean(np.log([record.weight_decay for record in records])))) if learns else None,
             blocks=tuple(map(float, blocks)),
         )
-
-    def _fit(self, model: ChoiceModel, fold: Fold, on_epoch: Report) -> None:
-        held_out = fold.held_out[0] if _watches(model, self.data.n_folds) else None
-        model.fit(fold.train, held_out, self.seed, self.device, progress=False, on_epoch=on_epoch)
 
     def refit(self, kept: TrialRecord, folder: Path | None) -> ChoiceModel:
         """Fit a trial's options to all data and save the model, unless the folder holds that model already."""
@@ -205,7 +205,7 @@ def _losses(model: ChoiceModel, fold: Fold) -> Floats:
     return losses
 
 
-def _sign_of_life(on_epoch: Report) -> Report:
+def _without_loss(on_epoch: Report) -> Report:
     """Leave word without a loss: a worker learns by it that its trial is over."""
     return lambda _: on_epoch({"epoch": FOLD, "valid_loss": None})
 
@@ -221,17 +221,6 @@ def _learns_decay(model: ChoiceModel) -> bool:
     """Tell a network whose fit learns its weight decay and goes through all epochs."""
     config = model.config
     return isinstance(config, TrainConfig) and (config.weight_decay, config.min_delta) == ("auto", "noise")
-
-
-def _mean_epochs(records: list[Any]) -> int | None:
-    """Return the mean number of epochs over the folds; None for a model that does not train in epochs."""
-    epochs = [record.epochs for record in records if hasattr(record, "epochs")]
-    return math.ceil(sum(epochs) / len(epochs)) if epochs else None
-
-
-def _mean_decay(records: list[Any]) -> float:
-    """Return the geometric mean of the weight decays that the folds learnt."""
-    return float(np.exp(np.mean(np.log([record.weight_decay for record in records]))))
 
 
 def _length(model: ChoiceModel, epochs: int | None) -> dict[str, int]:

@@ -155,10 +155,6 @@ class Tuning(InNotebooks):
             "trials" or "importance".
         ax
             Where to draw; a new figure if None.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
         """
         from pcmcnet.plots.search import plot_search
 

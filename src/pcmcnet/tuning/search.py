@@ -103,10 +103,6 @@ def tune(
     runner
         How trials are run, one after another by default; :func:`pcmcnet.cluster.tune` runs several at once.
 
-    Returns
-    -------
-    Tuning
-
     Raises
     ------
     ConfigError
@@ -127,32 +123,31 @@ def tune(
     >>> found.best, found.kept, len(found.trials)
     ({'l2': 0.01}, {'l2': 0.01}, 3)
     """
-    _require_optuna()
+    # 1. A model, a space and settings that can be.
+    if find_spec("optuna") is None:
+        raise InputError("the search needs Optuna, which is not installed: pip install 'pcmcnet[tune]'.")
     base = _require_model(model)
     space = Space.of(type(base), space)
     if not space.dimensions:
         raise ConfigError("space: nothing is left to search, since every option in it is fixed.")
     space = space.around(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
+    # 2. What trials are fitted to and measured on.
     held_out = HeldOut.cut(data, valid, by, int(seed))
     identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.n_folds}
     home = None if folder is None else as_path(folder)
     objective = Objective(base, held_out, int(seed), device)
+    run = Run(trials, progress, timeout, runner or one_by_one)
     with nullcontext() if home is None else sole_writer(home):
-        run = Run(trials, progress, timeout, runner or one_by_one)
-        return _find(objective, space, identity, home, run)
-
-
-def _find(objective: Objective, space: Space, identity: dict[str, Any], home: Path | None, run: Run) -> Tuning:
-    """Search, fit what is kept and write both down."""
-    found, shares, verdict = _search(objective, space, identity, home, run)
-    best = best_of(found)
-    fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL)
-    tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity, verdict)
-    if home is not None:
-        write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
-        write_bytes(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n".encode())
-    return tuning
+        # 3. Search, fit what is kept and write both down.
+        found, shares, verdict = _search(objective, space, identity, home, run)
+        best = best_of(found)
+        fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL)
+        tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity, verdict)
+        if home is not None:
+            write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
+            write_bytes(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n".encode())
+        return tuning
 
 
 def _search(
@@ -226,11 +221,6 @@ def _in_words(trials: list[TrialRecord]) -> str:
     best = f", best {best_of(trials).value:.4f}" if complete else ""
     what = "pruned at " if last.state == "pruned" else "the defaults, " if last.defaults else ""
     return f"{what}NLL {last.value:.4f}{best}, {last.seconds:.1f} s"
-
-
-def _require_optuna() -> None:
-    if find_spec("optuna") is None:
-        raise InputError("the search needs Optuna, which is not installed: pip install 'pcmcnet[tune]'.")
 
 
 def _require_model(model: Any) -> ChoiceModel:

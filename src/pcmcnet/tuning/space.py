@@ -82,12 +82,7 @@ _BOOSTED = {
     "l2": (0.1, 30.0, "log"),
     "max_features": [0.25, 0.5, 0.75, 1.0],
 }
-_UTILITY_NETWORK = {
-    "weight_decay": _DECAY,
-    "lr": (1e-3, 2e-2, "log"),
-    "layers": [1, 2, 3],
-    "nodes": [16, 32, 64, 128],
-}
+_UTILITY_NETWORK = {"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log"), "layers": [1, 2, 3], "nodes": [16, 32, 64, 128]}
 _STRENGTHS = {"smoothing": (1e-3, 10.0, "log")}
 _RIDGE = {"ridge": (1e-2, 1e3, "log")}
 _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}

@@ -73,24 +73,25 @@ class Proposals(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draw a value for every dimension."""
+        # 1. What was under way when a process died comes first.
         past, beside = ended(study), self._beside(study, trial)
         places = [self._place(other) for other in past]
         tried = [*places, *(other.params for other in beside)]
         for left in self._left(study):
             if left not in tried:
                 return left
+        # 2. The process learns from the trials that ended, and supposes that those under way end as it predicts.
         seeds = np.random.SeedSequence([self.seed, len(past) + len(beside)]).generate_state(2)
         model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=START)
         known = optuna.create_study(sampler=model)  # in memory, and minimising
         for place, value in zip(places, losses(past), strict=True):
             if place is not None and np.isfinite(value):
                 known.add_trial(create_trial(params=place, distributions=self.distributions, value=float(value)))
-        for other in beside:  # the process supposes that they end as it predicts
-            if is_defaults(other):
-                continue
-            known.add_trial(
-                create_trial(state=TrialState.RUNNING, params=other.params, distributions=self.distributions)
-            )
+        for other in beside:
+            if not is_defaults(other):
+                place = {"params": other.params, "distributions": self.distributions}
+                known.add_trial(create_trial(state=TrialState.RUNNING, **place))
+        # 3. Its draw, or a random one in place of what was tried before.
         drawn = known.ask(self.distributions).params
         known.sampler = optuna.samplers.RandomSampler(seed=int(seeds[1]))
         for _ in range(DRAWS):
@@ -145,6 +146,7 @@ def reached(trial: FrozenTrial) -> float | None:
 
 def losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
     """(trials,) what the process learns from each; nan where nothing is known yet, since all failed."""
+    # 1. A pruned trial is no better than the median of the complete ones: it was measured on the first fold alone.
     found = np.array([np.nan if (value := reached(t)) is None else value for t in trials])
     complete = np.array([t.state == TrialState.COMPLETE for t in trials], bool)
     if complete.any():
@@ -152,6 +154,7 @@ def losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
     known = found[~np.isnan(found)]
     if not known.size:
         return found
+    # 2. A failed trial counts as the worst, and values far above the bulk are lowered to a fence.
     bulk = float(np.quantile(known, 0.75) - known.min())
     fence = known.min() + 2.5 * bulk if bulk > 0 else known.max()
     lowered: NDArray[np.float64] = np.minimum(np.where(np.isnan(found), known.max(), found), fence)
@@ -181,11 +184,8 @@ GRACE = 2  # epochs before a trial may be pruned: the first ones tell little
 _NAME, _IDENTITY, _BLOCKS, _DIGEST = "pcmcnet", "identity", "blocks", "sha256"
 _TROUBLE = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 _STATES: dict[TrialState, State] = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
-
+    TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"
+}  # fmt: skip
 
 Objective = Callable[[dict[str, Any], Report], Measured]
 
@@ -223,10 +223,8 @@ def _go_on(study: optuna.Study, identity: Mapping[str, Any], folder: Path | None
     if theirs is None:
         study.set_user_attr(_IDENTITY, ours)
     elif theirs != ours:
-        raise ArtifactError(
-            f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}. "
-            f"Repeat it with the same table and options, or choose another folder."
-        )
+        what = f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}."
+        raise ArtifactError(f"{what} Repeat it with the same table and options, or choose another folder.")
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
         study.tell(trial.number, state=TrialState.FAIL)
@@ -302,10 +300,8 @@ def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
     digest = notes.pop(_DIGEST, None)
     loss = trial.value if trial.state == TrialState.COMPLETE else None
     if digest != _digest(trial.state, loss, trial.params, trial.intermediate_values, notes):
-        raise ArtifactError(
-            f"{folder}: trial {trial.number + 1} in {FILE} is altered since it was kept. "
-            f"Remove the folder and search again, or restore the file from a copy."
-        )
+        what = f"{folder}: trial {trial.number + 1} in {FILE} is altered since it was kept."
+        raise ArtifactError(f"{what} Remove the folder and search again, or restore the file from a copy.")
 
 
 def records(study: optuna.Study, space: Space) -> list[TrialRecord]:
@@ -405,10 +401,8 @@ def _unusable(folder: Path | None, error: Exception) -> ArtifactError:
     reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
     path = "the study" if folder is None else str(folder / FILE)
     if any(word in reason for word in ("disk is full", "disk I/O", "readonly", "unable to open")):
-        return ArtifactError(
-            f"{path} cannot be written ({reason}). The trials that ended are kept: see to space and rights, and give "
-            f"the same command again."
-        )
+        remedy = "The trials that ended are kept: see to space and rights, and give the same command again."
+        return ArtifactError(f"{path} cannot be written ({reason}). {remedy}")
     return ArtifactError(f"{path} cannot be used ({reason}): choose another folder, or remove this one.")
 
 
