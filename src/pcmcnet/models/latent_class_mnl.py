@@ -45,8 +45,7 @@ from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage.files import json_bytes
 
-# -- Latent class config -----------------------------------------------------------------------------------------------
-# Options of the latent class logit.
+# -- Options of the latent class logit ---------------------------------------------------------------------------------
 
 
 # Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
@@ -107,9 +106,6 @@ class LatentClassMNLConfig(LogitConfig):
         if self.prior == "auto":
             return _SEARCHED if self.classes == "auto" else _GIVEN
         return float(self.prior)
-
-
-# -- Latent class mnl --------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -34,13 +34,10 @@ from pcmcnet.models.networks.set_network import (
 )
 from pcmcnet.reports.formats import Summary
 
-# -- Plain columns -----------------------------------------------------------------------------------------------------
-# Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are.
-#
+# -- Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are -------------------------------
 # A utility that is linear in its coefficients is then linear in all weights, and each entry has the name of a column.
 # Categories of a column with more than `MANY` of them keep an embedding, and contents such as texts their encoder:
 # these have weights, and entries that only have a number.
-
 
 MANY = 50
 
@@ -88,9 +85,6 @@ def entry_names(side: SideEncoder, representation: Representation) -> list[str]:
 
 def _numbered(name: str, width: int) -> list[str]:
     return [f"{name}[{k + 1}]" for k in range(width)]
-
-
-# -- Lcl ---------------------------------------------------------------------------------------------------------------
 
 
 SHOWN = 20  # effects in a summary

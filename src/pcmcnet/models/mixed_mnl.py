@@ -54,9 +54,7 @@ from pcmcnet.reports.tables import Cells, PrintsAsTable
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training.device import resolve_device
 
-# -- Mixed config ------------------------------------------------------------------------------------------------------
-# Options of the mixed logit.
-
+# -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
 _LEAST = 10  # draws
 
@@ -152,7 +150,6 @@ def _words(option: str, named: Any) -> dict[str, str]:
 # that person has mean sum_r w_r b_r, and the standard deviation of b_r under the same weights (Revelt & Train, 2000).
 # It says how much the choices tell: that of the whole population if nothing.
 
-
 _TAILS = (0.05, 0.5, 0.95)
 
 
@@ -244,7 +241,6 @@ class Conditional:
 #
 # Probabilities, log-sums and derivatives are those of a person of whom no choice is known, means over draws that all
 # sets share (`models/logit/draws.py`). What is known of a person changes the shares of draws: see `mixed_mnl.py`.
-
 
 _SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
 
@@ -458,9 +454,6 @@ def labels_of(data: ChoiceData) -> tuple[str, ...]:
     if data.labels is None:
         raise InputError("components go by label: read the table with alternative=<column>.")
     return data.labels.categories
-
-
-# -- Mixed mnl ---------------------------------------------------------------------------------------------------------
 
 
 _TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity

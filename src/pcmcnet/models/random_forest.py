@@ -38,9 +38,7 @@ from pcmcnet.models.tree_inputs import Relative, as_relative, input_names, relat
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
-# -- Forest file -------------------------------------------------------------------------------------------------------
-# The file of a random forest: written by skops, read as plain data.
-#
+# -- The file of a random forest: written by skops, read as plain data -------------------------------------------------
 # A skops file is an archive of `schema.json` and of arrays. What a forest of two classes needs of it are two arrays for
 # each tree of M nodes; the rest follows from them and from the number of inputs:
 #
@@ -50,7 +48,6 @@ from pcmcnet.storage.files import json_bytes
 # scikit-learn's compiled code follows the indices in them wherever they lead. So they are checked before it sees any:
 # every node but the first is the child of one node, which stands before it, and every split asks for an input there is.
 # Nothing else is built from the file: no other class, no module that it names.
-
 
 FOREST = "forest.skops"
 RATIO, UNPACKED = 100, 8 << 30  # of an archive: bytes for a byte of the file, and in all, at most
@@ -198,9 +195,6 @@ def _forest(trees: list[Any], inputs: int) -> Any:
         vars(member).update(fitted, tree_=tree, max_features_=inputs)
     vars(forest).update(fitted)
     return forest
-
-
-# -- Random forest -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,8 +120,7 @@ def require_part(part: Any, what: str) -> None:
         raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
 
 
-# -- Fit record --------------------------------------------------------------------------------------------------------
-# The history of a fit: one entry per epoch, of models that train in epochs, and its picture.
+# -- The history of a fit: one entry per epoch, of models that train in epochs, and its picture ------------------------
 
 
 class History:
@@ -160,9 +159,6 @@ class History:
         from pcmcnet.plots.quality import plot_learning_curve
 
         return plot_learning_curve(members or self.history, ax)
-
-
-# -- Choice model ------------------------------------------------------------------------------------------------------
 
 
 Gives = Literal["probabilities", "scores", "ranking"]

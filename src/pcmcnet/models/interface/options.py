@@ -28,7 +28,6 @@ from pcmcnet.errors import ConfigError, did_you_mean
 # -- Option docs -------------------------------------------------------------------------------------------------------
 # What the options of a model mean, out of the docstrings of its class of options and of those that it extends.
 
-
 REQUIRED = MISSING
 _SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
 _ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
@@ -74,9 +73,6 @@ def meanings_of(config: type) -> dict[str, str]:
 def plain_roles(text: str) -> str:
     """Write references of Sphinx as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
-
-
-# -- Options -----------------------------------------------------------------------------------------------------------
 
 
 _PAIR = re.compile(r"[ ,]*(.+?):([^:,]*)(?:,|$)")

@@ -25,13 +25,10 @@ from pcmcnet.storage.files import as_path, json_bytes, package_version, to_disk,
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.run_folder import checkpoints, is_run_file, member_folders
 
-# -- File checks -------------------------------------------------------------------------------------------------------
-# The files of a saved model's folder: which of them are read, and how large they may be.
-#
+# -- The files of a saved model's folder: which of them are read, and how large they may be ----------------------------
 # A folder may come from anyone. So only plain files inside it are opened: no pipe or device, which may never end, and
 # no link that leads out of it. None is read beyond the size that was noted when it was saved, or beyond the limits
 # below.
-
 
 LARGEST_JSON = 64 << 20  # bytes; once read, they may take 25 times as many
 LARGEST = 8 << 30  # bytes of all files together
@@ -86,7 +83,6 @@ def _require_size(folder: Path, name: str, size: int, room: int) -> None:
 # The manifest of a saved model, `model.json`: what was saved, by which versions, size and hash of each file.
 #
 # Its own hash, `sha256`, stands for all files but the card. A folder whose files differ from what it says is refused.
-
 
 FORMAT = 2
 MANIFEST = "model.json"
@@ -191,9 +187,7 @@ def brief(found: Any) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-# -- Saved model -------------------------------------------------------------------------------------------------------
-# A fitted model on disk: a folder that a person can read, and that executes nothing when read.
-#
+# -- A fitted model on disk: a folder that a person can read, and that executes nothing when read ----------------------
 #   model.json            kind of model, format, versions, the training table's fingerprint, size and hash of each file
 #     config.json           options
 #     schema.json           roles of the training table's columns
@@ -206,7 +200,6 @@ def brief(found: Any) -> str:
 #     README.md             a card in plain words, which may be edited
 #
 # `model.json` is written last: a folder without it is not a model yet. Its own hash stands for all files but the card.
-
 
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper

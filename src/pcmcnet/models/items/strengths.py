@@ -37,15 +37,12 @@ from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 
-# -- Newton ------------------------------------------------------------------------------------------------------------
-# Log-strengths of the logit of items, by Newton's method, with or without a ridge.
-#
+# -- Log-strengths of the logit of items, by Newton's method, with or without a ridge ----------------------------------
 #   maximise   sum_S sum_i C_iS log P(i | S)  -  ridge / 2 sum_i s_i^2         P(i | S) = exp s_i / sum_{j in S} exp s_j
 #
 # The log-likelihood is concave in the log-strengths s. With n_S = sum_i C_iS its gradient is sum_S (C_iS - n_S p_iS)
 # and minus its Hessian is sum_S n_S (diag p_S - p_S p_S'), so Newton's method takes a few steps and gives the standard
 # errors on the way.
-
 
 HALVINGS = 50
 CENTRING = 1e-6  # of the largest count
@@ -116,9 +113,7 @@ def centring_ridge(sets: DistinctSets, ridge: float = 0.0) -> float:
     return max(ridge, CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0))
 
 
-# -- Lbfgs -------------------------------------------------------------------------------------------------------------
-# The minimum of a smooth function of some numbers, its gradient from torch, by L-BFGS in float64.
-
+# -- The minimum of a smooth function of some numbers, its gradient from torch, by L-BFGS in float64 -------------------
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -190,7 +185,6 @@ def as_minimum(found: Any) -> Minimum:
 # came from a normal distribution, and the table tells its variance. The logit learns it for Thurstone's model too: a
 # fit takes Newton's method a few steps. Its errors have the variance pi^2 / 6 and a normal utility's 1, so strengths of
 # equal meaning have variances in that proportion.
-
 
 Penalty = float | Literal["auto"]
 Losses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilities of held-out choices
@@ -452,9 +446,6 @@ def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> Losses:
         return -log_softmax_by_set(s[fold.held_out.items], fold.held_out.offsets)[fold.chosen]
 
     return losses
-
-
-# -- Strengths ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,9 +218,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
     return np.concatenate(blocks), np.cumsum(np.concatenate(lengths)), place
 
 
-# -- Binning -----------------------------------------------------------------------------------------------------------
-# Numeric features -> items: each feature is cut into bins and every cell of the grid is an item.
-#
+# -- Numeric features -> items: each feature is cut into bins and every cell of the grid is an item --------------------
 # For tables whose alternatives do not return under the same label. The bins of a feature have equal width between the
 # least and the largest value that the binned alternatives have in training; values beyond go to the outermost bins.
 # Alternatives whose label is *identified* keep an item of their own. Items: the identified ones in the order given,

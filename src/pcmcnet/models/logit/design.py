@@ -43,8 +43,7 @@ from pcmcnet.models.logit.formula import (
     with_offset,
 )
 
-# -- Labels ------------------------------------------------------------------------------------------------------------
-# Labels of alternatives -> 0/1 columns, which constants and coefficients of each alternative multiply.
+# -- Labels of alternatives -> 0/1 columns, which constants and coefficients of each alternative multiply --------------
 
 
 class UnseenLabelError(InputError):
@@ -95,7 +94,6 @@ def label_marks(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, .
 # u is what the formula divides the column by. A level of a category, a constant or a mark of gaps has u = 1: it is
 # worth so much beside its reference. A coefficient of log(x), of a product of numbers, or of a column that other terms
 # hold as well is no worth of a unit: what one more unit brings then depends on the alternative, or on who chooses.
-
 
 _STRAIGHT = (None, "standardise", "piecewise")
 
@@ -178,9 +176,6 @@ def require_names(blocks: Iterable[tuple[Floats, list[str]]], names: Sequence[st
     found = (name for _, some in blocks for name in some)
     if not all(ours == theirs for ours, theirs in zip_longest(found, names)):
         raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
-
-
-# -- Design ------------------------------------------------------------------------------------------------------------
 
 
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients

@@ -45,7 +45,6 @@ log = logging.getLogger("pcmcnet")
 # Shapes: S sets, R of them with a choice to make, N persons, C classes, K coefficients of a class, G of its share;
 # parameters (P,) are the b_c, then the g_c of all classes but the first.
 
-
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
 _PERSONS = 2**11  # that a thread takes at a time
@@ -285,9 +284,7 @@ def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
 
-# -- Em ----------------------------------------------------------------------------------------------------------------
-# Steps of EM for a mixture of logits, from a start that divides classes at random.
-
+# -- Steps of EM for a mixture of logits, from a start that divides classes at random ----------------------------------
 
 _GAIN = 1e-7  # of the log-likelihood, relative to its size, that a step must bring for another one
 
@@ -330,14 +327,11 @@ def em_steps(mixture: Mixture, at: Point, before: list[float], steps: int) -> Ru
     return at, values
 
 
-# -- Latent class search -----------------------------------------------------------------------------------------------
-# The search for the maximum of a mixture of logits, for one number of classes or for several.
-#
+# -- The search for the maximum of a mixture of logits, for one number of classes or for several -----------------------
 # EM from several starts, more and more like Newton's method, never lowers the likelihood and comes near a maximum;
 # Newton's steps on the exact Hessian finish. There are many maxima. A start divides a class at random: a single one, or
 # the largest of those found before for fewer classes, which tends to lead higher. In a large table only that one and
 # the best of the others, which begin on a sample of its persons, go on to the whole.
-
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on

@@ -253,9 +253,7 @@ def _solve(curvature: Floats, gradient: Floats) -> Floats:
     raise TrainingError(NO_CURVATURE)
 
 
-# -- Nonlinear likelihood ----------------------------------------------------------------------------------------------
-# Logits, with nests or without, of a utility that is not linear in its parameters.
-#
+# -- Logits, with nests or without, of a utility that is not linear in its parameters ----------------------------------
 # At any parameters theta the utility is replaced by a linear one, M c with dc / dtheta = G, which has its value and its
 # derivatives: see `models/logit/box_cox.py`. With s the scores of a logit of M c, those in theta are s G, exactly.
 

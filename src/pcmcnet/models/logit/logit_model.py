@@ -38,8 +38,7 @@ from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")
 
-# -- Logit config ------------------------------------------------------------------------------------------------------
-# Options of the logit models: the utility, parameters that are given, and the kind of standard errors.
+# -- Options of the logit models: the utility, parameters that are given, and the kind of standard errors --------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +108,6 @@ class LogitConfig:
         object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
         if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {quoted(self.offset)}:
             raise ConfigError(f"the offset {self.offset!r} has a coefficient of 1: leave it out of the other options.")
-
-
-# -- Logit model -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,9 +230,7 @@ def require_labels(known: Mapping[str, Any], data: ChoiceData) -> Categorical:
     return labels
 
 
-# -- Nest model --------------------------------------------------------------------------------------------------------
-# What the logits with nests share: the fit, the log-sums of nests, and predictions.
-#
+# -- What the logits with nests share: the fit, the log-sums of nests, and predictions ---------------------------------
 # A nest's log-sum is the product of the coefficients `logsum[NEST]` from the top of the tree to it, so each of them is
 # the nest's scale relative to that of its parent. `models/logit/nested_likelihood.py` says within which bounds they are
 # searched, and which of them are no estimates.

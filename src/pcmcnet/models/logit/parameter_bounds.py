@@ -163,9 +163,7 @@ def _pairs(**options: Mapping[str, float]) -> Iterable[tuple[str, str, float]]:
     return ((option, name, value) for option, named in options.items() for name, value in named.items())
 
 
-# -- Identification ----------------------------------------------------------------------------------------------------
-# Which columns of a design can have a coefficient at all.
-#
+# -- Which columns of a design can have a coefficient at all -----------------------------------------------------------
 # A coefficient multiplies differences within choice sets. A column without any, or one that is a linear combination of
 # others within every set, leaves its coefficient undetermined: it is named, with the others, and never dropped
 # silently.

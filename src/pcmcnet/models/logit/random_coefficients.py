@@ -40,7 +40,6 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 #
 # and its value is |b| (r + x): derivatives 1 + x' in a, x - r x' in |b|; second ones x'' / |b| times (1, -r)(1, -r)'.
 
-
 NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
 _SIGNED = ("lognormal", "truncated-normal")
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # which may be correlated
@@ -169,9 +168,7 @@ class Distribution:
         return estimate, max(0.25 * abs(estimate), 0.1 * scale)
 
 
-# -- Coefficients ------------------------------------------------------------------------------------------------------
-# Parameters of a mixed logit -> the coefficients of each person in each draw, with their derivatives.
-#
+# -- Parameters of a mixed logit -> the coefficients of each person in each draw, with their derivatives ---------------
 # The utility has K columns. D of them have a random coefficient, with standard draws x (D, R) for every person; the
 # others have one coefficient for all. For a person with individual numbers h, random coefficient d is a function of
 #
@@ -439,9 +436,7 @@ class Mixing:
         return per[self.column]
 
 
-# -- Specification -----------------------------------------------------------------------------------------------------
-# Options of a mixed logit and a training table -> which coefficients are random, and how.
-#
+# -- Options of a mixed logit and a training table -> which coefficients are random, and how ---------------------------
 # Names are those of coefficients, as the summary shows them, or of a term of the formula for all coefficients that it
 # has. Error components are columns that mark the alternatives of a nest: their random coefficient has mean 0, so that
 # alternatives of one nest go together (Brownstone & Train, 1999).

@@ -274,13 +274,10 @@ def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bo
     return inverse, place[moved].tolist()
 
 
-# -- Estimates frame ---------------------------------------------------------------------------------------------------
-# Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval.
-#
+# -- Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval ------------------
 # The interval of level q is estimate -+ Phi^-1((1 + q) / 2) standard errors. A coefficient that is fixed or has come to
 # a bound has no error, so that all else is nan for it; nor has a constant that was moved to known shares after the fit.
 # One that the data push to infinity has an infinite error.
-
 
 NAN = float("nan")
 

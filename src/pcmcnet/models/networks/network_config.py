@@ -63,7 +63,6 @@ def as_widths(given: Any, *, name: str = "hidden", fewest: int = 0) -> tuple[int
 # coefficients in the utility (`pcmcnet.layers.inner_logit`). What comes before, standardising and bending, rises with
 # the number. Nothing is said of a missing number beside a known one.
 
-
 Direction = Literal["decreasing", "increasing"]
 
 

@@ -47,12 +47,9 @@ from pcmcnet.training.device import building, device_of, resolve_device, undistu
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import size_of
 
-# -- Network weights ---------------------------------------------------------------------------------------------------
-# The weights of a network, read from a safetensors file for the network that saved options describe.
-#
+# -- The weights of a network, read from a safetensors file for the network that saved options describe ----------------
 # Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
 # device "meta", where they have shapes and take no memory.
-
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -83,9 +80,6 @@ def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -
             f"the saved weights do not fit the saved options: {name} is {told[0]}, expected {told[1]}. Save the model "
             f"again."
         )
-
-
-# -- Neural model ------------------------------------------------------------------------------------------------------
 
 
 _SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 # Numbers are standardised as in the first fit, and categories that it did not know get the reserved code, so every
 # weight keeps its meaning. Options that change the function of the network must be the same in both fits.
 
-
 _FREE = {"dropout", "initialisation", "precision"}  # options of a network that its weights do not depend on
 
 
@@ -132,9 +131,6 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
             )
     if class_names(theirs.encoders) != class_names(ours.encoders):
         raise ConfigError("init was fitted with other encoders than this model has: give it the same ones.")
-
-
-# -- Trainer -----------------------------------------------------------------------------------------------------------
 
 
 Build = Callable[[Encoder, int], ChoiceNetwork]  # encoder, number of latent classes -> freshly initialised network
