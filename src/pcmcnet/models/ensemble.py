@@ -163,6 +163,7 @@ class Ensemble(Wrapper):
     name = "ensemble"
     config_class = EnsembleConfig
     config: EnsembleConfig
+    _state: FittedEnsemble
     record_class = EnsembleRecord
     streams = by_instance(lambda ensemble: ensemble._inner().streams and not ensemble.config.resample)
 
@@ -187,10 +188,6 @@ class Ensemble(Wrapper):
                 part = _reweighted(train, source) if self.config.resample else train
                 members.append(self._inner().fit(part, valid, **_member_arguments(run, k, seeds[-1])))
         return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
-
-    @property
-    def _state(self) -> FittedEnsemble:
-        return self._state_as(FittedEnsemble)
 
     @property
     def members_(self) -> tuple[ChoiceModel, ...]:

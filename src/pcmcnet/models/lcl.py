@@ -98,12 +98,12 @@ class ContextEffect(NamedTuple):
     effect: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LCLConfig(NetworkConfig):
     """Options of the linear context logit: those of all networks, and of the training loop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LCLArguments(LCLConfig):
     """What the constructor takes: the options, and what no option can hold."""
 
@@ -191,12 +191,12 @@ class LCL(SetModel):
 # D), m (B, D), a, b (D, D) -> u (B, D, J) -> log p (B, J).
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DLCLConfig(NetworkConfig):
     """Options of the decomposed linear context logit: those of all networks, and of the training loop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DLCLArguments(DLCLConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

@@ -274,11 +274,8 @@ class MixedPredictions(LogitModel):
     """A logit with random coefficients, once they are specified and estimated."""
 
     config: MixedMNLConfig
+    _state: FittedMixture
     record_class = MixedRecord
-
-    @property
-    def _state(self) -> FittedMixture:
-        return self._state_as(FittedMixture)
 
     @property
     def mixing_(self) -> Mixing:
@@ -511,14 +508,10 @@ class MixedMNL(MixedPredictions):
         turned = np.where(x == maximum.values, 1.0, -1.0)
         scores = np.zeros((len(sets), len(x)))
         scores[persons.first] = maximum.scores * turned
-        estimates = infer(
-            replace(maximum, values=x, scores=scores, hessian=maximum.hessian * np.outer(turned, turned)),
-            within,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            clusters=clusters,
-            constants_log_likelihood=self._constants_log_likelihood(design, plain, sets.weights),
-        )
+        turned_hessian = maximum.hessian * np.outer(turned, turned)
+        best = replace(maximum, values=x, scores=scores, hessian=turned_hessian)
+        constants = self._constants_log_likelihood(design, plain, sets.weights)
+        estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
         self._warn_unbounded(estimates)
         record = MixedRecord(persons=len(keys), simulation=_simulation_record(maximum, estimates))
         return FittedMixture(design=design, estimates=estimates, record=record, mixing=mixing, who=who)

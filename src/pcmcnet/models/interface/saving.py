@@ -92,11 +92,12 @@ _LONGEST = 300  # letters of what a message says about a file's contents
 
 def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return what ``model.json`` says of a fitted model and of its files."""
+    packages = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
     manifest = {
         "format": FORMAT,
         "model": model.name,
         "fit": fit_entries(model),
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **{name: package_version(name) for name in packages}},
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "sizes": {name: len(content) for name, content in files.items()},
     }
@@ -107,11 +108,6 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
     """Return the facts of the training table and of the fit, by the types of their fields."""
     return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
-
-
-def _versions() -> dict[str, str]:
-    names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
-    return {"python": platform.python_version()} | {name: package_version(name) for name in names}
 
 
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
@@ -209,14 +205,10 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
     model.require_fitted()
     with sole_writer(folder):
-        return _save(model, folder)
-
-
-def _save(model: ChoiceModel, folder: Path) -> Path:
-    require_free(folder)
-    files = {**state_files(model), CARD: _card(model, folder.name).encode()}
-    require_sizes(folder, files)
-    _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
+        require_free(folder)
+        files = {**state_files(model), CARD: _card(model, folder.name).encode()}
+        require_sizes(folder, files)
+        _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
     return folder
 
 
@@ -233,7 +225,7 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
 def restored(
     name: str, fit: Mapping[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
 ) -> ChoiceModel:
-    """Return a fitted model of the kind with that name.
+    """Return a fitted model of the kind with that name; raises what readers meet in damaged files.
 
     Parameters
     ----------
@@ -245,11 +237,6 @@ def restored(
         What :func:`state_files` returned.
     extras
         What no option can hold, such as modules for columns.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If an entry or a file is missing, or not as it was saved.
     """
     from pcmcnet.models import KINDS
 

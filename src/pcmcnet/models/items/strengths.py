@@ -30,6 +30,7 @@ from pcmcnet.data.subsets import take_sets
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
+from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, cross_folds, descend_ladder, held_out_groups, held_out_weights
@@ -121,7 +122,7 @@ CORRECTIONS = 20  # pairs of steps and gradients that L-BFGS remembers
 FLAT = 1e-8  # largest component of a gradient that counts as none
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Minimum:
     """Where the search ended."""
 
@@ -233,11 +234,8 @@ class PenaltyRecord:
     @classmethod
     def of(cls, descent: Descent) -> PenaltyRecord:
         """Return the best penalty of a search."""
-        return cls(
-            penalty=descent.trials[descent.best].value,
-            trials=descent.trials,
-            held_out_sets=len(descent.losses[0]),
-        )
+        best, held_out_sets = descent.trials[descent.best], len(descent.losses[0])
+        return cls(penalty=best.value, trials=descent.trials, held_out_sets=held_out_sets)
 
     @property
     def stronger(self) -> list[float]:
@@ -252,11 +250,10 @@ class PenaltyRecord:
         if not self.trials:
             return {"penalty": f"{penalty}: choice sets are too few to learn it"}
         losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in self.trials)
-        strengths = {"strengths": f"a ridge of {self.strength_ridge:g} in place of smoothing"}
-        return {
-            "penalty": f"{penalty}, learnt from {self.held_out_sets:,} held-out sets (NLL {losses})",
-            **(strengths if self.strength_ridge else {}),
-        }
+        facts = {"penalty": f"{penalty}, learnt from {self.held_out_sets:,} held-out sets (NLL {losses})"}
+        if self.strength_ridge:
+            facts["strengths"] = f"a ridge of {self.strength_ridge:g} in place of smoothing"
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -493,8 +490,13 @@ class StrengthModel(ChoiceModel):
 
     config_class = StrengthConfig
     config: StrengthConfig
+    _state: FittedStrengths
     record_class = ItemRecord
     precision: ClassVar[float] = 1.0  # of a utility's error, as a multiple of the logit's
+
+    @takes(StrengthConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     @abstractmethod
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
@@ -542,10 +544,6 @@ class StrengthModel(ChoiceModel):
         )
 
     @property
-    def _state(self) -> FittedStrengths:
-        return self._state_as(FittedStrengths)
-
-    @property
     def universe_(self) -> Universe:
         """The items."""
         return self._state.universe
@@ -584,8 +582,7 @@ class StrengthModel(ChoiceModel):
             **record.penalty_facts,
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
         }
-        header = ("item", "estimate", "std err", "z", "p")
-        return Summary(type(self).__name__, facts, header, tuple(rows))
+        return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows))
 
     def _row(self, k: int) -> tuple[str, ...]:
         estimate, error = float(self.strengths_[k]), float(self.errors_[k])

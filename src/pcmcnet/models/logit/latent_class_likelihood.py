@@ -204,8 +204,7 @@ class Mixture:
     def direction(self, at: Point, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
         roots = self._roots(*self._bends(at, r))
-        step: Floats = roots @ (roots.T @ self._gradient(at, r))
-        return step
+        return np.asarray(roots @ (roots.T @ self._gradient(at, r)))
 
     def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
         """Return W (P, P) with W W' the inverse of the blocks of information, eigenvalues floored as in ``sizes``.
@@ -306,11 +305,6 @@ def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> 
     r = alike.r.copy()
     r[:, :D] = r[:, :D].sum(1, keepdims=True) * rng.dirichlet(np.ones(D), len(r))
     return mixture.at(mixture.begin(alike.x + mixture.direction(alike, r)))
-
-
-def height(run: Run) -> float:
-    """Return what a run has climbed to."""
-    return run[0].value
 
 
 def em_steps(mixture: Mixture, at: Point, before: list[float], steps: int) -> Run:
@@ -424,16 +418,11 @@ class ClassSearch:
                 f"classes, or raise prior or min_chosen."
             )
         # 3. The highest run goes on: EM until it slows down, then Newton's steps.
-        at, em = max(begun, key=height)
+        at, em = max(begun, key=lambda run: run[0].value)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
-        log.info(
-            "%d classes: log-likelihood %.3f after %d EM and %d further steps",
-            mixture.classes,
-            value,
-            len(em) - 1,
-            steps,
-        )
+        reached = "%d classes: log-likelihood %.3f after %d EM and %d further steps"
+        log.info(reached, mixture.classes, value, len(em) - 1, steps)
         return MixtureMaximum(mixture, x, value, steps, em, self.ordered)
 
     def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
@@ -464,4 +453,4 @@ class ClassSearch:
                 runs.append(em_steps(mixture, start(), [], min(_FIRST, self.em_steps)))
             except TrainingError as error:
                 log.info("%d classes: a start is passed over: %s", mixture.classes, error)
-        return sorted(runs, key=height, reverse=True)
+        return sorted(runs, key=lambda run: run[0].value, reverse=True)

@@ -126,7 +126,7 @@ NO_CURVATURE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Maximum:
     """Where a weighted log-likelihood is largest, and what standard errors need to know about it."""
 

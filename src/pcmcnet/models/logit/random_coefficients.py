@@ -73,13 +73,7 @@ class Distribution:
 
     @classmethod
     def parse(cls, coefficient: str, text: object) -> Distribution:
-        """Read "normal", "-lognormal", "johnson-sb(-2, 0)".
-
-        Raises
-        ------
-        ConfigError
-            Naming the coefficient, what was found and what is known.
-        """
+        """Read "normal", "-lognormal", "johnson-sb(-2, 0)" for a coefficient, which errors name."""
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[2] not in NAMES:
@@ -453,7 +447,7 @@ def specify(
     offset: str | None = None,
     cost: str | None = None,
 ) -> Mixing:
-    """Find the coefficients that options name.
+    """Find the coefficients that options name; unknown names and impossible correlations are refused.
 
     Parameters
     ----------
@@ -472,11 +466,6 @@ def specify(
         Name of the column whose coefficient is 1.
     cost
         Name of the column in whose units the others are worth something, in willingness-to-pay space.
-
-    Raises
-    ------
-    ConfigError
-        For a name that no coefficient has, or a distribution that cannot be correlated.
     """
     # 1. Distributions by column; a name stands for one coefficient, or for all of a term.
     named = dict.fromkeys(_numeric(design, sources, offset), "normal") if random is None else random

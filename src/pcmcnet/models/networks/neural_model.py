@@ -6,7 +6,6 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -103,6 +102,7 @@ class NeuralModel(ChoiceModel):
     streams = True
     reads_contents = True
     config: NetworkConfig
+    _state: FittedNetwork
     record_class = NetworkRecord
     average_class: ClassVar[type[AveragedNetwork]] = AveragedNetwork
 
@@ -169,10 +169,6 @@ class NeuralModel(ChoiceModel):
             learn_network_encoder(joined_parts(train, valid)().counted(), self.config, self.encoders)
 
     # -- the fitted network -----------------------------------------------------------------------------------
-
-    @property
-    def _state(self) -> FittedNetwork:
-        return self._state_as(FittedNetwork)
 
     @property
     def encoder_(self) -> Encoder:
@@ -253,11 +249,10 @@ def is_on_gpu(network: nn.Module) -> bool:
 
 def network_summary(model: NeuralModel) -> Summary:
     """Return options, course of training and weights with their shapes; of averaged networks, those of the first."""
-    record, table, members = model.record_, model.table_, members_of(model.network_)
+    record, members = model.record_, members_of(model.network_)
     whose = " of the first" if len(members) > 1 else ""
     facts = {
-        "options": ", ".join(f"{k}={v}" for k, v in asdict(model.config).items()),
-        "trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives",
+        **model._common_facts(),
         "epochs": str(record.epochs),
         "weight decay": _decay_fact(record),
         "parameters": f"{model.num_parameters:,}",
