@@ -37,6 +37,7 @@ class Tilt(ChoiceModel):
 
     name = "tilt"
     config_class = TiltConfig
+    _state: FittedTilt
     gives: ClassVar[Gives] = "probabilities"
     stops_early: ClassVar[bool] = True
     fits: ClassVar[list["Tilt"]] = []
@@ -56,7 +57,7 @@ class Tilt(ChoiceModel):
 
     @property
     def theta(self) -> float:
-        return self._state_as(FittedTilt).theta
+        return self._state.theta
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         Tilt.asked.append(data)

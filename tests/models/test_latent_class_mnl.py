@@ -245,7 +245,7 @@ def test_the_run_kept_is_the_best_of_those_followed(
 
 def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
     """At a maximum the others have no gradient."""
-    two, (b, g) = mixture_of(model, data), model._split()
+    two, (b, g) = mixture_of(model, data), model._state.split()
     three = Mixture(two.sets, two.persons, two.who, two.weights, 3, two.strength)
     after, _ = three.split(divide(three, b, g, np.random.default_rng(0)).x)
     np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
@@ -441,7 +441,7 @@ def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[Laten
 def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
     """Worked out set by set: log sum_c pi_c prod_t P_c(chosen), summed over persons."""
     model, data = panel_model
-    b, g = model._split()
+    b, g = model._state.split()
     x = np.column_stack([data.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 6, 4, 2)
     v = np.exp(x @ b.T)  # (persons, sets, alternatives, classes)
     p = np.take_along_axis(v / v.sum(2, keepdims=True), data.require_chosen("test").reshape(400, 6, 1, 1), 2)[:, :, 0]
@@ -516,7 +516,7 @@ def test_earlier_choices_tell_of_later_ones(panel_model: tuple[LatentClassMNL, C
     given, plain = model.predict_proba_given(future, history), model.predict_proba(future)
     picked = future.offsets[:-1] + future.require_chosen("test")
     assert np.log(given[picked]).mean() > np.log(plain[picked]).mean() + 0.05
-    b, shares = model._split()[0], model.posterior(history)[::5]
+    b, shares = model._state.split()[0], model.posterior(history)[::5]
     x = np.column_stack([future.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 4, 2)
     v = np.exp(x @ b.T)
     np.testing.assert_allclose(given.reshape(400, 4), ((v / v.sum(1, keepdims=True)) * shares[:, None]).sum(2))

@@ -20,10 +20,9 @@ it. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, Literal
@@ -39,13 +38,21 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
-from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.fitted import FitRecord, TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.tree_inputs import Relative, as_relative, input_names, relative_names, tree_inputs
+from pcmcnet.models.tree_inputs import (
+    FittedTrees,
+    Relative,
+    TreeModel,
+    as_relative,
+    input_names,
+    read_inputs,
+    relative_names,
+    tree_inputs,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import best_length, held_out_folds
-from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 
@@ -118,16 +125,14 @@ class BoostedRecord(FitRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedBoosted(FittedState):
+class FittedBoosted(FittedTrees):
     """How tables become inputs, and the trees."""
 
-    encoder: Encoder
-    relative: tuple[str, ...]
     trees: UtilityTrees
     record: BoostedRecord
 
 
-class Boosted(ChoiceModel):
+class Boosted(TreeModel):
     """Gradient-boosted trees whose sum is the utility of an alternative.
 
     Options are those of :class:`BoostedConfig`; an unknown one is refused. Sets of one alternative take no part in
@@ -143,6 +148,7 @@ class Boosted(ChoiceModel):
     config_class = BoostedConfig
     stops_early = True
     config: BoostedConfig
+    _state: FittedBoosted
     record_class = BoostedRecord
 
     @takes(BoostedConfig)
@@ -191,27 +197,13 @@ class Boosted(ChoiceModel):
         return count
 
     @property
-    def _state(self) -> FittedBoosted:
-        return self._state_as(FittedBoosted)
-
-    @property
-    def encoder_(self) -> Encoder:
-        """How columns become numbers."""
-        return self._state.encoder
-
-    @property
-    def relative_(self) -> tuple[str, ...]:
-        """The features that also enter relative to the least of the set."""
-        return self._state.relative
-
-    @property
     def trees_(self) -> UtilityTrees:
         """The trees, which sum to a utility."""
         return self._state.trees
 
     def utilities(self, data: ChoiceData) -> Floats:  # -> (N,)
         """Return the utility of each alternative, set after set."""
-        return self.trees_(tree_inputs(self.encoder_, self.relative_, data))
+        return self.trees_(self._inputs(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.empty(0)
@@ -223,27 +215,18 @@ class Boosted(ChoiceModel):
 
     def summary(self) -> Summary:
         """List the inputs by what splits on them gained."""
-        facts = {
-            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
-            "trees": f"{len(self.trees_.roots):,}",
-            "parameters": f"{self.num_parameters:,} (nodes of all trees)",
-        }
         gain = self.trees_.importance / max(self.trees_.importance.sum(), np.finfo(np.float64).tiny)
-        named = zip(input_names(self.encoder_, self.relative_), gain.tolist(), strict=True)
-        ranked = sorted(named, key=lambda entry: -entry[1])
-        return Summary("Boosted", facts, ("input", "importance"), tuple((name, f"{x:.4f}") for name, x in ranked))
+        size = f"{self.num_parameters:,} (nodes of all trees)"
+        return self._summary(gain.tolist(), {"trees": f"{len(self.trees_.roots):,}", "parameters": size})
 
     # -- saved form -------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
-        inputs = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
-        return {"inputs.json": json_bytes(inputs), TREES: self.trees_.to_bytes()}
+        return {**self._inputs_file(), TREES: self.trees_.to_bytes()}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedBoosted:
-        inputs = json.loads(files["inputs.json"])
-        encoder, relative = Encoder.from_dict(inputs["encoder"]), tuple(map(str, inputs["relative"]))
-        trees = UtilityTrees.from_bytes(files[TREES], len(input_names(encoder, relative)))
+        encoder, relative, inputs = read_inputs(files)
+        trees = UtilityTrees.from_bytes(files[TREES], inputs)
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=record)
 
 

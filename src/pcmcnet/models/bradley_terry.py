@@ -7,14 +7,11 @@ Newton's method finds the log-strengths s (:mod:`pcmcnet.models.items.strengths`
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.columns.ragged import log_softmax_by_set
-from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel, newton
+from pcmcnet.models.items.strengths import Estimate, StrengthModel, newton
 from pcmcnet.models.items.universe import DistinctSets
 
 
@@ -34,22 +31,10 @@ class BradleyTerry(StrengthModel):
 
     name = "bradley-terry"
     is_logit = True
-    config_class = StrengthConfig
-
-    @takes(StrengthConfig)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
-        config = self.config
-        estimate = newton(
-            sets,
-            n,
-            reference=None if ridge else reference,
-            ridge=ridge,
-            max_iter=config.max_iter,
-            tolerance=config.tolerance,
-        )
+        fixed, most, least = None if ridge else reference, self.config.max_iter, self.config.tolerance
+        estimate = newton(sets, n, reference=fixed, ridge=ridge, max_iter=most, tolerance=least)
         apart = estimate.strengths - estimate.strengths[reference]
         return estimate._replace(strengths=apart, hessian=estimate.hessian - ridge / n)  # squares about the mean
 

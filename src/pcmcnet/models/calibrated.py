@@ -20,11 +20,11 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import log_softmax_by_set, ordered_pairs
+from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.wrapper import AroundOneModel, FittedAround, member_files, member_of, unfitted
+from pcmcnet.models.wrapper import AroundOneModel, FittedAround, centred_slopes, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -96,6 +96,7 @@ class Calibrated(AroundOneModel):
     config_class = CalibratedConfig
     stops_early = True  # the temperature is found by the validation part
     config: CalibratedConfig
+    _state: FittedCalibrated
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Calibrated(AroundOneModel):
     @property
     def temperature_(self) -> Temperature:
         """The temperature, and the NLL without it and with it."""
-        return self._state_as(FittedCalibrated).temperature
+        return self._state.temperature
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return at_temperature(self.model_._log_proba(data), data, self.temperature_.value)
@@ -133,11 +134,7 @@ class Calibrated(AroundOneModel):
         slopes = self.model_._slopes(data, column)
         if slopes is None or self.temperature_.value == 1:
             return slopes
-        p, n = np.exp(self._log_proba(data)), len(data.rows)
-        i, cause = ordered_pairs(data.offsets) if column in data.features else (np.arange(n), data.set_of_alternative)
-        mean = np.bincount(cause, p[i] * slopes, n)
-        changed: Floats = (slopes - mean[cause]) / self.temperature_.value
-        return changed
+        return centred_slopes(slopes, self._log_proba(data), data, column) / self.temperature_.value
 
     @property
     def num_parameters(self) -> int:
@@ -147,8 +144,7 @@ class Calibrated(AroundOneModel):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Those of the model inside, and whether the temperature is at an end of the range searched."""
-        ends = (COLDEST, HOTTEST)
-        at_end = any(math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in ends)
+        at_end = any(math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (COLDEST, HOTTEST))
         return (*super().caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
 
     def summary(self) -> Summary:

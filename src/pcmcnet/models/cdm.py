@@ -31,8 +31,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
@@ -40,7 +38,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import log_softmax_by_set
-from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.errors import InputError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
@@ -59,7 +57,14 @@ from pcmcnet.models.items.strengths import (
     newton,
     require_penalty,
 )
-from pcmcnet.models.items.universe import DistinctSets, PaddedSets, Universe, informative
+from pcmcnet.models.items.universe import (
+    DistinctSets,
+    PaddedSets,
+    Universe,
+    informative,
+    read_arrays,
+    require_shapes,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -124,6 +129,7 @@ class CDM(ChoiceModel):
     name = "cdm"
     config_class = CDMConfig
     config: CDMConfig
+    _state: FittedCDM
     record_class = ItemRecord
 
     @takes(CDMConfig)
@@ -180,10 +186,6 @@ class CDM(ChoiceModel):
         return losses
 
     @property
-    def _state(self) -> FittedCDM:
-        return self._state_as(FittedCDM)
-
-    @property
     def universe_(self) -> Universe:
         """The items."""
         return self._state.universe
@@ -218,10 +220,8 @@ class CDM(ChoiceModel):
             **record.penalty_facts,
             "parameters": f"{self.num_parameters:,}",
         }
-        rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
-        return Summary(
-            type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), tuple(rows)
-        )
+        rows = tuple(self._row(k) for k in np.argsort(-self.strengths_, kind="stable"))
+        return Summary(type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), rows)
 
     def _row(self, k: int) -> tuple[str, ...]:
         effects, items = self.context_[k], self.universe_.items
@@ -237,14 +237,8 @@ class CDM(ChoiceModel):
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedCDM:
         universe = Universe.from_dict(json.loads(files["items.json"]))
-        try:
-            arrays = load_arrays(files["weights.safetensors"])
-        except SafetensorError as error:
-            raise ArtifactError(f"the saved effects cannot be read ({error}): save the model again.") from error
-        n = universe.size
-        for name, shape in {"strengths": (n,), "context": (n, n)}.items():
-            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
+        arrays, n = read_arrays(files["weights.safetensors"]), universe.size
+        require_shapes(arrays, {"strengths": (n,), "context": (n, n)}, "items")
         strengths, context = (arrays[name].astype(np.float64) for name in ("strengths", "context"))
         return FittedCDM(universe=universe, strengths=strengths, context=context, record=record)
 

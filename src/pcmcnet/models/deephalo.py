@@ -33,7 +33,7 @@ from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetwork
 IN_WORDS = {1: "1: a logit of own features", 2: "2: what each other alternative does by itself"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DeepHaloConfig(SetNetworkConfig):
     """Options of DeepHalo: the network's, then those of the training loop.
 
@@ -57,13 +57,13 @@ class DeepHaloConfig(SetNetworkConfig):
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        super(DeepHaloConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         require_number("order", self.order, whole=True, low=1, high=20)
         for name in ("width", "heads"):
             require_number(name, getattr(self, name), whole=True, low=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DeepHaloArguments(DeepHaloConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

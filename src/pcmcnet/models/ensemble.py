@@ -32,8 +32,7 @@ from pcmcnet.training.run_folder import member_folder, run_in
 
 log = logging.getLogger("pcmcnet")
 
-# -- Ensemble interval -------------------------------------------------------------------------------------------------
-# Answers of the members of an ensemble -> their mean and an interval.
+# -- Answers of the members of an ensemble -> their mean and an interval -----------------------------------------------
 #
 #     m +- t sd sqrt(1 + 1/n),        t the Student quantile at n - 1 degrees of freedom,
 #
@@ -41,7 +40,6 @@ log = logging.getLogger("pcmcnet")
 # probability `level`, were the values normal. Quantiles of the members are no alternative: the range of five members
 # holds a sixth two times in three. Probabilities are nearer to normal on the scale of log-odds, on which their
 # intervals are taken; so they stay between 0 and 1.
-
 
 LEAST, MOST = -745.0, 37.0  # log-odds of the smallest probability above 0, and of the largest below 1
 
@@ -83,9 +81,6 @@ def interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...)
     reach = stdtrit(n - 1, (1 + level) / 2) * finite.std(axis=0, ddof=1) * np.sqrt(1 + 1 / n)
     middle = np.where(same, values[0], finite.mean(axis=0))
     return middle - reach, middle + reach
-
-
-# -- Ensemble ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +163,7 @@ class Ensemble(Wrapper):
     name = "ensemble"
     config_class = EnsembleConfig
     config: EnsembleConfig
+    _state: FittedEnsemble
     record_class = EnsembleRecord
     streams = by_instance(lambda ensemble: ensemble._inner().streams and not ensemble.config.resample)
 
@@ -192,10 +188,6 @@ class Ensemble(Wrapper):
                 part = _reweighted(train, source) if self.config.resample else train
                 members.append(self._inner().fit(part, valid, **_member_arguments(run, k, seeds[-1])))
         return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
-
-    @property
-    def _state(self) -> FittedEnsemble:
-        return self._state_as(FittedEnsemble)
 
     @property
     def members_(self) -> tuple[ChoiceModel, ...]:

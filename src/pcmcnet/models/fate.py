@@ -30,7 +30,7 @@ from pcmcnet.models.networks.set_network import (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FATEConfig(SetNetworkConfig):
     """Options of FATE: the network's, then those of the training loop.
 
@@ -45,11 +45,11 @@ class FATEConfig(SetNetworkConfig):
     set_hidden: tuple[int, ...] = (64, 32)
 
     def __post_init__(self) -> None:
-        super(FATEConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         object.__setattr__(self, "set_hidden", as_widths(self.set_hidden, name="set_hidden", fewest=1))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FATEArguments(FATEConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

@@ -23,7 +23,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FETAConfig(SetNetworkConfig):
     """Options of FETA: the network's, then those of the training loop.
 
@@ -34,7 +34,7 @@ class FETAConfig(SetNetworkConfig):
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FETAArguments(FETAConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

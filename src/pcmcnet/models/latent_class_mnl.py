@@ -45,10 +45,6 @@ from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage.files import json_bytes
 
-# -- Latent class config -----------------------------------------------------------------------------------------------
-# Options of the latent class logit.
-
-
 # Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
 # less than a twentieth of their standard error. With up to 4 classes, held-out likelihoods of small tables are clearly
 # better with 0.1 (itinerary, 615 sets: 2.47 against 2.77 nats).
@@ -109,9 +105,6 @@ class LatentClassMNLConfig(LogitConfig):
         return float(self.prior)
 
 
-# -- Latent class mnl --------------------------------------------------------------------------------------------------
-
-
 T = TypeVar("T")
 
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
@@ -157,6 +150,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
     name = "lc-mnl"
     config_class = LatentClassMNLConfig
     config: LatentClassMNLConfig
+    _state: FittedClasses
     record_class = LatentClassRecord
     advice = "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"
 
@@ -209,13 +203,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         )
 
     def _infer(
-        self,
-        design: Design,
-        best: MixtureMaximum,
-        x: Floats,
-        sets: ChoiceData,
-        persons: Persons,
-        clusters: Ints | None,
+        self, design: Design, best: MixtureMaximum, x: Floats, sets: ChoiceData, persons: Persons, clusters: Ints | None
     ) -> Estimates:
         """Return the estimates at parameters x (P,), with errors of the likelihood alone."""
         mixture = best.mixture
@@ -225,22 +213,11 @@ class LatentClassMNL(LogitModel, LatentClasses):
         scores[persons.first] = of_persons[:-1]
         if clusters is not None:
             persons.require_one_cluster(sets, clusters, str(self.config.cluster))
-        maximum = Maximum(
-            values=x,
-            log_likelihood=float(mixture.weights @ ll[:-1]),
-            scores=scores,
-            hessian=mixture.hessian(x) + mixture.prior,  # of the log-likelihood alone
-            steps=best.steps,
-            spread=mixture.spread,
-        )
-        return infer(
-            maximum,
-            mixture.within,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            clusters=clusters,
-            constants_log_likelihood=self._constants_log_likelihood(design, mixture.sets, sets.weights),
-        )
+        curvature = mixture.hessian(x) + mixture.prior  # of the log-likelihood alone
+        maximum = Maximum(x, float(mixture.weights @ ll[:-1]), scores, curvature, best.steps, mixture.spread)
+        constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
+        within, weights = mixture.within, sets.weights
+        return infer(maximum, within, weights, sets.sizes, clusters, constants_log_likelihood=constants)
 
     @property
     def _fixed(self) -> dict[str, float]:
@@ -289,10 +266,6 @@ class LatentClassMNL(LogitModel, LatentClasses):
     # -- the fitted model -------------------------------------------------------------------------------------------
 
     @property
-    def _state(self) -> FittedClasses:
-        return self._state_as(FittedClasses)
-
-    @property
     def n_classes_(self) -> int:
         """Number of classes."""
         return self._state.classes
@@ -317,34 +290,30 @@ class LatentClassMNL(LogitModel, LatentClasses):
         """Individual columns that vary within a person, on which shares cannot depend."""
         return self._state.varying
 
-    def _split(self) -> tuple[Floats, Floats]:
-        """Return the coefficients of the classes (C, K) and of their shares (C, G)."""
-        return self._state.split()
-
     def _log_membership(self, sets: ChoiceData) -> Floats:
-        return log_shares(self.who_.matrix(sets), self._split()[1])
+        return log_shares(self.who_.matrix(sets), self._state.split()[1])
 
     def _class_log_p(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities of the alternatives in each class, (N, C)."""
-        v = self.design_.matrix(data) @ self._split()[0].T
+        v = self.design_.matrix(data) @ self._state.split()[0].T
         return np.column_stack([log_softmax_by_set(column, data.offsets) for column in v.T])
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        v = self.design_.matrix(data) @ self._split()[0].T
+        v = self.design_.matrix(data) @ self._state.split()[0].T
         sums = np.column_stack([log_sum_exp_by_set(column, data.offsets) for column in v.T])
         return sums, self.membership(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         if column in self.who_.codes and column in data.individual:  # which moves the classes, too
             return None
-        return class_slopes(self.design_, data, column, self._split()[0], self.membership(data))
+        return class_slopes(self.design_, data, column, self._state.split()[0], self.membership(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""
-        return np.exp(log_shares(self.who_.matrix(data), self._split()[1])), self._class_log_p(data)
+        return np.exp(log_shares(self.who_.matrix(data), self._state.split()[1])), self._class_log_p(data)
 
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()

@@ -34,13 +34,10 @@ from pcmcnet.models.networks.set_network import (
 )
 from pcmcnet.reports.formats import Summary
 
-# -- Plain columns -----------------------------------------------------------------------------------------------------
-# Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are.
-#
+# -- Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are -------------------------------
 # A utility that is linear in its coefficients is then linear in all weights, and each entry has the name of a column.
 # Categories of a column with more than `MANY` of them keep an embedding, and contents such as texts their encoder:
 # these have weights, and entries that only have a number.
-
 
 MANY = 50
 
@@ -90,9 +87,6 @@ def _numbered(name: str, width: int) -> list[str]:
     return [f"{name}[{k + 1}]" for k in range(width)]
 
 
-# -- Lcl ---------------------------------------------------------------------------------------------------------------
-
-
 SHOWN = 20  # effects in a summary
 
 
@@ -104,12 +98,12 @@ class ContextEffect(NamedTuple):
     effect: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LCLConfig(NetworkConfig):
     """Options of the linear context logit: those of all networks, and of the training loop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LCLArguments(LCLConfig):
     """What the constructor takes: the options, and what no option can hold."""
 
@@ -197,12 +191,12 @@ class LCL(SetModel):
 # D), m (B, D), a, b (D, D) -> u (B, D, J) -> log p (B, J).
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DLCLConfig(NetworkConfig):
     """Options of the decomposed linear context logit: those of all networks, and of the training loop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DLCLArguments(DLCLConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

@@ -46,7 +46,7 @@ from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import MAX_SEARCHED_SETS, sample_sets
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LearningMNLConfig(SetNetworkConfig):
     """Options of the learning MNL: the network's, then those of the training loop.
 
@@ -62,7 +62,7 @@ class LearningMNLConfig(SetNetworkConfig):
     linear: tuple[str, ...] | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        super(LearningMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         if self.utility != "linear":
             raise ConfigError("a part of this model is linear: leave utility='linear'.")
         object.__setattr__(self, "linear", _names(self.linear))
@@ -77,7 +77,7 @@ def _names(given: Any) -> tuple[str, ...] | Literal["auto"]:
     return tuple(dict.fromkeys(given))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LearningMNLArguments(LearningMNLConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

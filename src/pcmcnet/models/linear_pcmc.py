@@ -22,14 +22,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
@@ -37,7 +35,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.encoder import SideEncoder
-from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
@@ -60,7 +58,7 @@ from pcmcnet.models.items.strengths import (
     require_penalty,
     search_penalty,
 )
-from pcmcnet.models.items.universe import Universe, informative, padded
+from pcmcnet.models.items.universe import Universe, informative, padded, read_arrays, require_shapes
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -120,6 +118,7 @@ class LinearPCMC(ChainModel):
     name = "pcmc-linear"
     config_class = LinearPCMCConfig
     config: LinearPCMCConfig
+    _state: FittedLinearPCMC
     record_class = SearchRecord
 
     @takes(LinearPCMCConfig)
@@ -175,10 +174,6 @@ class LinearPCMC(ChainModel):
         return losses
 
     @property
-    def _state(self) -> FittedLinearPCMC:
-        return self._state_as(FittedLinearPCMC)
-
-    @property
     def universe_(self) -> Universe:
         """The items."""
         return self._state.universe
@@ -218,10 +213,9 @@ class LinearPCMC(ChainModel):
 
     def summary(self) -> Summary:
         """List the weights: how the rate of leaving an item grows with each column of the alternative entered."""
-        columns, table, record = column_names(self.encoder_.features), self.table_, self._state.record
+        columns, record = column_names(self.encoder_.features), self._state.record
         facts = {
-            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives",
+            **self._common_facts(),
             **record.facts,
             **record.penalty_facts,
             "individual": "not used: rates depend on the item left and on the features of the one entered",
@@ -234,12 +228,8 @@ class LinearPCMC(ChainModel):
             for item, row in zip(self.universe_.items, self.weights_, strict=True)
             for column, weight in zip(columns, row, strict=True)
         ]
-        return Summary(
-            type(self).__name__,
-            facts,
-            ("item left", "column of the one entered", "weight"),
-            tuple(rows[:LISTED_WEIGHTS]),
-        )
+        header = ("item left", "column of the one entered", "weight")
+        return Summary(type(self).__name__, facts, header, tuple(rows[:LISTED_WEIGHTS]))
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -251,13 +241,9 @@ class LinearPCMC(ChainModel):
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedLinearPCMC:
         universe = Universe.from_dict(json.loads(files["items.json"]))
         encoder = Encoder.from_dict(json.loads(files["encoder.json"]))
-        try:
-            weights = load_arrays(files["weights.safetensors"])["weights"].astype(np.float64)
-        except SafetensorError as error:
-            raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
-        expected = (universe.size, len(column_names(encoder.features)))
-        if weights.shape != expected or not np.isfinite(weights).all():
-            raise ArtifactError("the saved weights do not fit the saved items and columns: save the model again.")
+        arrays = read_arrays(files["weights.safetensors"])
+        require_shapes(arrays, {"weights": (universe.size, len(column_names(encoder.features)))}, "items and columns")
+        weights = arrays["weights"].astype(np.float64)
         return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
 
 

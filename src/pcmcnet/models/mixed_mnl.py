@@ -54,9 +54,7 @@ from pcmcnet.reports.tables import Cells, PrintsAsTable
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training.device import resolve_device
 
-# -- Mixed config ------------------------------------------------------------------------------------------------------
-# Options of the mixed logit.
-
+# -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
 _LEAST = 10  # draws
 
@@ -152,7 +150,6 @@ def _words(option: str, named: Any) -> dict[str, str]:
 # that person has mean sum_r w_r b_r, and the standard deviation of b_r under the same weights (Revelt & Train, 2000).
 # It says how much the choices tell: that of the whole population if nothing.
 
-
 _TAILS = (0.05, 0.5, 0.95)
 
 
@@ -245,7 +242,6 @@ class Conditional:
 # Probabilities, log-sums and derivatives are those of a person of whom no choice is known, means over draws that all
 # sets share (`models/logit/draws.py`). What is known of a person changes the shares of draws: see `mixed_mnl.py`.
 
-
 _SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
 
 
@@ -278,11 +274,8 @@ class MixedPredictions(LogitModel):
     """A logit with random coefficients, once they are specified and estimated."""
 
     config: MixedMNLConfig
+    _state: FittedMixture
     record_class = MixedRecord
-
-    @property
-    def _state(self) -> FittedMixture:
-        return self._state_as(FittedMixture)
 
     @property
     def mixing_(self) -> Mixing:
@@ -460,9 +453,6 @@ def labels_of(data: ChoiceData) -> tuple[str, ...]:
     return data.labels.categories
 
 
-# -- Mixed mnl ---------------------------------------------------------------------------------------------------------
-
-
 _TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity
 
 
@@ -518,14 +508,10 @@ class MixedMNL(MixedPredictions):
         turned = np.where(x == maximum.values, 1.0, -1.0)
         scores = np.zeros((len(sets), len(x)))
         scores[persons.first] = maximum.scores * turned
-        estimates = infer(
-            replace(maximum, values=x, scores=scores, hessian=maximum.hessian * np.outer(turned, turned)),
-            within,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            clusters=clusters,
-            constants_log_likelihood=self._constants_log_likelihood(design, plain, sets.weights),
-        )
+        turned_hessian = maximum.hessian * np.outer(turned, turned)
+        best = replace(maximum, values=x, scores=scores, hessian=turned_hessian)
+        constants = self._constants_log_likelihood(design, plain, sets.weights)
+        estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
         self._warn_unbounded(estimates)
         record = MixedRecord(persons=len(keys), simulation=_simulation_record(maximum, estimates))
         return FittedMixture(design=design, estimates=estimates, record=record, mixing=mixing, who=who)

@@ -72,15 +72,8 @@ class MNL(LogitModel):
         else:
             maximum = curved_maximum(design, sets, problem, within, config.start, config.max_iter)
         # 4. Its standard errors. Exponents are tested against 1.
-        estimates = infer(
-            maximum,
-            within,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            clusters=clusters,
-            null=form.begin,
-            constants_log_likelihood=self._constants_log_likelihood(design, problem, sets.weights),
-        )
+        constants = self._constants_log_likelihood(design, problem, sets.weights)
+        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, form.begin, constants)
         self._warn_unbounded(estimates)
         return FittedLogit(design=design, estimates=estimates)
 

@@ -24,14 +24,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
@@ -77,17 +75,17 @@ from pcmcnet.models.items.strengths import (
     require_penalty,
     search_penalty,
 )
-from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, padded
-from pcmcnet.reports.formats import Summary
-from pcmcnet.selection import (
-    Descent,
-    Fold,
-    Trial,
-    best_number,
-    grow_while_better,
-    held_out_groups,
-    held_out_weights,
+from pcmcnet.models.items.universe import (
+    DistinctSets,
+    Grid,
+    Universe,
+    informative,
+    padded,
+    read_arrays,
+    require_shapes,
 )
+from pcmcnet.reports.formats import Summary
+from pcmcnet.selection import Descent, Fold, Trial, best_number, grow_while_better, held_out_groups, held_out_weights
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
@@ -167,13 +165,7 @@ class PCMCConfig:
     @property
     def search(self) -> ChainOptions:
         """How rates are searched."""
-        return ChainOptions(
-            method=self.method,
-            speeds=self.speeds,
-            restarts=self.restarts,
-            max_iter=self.max_iter,
-            tolerance=self.tolerance,
-        )
+        return ChainOptions(**{option.name: getattr(self, option.name) for option in fields(ChainOptions)})
 
 
 def _labels(value: Any) -> tuple[str, ...]:
@@ -234,6 +226,7 @@ class PCMC(LatentClasses, ChainModel):
     name = "pcmc"
     config_class = PCMCConfig
     config: PCMCConfig
+    _state: FittedPCMC
     record_class = PCMCRecord
 
     @takes(PCMCConfig)
@@ -289,10 +282,6 @@ class PCMC(LatentClasses, ChainModel):
                 f"bins, or PCMC-Net (pcmcnet), whose size does not grow with the universe."
             )
         return n
-
-    @property
-    def _state(self) -> FittedPCMC:
-        return self._state_as(FittedPCMC)
 
     @property
     def universe_(self) -> Universe | Grid:
@@ -377,13 +366,12 @@ class PCMC(LatentClasses, ChainModel):
     def summary(self) -> Summary:
         """List the items with how often each was offered and chosen in training."""
         state, record = self._state, self._state.record
-        objectives = ", ".join(f"{value:.6f}" for value in record.objectives)
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
             **record.item_facts(self.table_.choice_sets),
             **record.penalty_facts,
             **record.class_facts,
-            "objective of each start": objectives,
+            "objective of each start": ", ".join(f"{value:.6f}" for value in record.objectives),
             "parameters": f"{self.num_parameters:,} ({record.informed_rates:,} of pairs seen in training)",
         }
         if self.n_classes_ > 1:
@@ -407,17 +395,12 @@ class PCMC(LatentClasses, ChainModel):
         # 1. Read the items and the arrays.
         entries = json.loads(files["items.json"])
         universe = Grid.from_dict(entries) if self.config.bins else Universe.from_dict(entries)
-        try:
-            arrays = load_arrays(files["weights.safetensors"])
-        except SafetensorError as error:
-            raise ArtifactError(f"the saved rates cannot be read ({error}): save the model again.") from error
+        arrays = read_arrays(files["weights.safetensors"])
         # 2. Refuse arrays that do not fit the items, or each other.
         shares, n = arrays["shares"], universe.size
         if shares.ndim != 1 or not (shares > 0).all() or abs(shares.sum() - 1) > SHARE_TOLERANCE:
             raise ArtifactError("the saved shares of classes do not add up to 1: save the model again.")
-        for name, shape in {"log_rates": (len(shares), n, n), "offered": (n,), "chosen": (n,)}.items():
-            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
+        require_shapes(arrays, {"log_rates": (len(shares), n, n), "offered": (n,), "chosen": (n,)}, "items")
         # 3. The state.
         return FittedPCMC(
             universe=universe,

@@ -36,7 +36,7 @@ from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PointerNetworkConfig(NetworkConfig):
     """Options of the pointer network: the network's, then those of the training loop.
 
@@ -59,7 +59,7 @@ class PointerNetworkConfig(NetworkConfig):
     batch_size: int | Literal["auto"] = 64  # more steps an epoch, which other networks like, make it overfit
 
     def __post_init__(self) -> None:
-        super(PointerNetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         require_number("hidden", self.hidden, whole=True, low=1)
         require_number("layers", self.layers, whole=True, low=1)
         require_number("dropout", self.dropout, low=0, high=1, open_high=True)
@@ -69,7 +69,7 @@ class PointerNetworkConfig(NetworkConfig):
             raise ConfigError(f"hidden must be even with bidirectional=True, got {self.hidden}.")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class PointerNetworkArguments(PointerNetworkConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

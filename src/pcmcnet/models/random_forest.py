@@ -17,7 +17,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
@@ -31,16 +31,21 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
-from pcmcnet.models.interface.fitted import FittedState, TrainingTable
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.tree_inputs import Relative, as_relative, input_names, relative_names, tree_inputs
+from pcmcnet.models.tree_inputs import (
+    FittedTrees,
+    Relative,
+    TreeModel,
+    as_relative,
+    read_inputs,
+    relative_names,
+    tree_inputs,
+)
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
 
-# -- Forest file -------------------------------------------------------------------------------------------------------
-# The file of a random forest: written by skops, read as plain data.
-#
+# -- The file of a random forest: written by skops, read as plain data -------------------------------------------------
 # A skops file is an archive of `schema.json` and of arrays. What a forest of two classes needs of it are two arrays for
 # each tree of M nodes; the rest follows from them and from the number of inputs:
 #
@@ -50,7 +55,6 @@ from pcmcnet.storage.files import json_bytes
 # scikit-learn's compiled code follows the indices in them wherever they lead. So they are checked before it sees any:
 # every node but the first is the child of one node, which stands before it, and every split asks for an input there is.
 # Nothing else is built from the file: no other class, no module that it names.
-
 
 FOREST = "forest.skops"
 RATIO, UNPACKED = 100, 8 << 30  # of an archive: bytes for a byte of the file, and in all, at most
@@ -200,9 +204,6 @@ def _forest(trees: list[Any], inputs: int) -> Any:
     return forest
 
 
-# -- Random forest -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class RandomForestConfig:
     """Options of the forest.
@@ -245,15 +246,13 @@ class RandomForestConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedForest(FittedState):
+class FittedForest(FittedTrees):
     """How tables become inputs, and the forest."""
 
-    encoder: Encoder
-    relative: tuple[str, ...]
     forest: Any  # scikit-learn's
 
 
-class RandomForest(ChoiceModel):
+class RandomForest(TreeModel):
     """Scores of a random forest that looks at one alternative at a time, normalised within the set.
 
     Options are those of :class:`RandomForestConfig`; an unknown one is refused. Sets of one alternative take no
@@ -269,6 +268,7 @@ class RandomForest(ChoiceModel):
     config_class = RandomForestConfig
     gives = "scores"
     config: RandomForestConfig
+    _state: FittedForest
 
     @takes(RandomForestConfig)
     def __init__(self, **options: Any) -> None:
@@ -301,20 +301,6 @@ class RandomForest(ChoiceModel):
         return FittedForest(encoder=encoder, relative=relative, forest=forest)
 
     @property
-    def _state(self) -> FittedForest:
-        return self._state_as(FittedForest)
-
-    @property
-    def encoder_(self) -> Encoder:
-        """How columns become numbers."""
-        return self._state.encoder
-
-    @property
-    def relative_(self) -> tuple[str, ...]:
-        """The features that also enter relative to the least of the set."""
-        return self._state.relative
-
-    @property
     def forest_(self) -> Any:
         """scikit-learn's forest."""
         return self._state.forest
@@ -322,8 +308,7 @@ class RandomForest(ChoiceModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
             return np.empty(0)
-        inputs = tree_inputs(self.encoder_, self.relative_, data)
-        scores = self.forest_.predict_proba(inputs)[:, 1] + self.config.floor
+        scores = self.forest_.predict_proba(self._inputs(data))[:, 1] + self.config.floor
         log_p: Floats = np.log(scores / spread(sum_by_set(scores, data.offsets), data.offsets))
         return log_p
 
@@ -334,29 +319,16 @@ class RandomForest(ChoiceModel):
 
     def summary(self) -> Summary:
         """List the inputs by their importance: the mean decrease in impurity that splits on them bring."""
-        facts = {
-            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
-            "parameters": f"{self.num_parameters:,} (nodes of all trees)",
-            "gives": "scores, made to sum to 1 within each set",
-        }
-        importances = dict(zip(input_names(self.encoder_, self.relative_), self._importances(), strict=True))
-        ranked = sorted(importances.items(), key=lambda entry: -entry[1])
-        rows = tuple((name, f"{value:.4f}") for name, value in ranked)
-        return Summary("RandomForest", facts, ("input", "importance"), rows)
-
-    def _importances(self) -> list[float]:
-        return [float(value) for value in self.forest_.feature_importances_]
+        size = f"{self.num_parameters:,} (nodes of all trees)"
+        facts = {"parameters": size, "gives": "scores, made to sum to 1 within each set"}
+        return self._summary(self.forest_.feature_importances_.tolist(), facts)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
-        inputs = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
-        return {"inputs.json": json_bytes(inputs), FOREST: write_forest(self.forest_)}
+        return {**self._inputs_file(), FOREST: write_forest(self.forest_)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedForest:
-        inputs = json.loads(files["inputs.json"])
-        encoder, relative = Encoder.from_dict(inputs["encoder"]), tuple(map(str, inputs["relative"]))
-        width = len(input_names(encoder, relative))
-        forest = read_forest(files[FOREST], inputs=width, trees=self.config.trees)
+        encoder, relative, inputs = read_inputs(files)
+        forest = read_forest(files[FOREST], inputs=inputs, trees=self.config.trees)
         return FittedForest(encoder=encoder, relative=relative, forest=forest)

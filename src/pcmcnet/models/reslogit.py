@@ -33,7 +33,7 @@ from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softma
 MOST_LABELS = 200  # 40,000 entries in each layer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ResLogitConfig(NetworkConfig):
     """Options of ResLogit, then those of the training loop.
 
@@ -48,11 +48,11 @@ class ResLogitConfig(NetworkConfig):
     layers: int = 4
 
     def __post_init__(self) -> None:
-        super(ResLogitConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         require_number("layers", self.layers, whole=True, low=1, high=100)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ResLogitArguments(ResLogitConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

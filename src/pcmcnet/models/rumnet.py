@@ -36,7 +36,7 @@ from pcmcnet.training.device_batches import encode_on
 from pcmcnet.training.prediction import predict
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RUMnetConfig(SetNetworkConfig):
     """Options of RUMnet: the network's, then those of the training loop.
 
@@ -54,13 +54,13 @@ class RUMnetConfig(SetNetworkConfig):
     pair_budget: int = 100_000  # each alternative has a vector for each pair of samples
 
     def __post_init__(self) -> None:
-        super(RUMnetConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         require_number("samples", self.samples, whole=True, low=1, high=32)
         require_number("noise", self.noise, whole=True, low=1)
         require_number("the number of hidden layers", len(self.hidden), low=1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RUMnetArguments(RUMnetConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

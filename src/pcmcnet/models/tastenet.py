@@ -39,7 +39,7 @@ from pcmcnet.training.device_batches import encode_on
 from pcmcnet.training.prediction import predict
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TasteNetConfig(SetNetworkConfig):
     """Options of TasteNet: the network's, then those of the training loop.
 
@@ -54,7 +54,7 @@ class TasteNetConfig(SetNetworkConfig):
     monotone: Mapping[str, Direction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        super(TasteNetConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         if not isinstance(self.monotone, Mapping) or not all(isinstance(name, str) for name in self.monotone):
             raise ConfigError(f"monotone must name columns, as in {{'price': 'decreasing'}}, got {self.monotone!r}.")
         for name, direction in self.monotone.items():
@@ -63,7 +63,7 @@ class TasteNetConfig(SetNetworkConfig):
             raise ConfigError("the utility of TasteNet is linear: leave utility='linear'.")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TasteNetArguments(TasteNetConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

@@ -28,7 +28,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TCNetConfig(SetNetworkConfig):
     """Options of the transformer choice net: the network's, then those of the training loop.
 
@@ -54,14 +54,14 @@ class TCNetConfig(SetNetworkConfig):
     lr: float = 0.002  # at the higher rate of other networks it overfits
 
     def __post_init__(self) -> None:
-        super(TCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         for name in ("width", "heads", "blocks"):
             require_number(name, getattr(self, name), whole=True, low=1)
         if self.width % self.heads:
             raise ConfigError(f"width must be a multiple of heads, got {self.width} and {self.heads}.")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TCNetArguments(TCNetConfig):
     """What the constructor takes: the options, and what no option can hold."""
 

@@ -28,8 +28,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.strengths import Estimate, FittedStrengths, StrengthConfig, StrengthModel, lbfgs
+from pcmcnet.models.items.strengths import Estimate, FittedStrengths, StrengthModel, lbfgs
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 
 REACH = 8.5  # standard deviations
@@ -53,12 +52,7 @@ class Thurstone(StrengthModel):
     """
 
     name = "thurstone"
-    config_class = StrengthConfig
     precision = math.pi**2 / 6
-
-    @takes(StrengthConfig)
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
         # 1. The objective, as a function of the strengths but the reference's.

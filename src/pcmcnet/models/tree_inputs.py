@@ -1,7 +1,7 @@
-"""What trees see of each alternative: (N, K) numbers, categories by their index in the training vocabulary, ratios.
+"""What models of trees share: their inputs (N, K), which are numbers, categories and ratios, and their summary.
 
 Columns of the individual come first, then those of the alternative, then relative features. An index of 0 is a category
-never seen. Trees take any order of indices for what it is worth: alphabetical here.
+never seen. Trees take any order of indices for what it is worth: alphabetical here, in the training vocabulary.
 
 A relative feature is an alternative's value over the smallest of its set, x_i / min_j x_j. The least of a set has 1,
 whatever the set's level, so a model that looks at one alternative at a time sees its context. A ratio says something
@@ -11,7 +11,9 @@ below, the relative feature is 0: no ratio is below 1, so 0 is told apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,10 +24,58 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import min_by_set, spread
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fitted import FittedState
+from pcmcnet.reports.formats import Summary
+from pcmcnet.storage.files import json_bytes
 
 Relative = tuple[str, ...] | Literal["auto"]
 
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTrees(FittedState):
+    """How tables become inputs; a subclass adds the trees."""
+
+    encoder: Encoder
+    relative: tuple[str, ...]
+
+
+class TreeModel(ChoiceModel):
+    """A model of trees over alternatives."""
+
+    _state: FittedTrees
+
+    @property
+    def encoder_(self) -> Encoder:
+        """How columns become numbers."""
+        return self._state.encoder
+
+    @property
+    def relative_(self) -> tuple[str, ...]:
+        """The features that also enter relative to the least of the set."""
+        return self._state.relative
+
+    def _inputs(self, data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
+        return tree_inputs(self.encoder_, self.relative_, data)
+
+    def _summary(self, importance: Sequence[float], facts: Mapping[str, str]) -> Summary:
+        """List the inputs by their importance (K,)."""
+        named = zip(input_names(self.encoder_, self.relative_), importance, strict=True)
+        rows = tuple((name, f"{value:.4f}") for name, value in sorted(named, key=lambda entry: -entry[1]))
+        return Summary(type(self).__name__, {**self._common_facts(), **facts}, ("input", "importance"), rows)
+
+    def _inputs_file(self) -> dict[str, bytes]:
+        entries = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
+        return {"inputs.json": json_bytes(entries)}
+
+
+def read_inputs(files: Mapping[str, bytes]) -> tuple[Encoder, tuple[str, ...], int]:
+    """Read how tables become inputs: the encoder, the relative features, and the number of inputs."""
+    entries = json.loads(files["inputs.json"])
+    encoder, relative = Encoder.from_dict(entries["encoder"]), tuple(map(str, entries["relative"]))
+    return encoder, relative, len(input_names(encoder, relative))
 
 
 def tree_inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> NDArray[np.float32]:  # (N, K)

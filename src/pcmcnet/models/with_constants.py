@@ -24,11 +24,11 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import log_softmax_by_set, ordered_pairs, spread
+from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.wrapper import AroundOneModel, FittedAround, member_files, member_of, unfitted
+from pcmcnet.models.wrapper import AroundOneModel, FittedAround, centred_slopes, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -96,6 +96,7 @@ class WithConstants(AroundOneModel):
     name = "with-constants"
     config_class = WithConstantsConfig
     config: WithConstantsConfig
+    _state: FittedConstants
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class WithConstants(AroundOneModel):
     @property
     def constants_(self) -> dict[str, float]:
         """The constant of each label."""
-        return dict(self._state_as(FittedConstants).constants)
+        return dict(self._state.constants)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.model_._log_proba(data) + self._of_alternatives(data), data.offsets)
@@ -137,12 +138,7 @@ class WithConstants(AroundOneModel):
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         """D log P_d(i) = d log P(i) - sum_j P_d(j) d log P(j)."""
         slopes = self.model_._slopes(data, column)
-        if slopes is None:
-            return None
-        p, n = np.exp(self._log_proba(data)), len(data.rows)
-        i, cause = ordered_pairs(data.offsets) if column in data.features else (np.arange(n), data.set_of_alternative)
-        moved: Floats = slopes - np.bincount(cause, p[i] * slopes, n)[cause]
-        return moved
+        return None if slopes is None else centred_slopes(slopes, self._log_proba(data), data, column)
 
     @property
     def num_parameters(self) -> int:

@@ -12,7 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from pcmcnet.data import Sets
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData, Sets
+from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.encoders import own_encoders
@@ -40,12 +44,7 @@ class Wrapper(ChoiceModel):
     stops_early = by_instance(lambda wrapper: wrapper._inner().stops_early)
 
     def __init__(
-        self,
-        inner: Any,
-        inner_options: Mapping[str, Any] | None,
-        encoders: Mapping[str, Any] | None,
-        /,
-        **options: Any,
+        self, inner: Any, inner_options: Mapping[str, Any] | None, encoders: Mapping[str, Any] | None, /, **options: Any
     ) -> None:
         super().__init__(**as_options(inner, inner_options), **options)
         if isinstance(inner, ChoiceModel):
@@ -96,6 +95,7 @@ class AroundOneModel(Wrapper):
     """A model around one other, fitted first; a subclass adds what it learns on top."""
 
     record_class = by_instance(lambda wrapper: wrapper._inner().record_class)
+    _state: FittedAround
 
     def _fit_inner(self, train: Sets, valid: Sets | None, run: FitRun) -> ChoiceModel:
         """Fit the model inside, with the validation part if it has a use for one."""
@@ -113,12 +113,20 @@ class AroundOneModel(Wrapper):
     @property
     def model_(self) -> ChoiceModel:
         """The fitted model inside."""
-        return self._state_as(FittedAround).model
+        return self._state.model
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Those of the model inside."""
         return self.model_.caveats
+
+
+def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str) -> Floats:
+    """Return d log P(i) - sum_j Q(j) d log P(j) from slopes of log P, as ``_slopes`` gives them, and log Q (N,)."""
+    q, n = np.exp(log_p), len(data.rows)
+    i, cause = ordered_pairs(data.offsets) if column in data.features else (np.arange(n), data.set_of_alternative)
+    centred: Floats = slopes - np.bincount(cause, q[i] * slopes, n)[cause]
+    return centred
 
 
 def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -120,8 +120,7 @@ def require_part(part: Any, what: str) -> None:
         raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
 
 
-# -- Fit record --------------------------------------------------------------------------------------------------------
-# The history of a fit: one entry per epoch, of models that train in epochs, and its picture.
+# -- The history of a fit: one entry per epoch, of models that train in epochs, and its picture ------------------------
 
 
 class History:
@@ -162,11 +161,7 @@ class History:
         return plot_learning_curve(members or self.history, ax)
 
 
-# -- Choice model ------------------------------------------------------------------------------------------------------
-
-
 Gives = Literal["probabilities", "scores", "ranking"]
-S = TypeVar("S", bound=FittedState)
 
 
 class ChoiceModel(Estimator, History, ABC):
@@ -299,11 +294,10 @@ class ChoiceModel(Estimator, History, ABC):
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
         return self.fitted_
 
-    def _state_as(self, kind: type[S]) -> S:
-        """Return the fitted state, which is of the class that the model's ``_fit`` returns."""
-        state = self.require_fitted().state
-        assert isinstance(state, kind)
-        return state
+    @property
+    def _state(self) -> Any:
+        """What the fit learnt. A subclass declares the class that its ``_fit`` returns: ``_state: FittedNetwork``."""
+        return self.require_fitted().state
 
     @property
     def schema(self) -> Schema:
@@ -324,6 +318,13 @@ class ChoiceModel(Estimator, History, ABC):
     def history(self) -> list[dict[str, Any]]:
         """One entry per epoch, of models that train in epochs; empty for others and before a fit."""
         return [] if self.fitted_ is None else [dict(entry) for entry in self.fitted_.state.history]
+
+    def _common_facts(self) -> dict[str, str]:
+        """Return what most summaries begin with: the options, and what the model was fitted to."""
+        return {
+            "options": ", ".join(f"{name}={value}" for name, value in asdict(self.config).items()),
+            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
+        }
 
     def note_table(self, **facts: Any) -> None:
         """Add facts to those of the training table, such as ``drawn_from``, in a new fitted record."""

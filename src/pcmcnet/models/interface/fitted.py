@@ -121,13 +121,7 @@ def record_to_dict(record: Any) -> Any:
 
 
 def record_from_dict(kind: type[R], entries: Any) -> R:
-    """Return a record of the given class from what :func:`record_to_dict` returned.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an entry is missing, unknown or not of the type of its field.
-    """
+    """Return a record of the given class from what :func:`record_to_dict` returned; refuses entries that do not fit."""
     record: R = _read_value(kind, entries, kind.__name__)
     return record
 

@@ -25,12 +25,9 @@ from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
-# -- Persons -----------------------------------------------------------------------------------------------------------
-# Who chooses: persons, each with one or several choice sets.
-#
+# -- Who chooses: persons, each with one or several choice sets --------------------------------------------------------
 # What belongs to a person, such as a latent class, has one value in all of the person's sets. So has what is said of a
 # person: the weight, and the columns that shares of classes depend on. Shapes: S sets, N persons.
-
 
 By = Literal["person", "set"]
 
@@ -116,9 +113,6 @@ def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]
                 means[name] = f"{column.categories[top]} {by_level[top] / max(total, 1e-300):.0%}"
         profiles.append(ClassProfile(share=total / float(mass.sum()), means=means))
     return tuple(profiles)
-
-
-# -- Latent classes ----------------------------------------------------------------------------------------------------
 
 
 class LatentClasses(ChoiceModel):

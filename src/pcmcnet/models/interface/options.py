@@ -28,7 +28,6 @@ from pcmcnet.errors import ConfigError, did_you_mean
 # -- Option docs -------------------------------------------------------------------------------------------------------
 # What the options of a model mean, out of the docstrings of its class of options and of those that it extends.
 
-
 REQUIRED = MISSING
 _SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
 _ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
@@ -43,22 +42,12 @@ class OptionDoc(NamedTuple):
 
 
 def option_docs(config: type) -> list[OptionDoc]:
-    """Return the options of a class of options, in their order.
-
-    Raises
-    ------
-    LookupError
-        When an option has no description.
-    """
+    """Return the options of a class of options, in their order; each must have a description."""
     meanings = meanings_of(config)
-    missing = [field.name for field in fields(config) if field.name not in meanings]
-    if missing:
+    if missing := [field.name for field in fields(config) if field.name not in meanings]:
         raise LookupError(f"{config.__name__}: no docstring describes {', '.join(missing)}.")
-    found = []
-    for field in fields(config):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        found.append(OptionDoc(field.name, default, meanings[field.name]))
-    return found
+    defaults = (f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config))
+    return [OptionDoc(f.name, value, meanings[f.name]) for f, value in zip(fields(config), defaults, strict=True)]
 
 
 def meanings_of(config: type) -> dict[str, str]:
@@ -74,9 +63,6 @@ def meanings_of(config: type) -> dict[str, str]:
 def plain_roles(text: str) -> str:
     """Write references of Sphinx as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
-
-
-# -- Options -----------------------------------------------------------------------------------------------------------
 
 
 _PAIR = re.compile(r"[ ,]*(.+?):([^:,]*)(?:,|$)")
@@ -97,12 +83,8 @@ def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
     for name in options:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, known))
-    return config_class(**{name: _plain(value) for name, value in options.items()})
-
-
-def _plain(value: Any) -> Any:
-    """Take numpy's numbers and arrays for Python's."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    numpy_kinds = (np.generic, np.ndarray)  # whose values become Python's
+    return config_class(**{k: v.tolist() if isinstance(v, numpy_kinds) else v for k, v in options.items()})
 
 
 def option_names(config_class: type) -> list[str]:

@@ -66,9 +66,6 @@ def by_row(sets: ChoiceData, values: Floats, data: Any) -> Floats:
     return ordered if isinstance(data, ChoiceData) else ordered[: sets.n_rows - sets.added]
 
 
-# -- in chunks --------------------------------------------------------------------------------------------------------
-
-
 def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkProblem:
     """(n_rows,) log-probabilities of the rows of a table, in their order."""
     out, done = np.empty(source.n_rows), 0
@@ -133,9 +130,6 @@ class ChunkReader:
             return ChoiceData(**long_table.read(chunk.rows, self.schema, part))
         except SchemaError as error:
             return ChunkProblem(str(error))
-
-
-# -- probabilities ----------------------------------------------------------------------------------------------------
 
 
 def require_probabilities(log_p: Floats, data: ChoiceData) -> None:

@@ -25,13 +25,10 @@ from pcmcnet.storage.files import as_path, json_bytes, package_version, to_disk,
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.run_folder import checkpoints, is_run_file, member_folders
 
-# -- File checks -------------------------------------------------------------------------------------------------------
-# The files of a saved model's folder: which of them are read, and how large they may be.
-#
+# -- The files of a saved model's folder: which of them are read, and how large they may be ----------------------------
 # A folder may come from anyone. So only plain files inside it are opened: no pipe or device, which may never end, and
 # no link that leads out of it. None is read beyond the size that was noted when it was saved, or beyond the limits
 # below.
-
 
 LARGEST_JSON = 64 << 20  # bytes; once read, they may take 25 times as many
 LARGEST = 8 << 30  # bytes of all files together
@@ -87,7 +84,6 @@ def _require_size(folder: Path, name: str, size: int, room: int) -> None:
 #
 # Its own hash, `sha256`, stands for all files but the card. A folder whose files differ from what it says is refused.
 
-
 FORMAT = 2
 MANIFEST = "model.json"
 CARD = "README.md"
@@ -96,11 +92,12 @@ _LONGEST = 300  # letters of what a message says about a file's contents
 
 def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return what ``model.json`` says of a fitted model and of its files."""
+    packages = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
     manifest = {
         "format": FORMAT,
         "model": model.name,
         "fit": fit_entries(model),
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **{name: package_version(name) for name in packages}},
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "sizes": {name: len(content) for name, content in files.items()},
     }
@@ -111,11 +108,6 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
     """Return the facts of the training table and of the fit, by the types of their fields."""
     return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
-
-
-def _versions() -> dict[str, str]:
-    names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
-    return {"python": platform.python_version()} | {name: package_version(name) for name in names}
 
 
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
@@ -191,9 +183,7 @@ def brief(found: Any) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-# -- Saved model -------------------------------------------------------------------------------------------------------
-# A fitted model on disk: a folder that a person can read, and that executes nothing when read.
-#
+# -- A fitted model on disk: a folder that a person can read, and that executes nothing when read ----------------------
 #   model.json            kind of model, format, versions, the training table's fingerprint, size and hash of each file
 #     config.json           options
 #     schema.json           roles of the training table's columns
@@ -207,7 +197,6 @@ def brief(found: Any) -> str:
 #
 # `model.json` is written last: a folder without it is not a model yet. Its own hash stands for all files but the card.
 
-
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
@@ -216,14 +205,10 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
     model.require_fitted()
     with sole_writer(folder):
-        return _save(model, folder)
-
-
-def _save(model: ChoiceModel, folder: Path) -> Path:
-    require_free(folder)
-    files = {**state_files(model), CARD: _card(model, folder.name).encode()}
-    require_sizes(folder, files)
-    _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
+        require_free(folder)
+        files = {**state_files(model), CARD: _card(model, folder.name).encode()}
+        require_sizes(folder, files)
+        _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
     return folder
 
 
@@ -240,7 +225,7 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
 def restored(
     name: str, fit: Mapping[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
 ) -> ChoiceModel:
-    """Return a fitted model of the kind with that name.
+    """Return a fitted model of the kind with that name; raises what readers meet in damaged files.
 
     Parameters
     ----------
@@ -252,11 +237,6 @@ def restored(
         What :func:`state_files` returned.
     extras
         What no option can hold, such as modules for columns.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If an entry or a file is missing, or not as it was saved.
     """
     from pcmcnet.models import KINDS
 

@@ -30,6 +30,7 @@ from pcmcnet.data.subsets import take_sets
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
+from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, cross_folds, descend_ladder, held_out_groups, held_out_weights
@@ -37,15 +38,12 @@ from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 
-# -- Newton ------------------------------------------------------------------------------------------------------------
-# Log-strengths of the logit of items, by Newton's method, with or without a ridge.
-#
+# -- Log-strengths of the logit of items, by Newton's method, with or without a ridge ----------------------------------
 #   maximise   sum_S sum_i C_iS log P(i | S)  -  ridge / 2 sum_i s_i^2         P(i | S) = exp s_i / sum_{j in S} exp s_j
 #
 # The log-likelihood is concave in the log-strengths s. With n_S = sum_i C_iS its gradient is sum_S (C_iS - n_S p_iS)
 # and minus its Hessian is sum_S n_S (diag p_S - p_S p_S'), so Newton's method takes a few steps and gives the standard
 # errors on the way.
-
 
 HALVINGS = 50
 CENTRING = 1e-6  # of the largest count
@@ -116,9 +114,7 @@ def centring_ridge(sets: DistinctSets, ridge: float = 0.0) -> float:
     return max(ridge, CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0))
 
 
-# -- Lbfgs -------------------------------------------------------------------------------------------------------------
-# The minimum of a smooth function of some numbers, its gradient from torch, by L-BFGS in float64.
-
+# -- The minimum of a smooth function of some numbers, its gradient from torch, by L-BFGS in float64 -------------------
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -126,7 +122,7 @@ CORRECTIONS = 20  # pairs of steps and gradients that L-BFGS remembers
 FLAT = 1e-8  # largest component of a gradient that counts as none
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Minimum:
     """Where the search ended."""
 
@@ -191,7 +187,6 @@ def as_minimum(found: Any) -> Minimum:
 # fit takes Newton's method a few steps. Its errors have the variance pi^2 / 6 and a normal utility's 1, so strengths of
 # equal meaning have variances in that proportion.
 
-
 Penalty = float | Literal["auto"]
 Losses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilities of held-out choices
 
@@ -239,11 +234,8 @@ class PenaltyRecord:
     @classmethod
     def of(cls, descent: Descent) -> PenaltyRecord:
         """Return the best penalty of a search."""
-        return cls(
-            penalty=descent.trials[descent.best].value,
-            trials=descent.trials,
-            held_out_sets=len(descent.losses[0]),
-        )
+        best, held_out_sets = descent.trials[descent.best], len(descent.losses[0])
+        return cls(penalty=best.value, trials=descent.trials, held_out_sets=held_out_sets)
 
     @property
     def stronger(self) -> list[float]:
@@ -258,11 +250,10 @@ class PenaltyRecord:
         if not self.trials:
             return {"penalty": f"{penalty}: choice sets are too few to learn it"}
         losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in self.trials)
-        strengths = {"strengths": f"a ridge of {self.strength_ridge:g} in place of smoothing"}
-        return {
-            "penalty": f"{penalty}, learnt from {self.held_out_sets:,} held-out sets (NLL {losses})",
-            **(strengths if self.strength_ridge else {}),
-        }
+        facts = {"penalty": f"{penalty}, learnt from {self.held_out_sets:,} held-out sets (NLL {losses})"}
+        if self.strength_ridge:
+            facts["strengths"] = f"a ridge of {self.strength_ridge:g} in place of smoothing"
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,9 +445,6 @@ def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> Losses:
     return losses
 
 
-# -- Strengths ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class StrengthConfig:
     """Options of a model with one strength per item.
@@ -502,8 +490,13 @@ class StrengthModel(ChoiceModel):
 
     config_class = StrengthConfig
     config: StrengthConfig
+    _state: FittedStrengths
     record_class = ItemRecord
     precision: ClassVar[float] = 1.0  # of a utility's error, as a multiple of the logit's
+
+    @takes(StrengthConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     @abstractmethod
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
@@ -551,10 +544,6 @@ class StrengthModel(ChoiceModel):
         )
 
     @property
-    def _state(self) -> FittedStrengths:
-        return self._state_as(FittedStrengths)
-
-    @property
     def universe_(self) -> Universe:
         """The items."""
         return self._state.universe
@@ -593,8 +582,7 @@ class StrengthModel(ChoiceModel):
             **record.penalty_facts,
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
         }
-        header = ("item", "estimate", "std err", "z", "p")
-        return Summary(type(self).__name__, facts, header, tuple(rows))
+        return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows))
 
     def _row(self, k: int) -> tuple[str, ...]:
         estimate, error = float(self.strengths_[k]), float(self.errors_[k])

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
@@ -81,6 +83,22 @@ class Universe:
         if not items or len(set(items)) != len(items) or not all(isinstance(item, str) for item in items):
             raise ArtifactError("the saved items are not distinct names: save the model again.")
         return cls(items)
+
+
+def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a saved model of items."""
+    try:
+        arrays: dict[str, NDArray[Any]] = load_arrays(content)
+    except SafetensorError as error:
+        raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
+    return arrays
+
+
+def require_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Refuse saved arrays that are not finite, or whose shapes are not those that ``what`` asks for."""
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+            raise ArtifactError(f"the saved {name} do not fit the saved {what}: save the model again.")
 
 
 def require_labels(data: ChoiceData) -> Categorical:
@@ -218,9 +236,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
     return np.concatenate(blocks), np.cumsum(np.concatenate(lengths)), place
 
 
-# -- Binning -----------------------------------------------------------------------------------------------------------
-# Numeric features -> items: each feature is cut into bins and every cell of the grid is an item.
-#
+# -- Numeric features -> items: each feature is cut into bins and every cell of the grid is an item --------------------
 # For tables whose alternatives do not return under the same label. The bins of a feature have equal width between the
 # least and the largest value that the binned alternatives have in training; values beyond go to the outermost bins.
 # Alternatives whose label is *identified* keep an item of their own. Items: the identified ones in the order given,

@@ -38,9 +38,7 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
     return log_x**2 * np.where(np.abs(u) < _SMALL, series, closed)
 
 
-# -- Box cox and wtp space ---------------------------------------------------------------------------------------------
-# How the coefficients of the columns follow from the parameters of a utility.
-#
+# -- How the coefficients of the columns follow from the parameters of a utility ---------------------------------------
 # A utility is v = X(lambda) b, with parameters theta = (beta, lambda). Mostly there is no lambda and b is beta.
 # Otherwise
 #

@@ -5,7 +5,7 @@ What is learnt (levels, references, means) comes from the training part alone an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import zip_longest
@@ -43,8 +43,7 @@ from pcmcnet.models.logit.formula import (
     with_offset,
 )
 
-# -- Labels ------------------------------------------------------------------------------------------------------------
-# Labels of alternatives -> 0/1 columns, which constants and coefficients of each alternative multiply.
+# -- Labels of alternatives -> 0/1 columns, which constants and coefficients of each alternative multiply --------------
 
 
 class UnseenLabelError(InputError):
@@ -96,18 +95,13 @@ def label_marks(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, .
 # worth so much beside its reference. A coefficient of log(x), of a product of numbers, or of a column that other terms
 # hold as well is no worth of a unit: what one more unit brings then depends on the alternative, or on who chooses.
 
-
 _STRAIGHT = (None, "standardise", "piecewise")
 
 
 def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = True) -> float:
     """Return u for a column of the design; ``data`` may be without rows.
 
-    Raises
-    ------
-    InputError
-        When no such column exists, or its coefficient is no worth of a unit, with the reason; with ``money``, also for
-        what has no unit: levels and constants.
+    Coefficients that are no worth of a unit are refused; with ``money``, also those of levels and constants.
     """
     # 1. The term of the coefficient, and its numbers. Without any, it belongs to a level or a constant.
     if name not in design.columns:
@@ -147,12 +141,11 @@ def _reason(design: Design, term: Term, numbers: list[Factor]) -> str:
     return ""
 
 
-# -- Empty table -------------------------------------------------------------------------------------------------------
-# A table of no rows, by which a design that was read shows what columns it gives before any table is asked of it.
-
-
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:
-    """Return no choice sets at all, with columns of the kinds that the codes are for."""
+    """Return a table of no rows with columns of the kinds that the codes are for.
+
+    By it a design that was read shows what columns it gives before any table is asked of it.
+    """
     none, word = np.empty(0, np.int64), Categorical(np.empty(0, np.int32), ())
 
     def columns(names: Sequence[str]) -> dict[str, Column]:
@@ -173,16 +166,7 @@ def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:
     )
 
 
-def require_names(blocks: Iterable[tuple[Floats, list[str]]], names: Sequence[str]) -> None:
-    """Refuse blocks of columns with other names, as soon as one differs: they may be more than any memory holds."""
-    found = (name for _, some in blocks for name in some)
-    if not all(ours == theirs for ours, theirs in zip_longest(found, names)):
-        raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
-
-
-# -- Design ------------------------------------------------------------------------------------------------------------
-
-
+_MISFIT = "the saved design does not fit its own names of coefficients: save the model again."
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
 
 
@@ -288,7 +272,7 @@ class Design:
         """
         numbers, names = self._build(data, slope_in)
         if tuple(names) != self.columns:
-            raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
+            raise ArtifactError(_MISFIT)
         return numbers
 
     def given(self, values: Floats) -> Design:  # (K,)
@@ -405,7 +389,10 @@ class Design:
 
     def require_fit(self, schema: Schema) -> None:
         """Refuse a design that was read and does not give its own names, by a table of no rows with these roles."""
-        require_names(self._blocks(empty_sets(schema, self.codes)), self.columns)
+        # One name after the other, until one differs: there may be more than any memory holds.
+        names = (name for _, block_names in self._blocks(empty_sets(schema, self.codes)) for name in block_names)
+        if not all(ours == theirs for ours, theirs in zip_longest(names, self.columns)):
+            raise ArtifactError(_MISFIT)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -22,9 +22,7 @@ from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.logit_effects import _moves as moves
 from pcmcnet.models.logit.random_coefficients import Mixing
 
-# -- Draws -------------------------------------------------------------------------------------------------------------
-# Draws of random numbers that belong to a person, whoever else is in the table.
-#
+# -- Draws of random numbers that belong to a person, whoever else is in the table -------------------------------------
 # A person's draws are points of a D-dimensional cube, R of them, made from the seed and from a hash of the person's id
 # alone. So neither the order of persons and rows nor who else is there matters, a person of a fold has the draws of the
 # whole table, and draws need not be kept: any block of persons makes its own again. Another id gives other draws.
@@ -38,7 +36,6 @@ from pcmcnet.models.logit.random_coefficients import Mixing
 # and GPU make the same. With `antithetic` the second half of the draws mirrors the first at the centre of the cube.
 # What is given out is t in (-1, 1), uniform: the distributions make of it what they need. Shapes: keys (N,) -> t (N, D,
 # R).
-
 
 DrawSequence = Literal["sobol", "halton", "mlhs", "random"]
 
@@ -124,9 +121,7 @@ def _right(x: Tensor, bits: int) -> Tensor:
     return x.bitwise_right_shift(bits).bitwise_and(2 ** (64 - bits) - 1)
 
 
-# -- Blocks ------------------------------------------------------------------------------------------------------------
-# Persons in blocks: what one product of matrices takes at a time.
-#
+# -- Persons in blocks: what one product of matrices takes at a time ---------------------------------------------------
 # A block holds some persons with all rows of their sets, as z (N, m, K): persons of like numbers of rows go together,
 # and those with fewer than m have rows of zeros at the end. Nothing is padded to a number of sets or alternatives: sets
 # are stretches of rows, whatever their sizes. Blocks are cut by the data and the number of draws alone, never by
@@ -245,7 +240,6 @@ def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, de
 # P(i | S) = mean_r exp(v_ir) / sum_j exp(v_jr), with v_ir the utility in draw r. Every set has the same draws, so that
 # sets that are alike have the same probabilities, whoever chooses and whatever else is in the table. All in float64.
 
-
 _UTILITIES_AT_ONCE = 2**17  # utilities at a time
 
 
@@ -319,14 +313,11 @@ class Population:
         return in_threads(answer, list(blocks(x, offsets, every, most, torch.device("cpu"))))
 
 
-# -- Slopes ------------------------------------------------------------------------------------------------------------
-# Derivatives of a mixed logit's probabilities in a column of the table.
-#
+# -- Derivatives of a mixed logit's probabilities in a column of the table ---------------------------------------------
 # With p_ir the probability of alternative i in draw r and u_ir = d v_ir / d x_j, the logit of each draw has (see
 # `logit_effects.py`) d log p_ir / d x_j = u_ir - sum_m p_mr u_mr, and the mean over draws P_i = mean_r p_ir
 #
 #     d log P_i / d x_j = mean_r p_ir (u_ir - sum_m p_mr u_mr) / P_i.
-
 
 _SLOPE_UTILITIES_AT_ONCE = 2**21  # utilities at a time
 

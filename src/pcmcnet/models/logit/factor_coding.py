@@ -29,7 +29,7 @@ SLOPE = "derivative of boxcox"  # in its exponent: no function that a formula kn
 _NAMED = 8  # of the levels that are pooled
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NumberCode:
     """What a numeric column was like in training."""
 
@@ -38,7 +38,7 @@ class NumberCode:
     gaps: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LevelCode:
     """Levels of a categorical column with a coefficient of their own, the reference, and whether others are pooled.
 

@@ -62,7 +62,7 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name.replace('`', '``')}`"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Factor:
     """A column, perhaps transformed, perhaps divided by a number."""
 
@@ -83,7 +83,7 @@ class Factor:
         return self.function == "boxcox" and not self.numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Term:
     """A product of factors, for alternatives of some labels alone if any are named; equal whatever their order."""
 
@@ -99,7 +99,7 @@ class Term:
         return ":".join(map(str, self.factors)) + group
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Formula:
     """The terms of the three parts; ``dot`` marks a part that asks for all columns not named."""
 
@@ -123,12 +123,7 @@ class Formula:
 
 
 def parse_formula(text: str) -> Formula:
-    """Read a formula.
-
-    Raises
-    ------
-    ConfigError
-        Naming what could not be read, and where.
+    """Read a formula; what cannot be read is refused, with its place.
 
     Examples
     --------
@@ -150,14 +145,8 @@ def parse_formula(text: str) -> Formula:
         if part.dot and number == 2:
             raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
     generic, individual, specific = (*parts, *[_Part()] * (3 - len(parts)))
-    return Formula(
-        tuple(generic.terms),
-        generic.dot,
-        tuple(individual.terms),
-        individual.dot,
-        individual.constants,
-        tuple(specific.terms),
-    )
+    terms = [tuple(part.terms) for part in (generic, individual, specific)]
+    return Formula(terms[0], generic.dot, terms[1], individual.dot, individual.constants, terms[2])
 
 
 def _unquoted(word: str) -> str:
@@ -304,11 +293,8 @@ class _Parser:
 
     def _wrong(self, expected: str, found: str | None = None) -> ConfigError:
         seen = self._peek()[1] if found is None else found
-        return ConfigError(
-            f"formula {self.text!r}: expected {expected}, found {seen!r}."
-            if seen
-            else f"formula {self.text!r}: expected {expected}, but it ends there."
-        )
+        end = f", found {seen!r}." if seen else ", but it ends there."
+        return ConfigError(f"formula {self.text!r}: expected {expected}{end}")
 
 
 # -- Resolution --------------------------------------------------------------------------------------------------------
@@ -325,14 +311,7 @@ def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Fo
         generic += _without_labels(asked, data) if constants else asked
     if formula.individual_dot:
         individual += _unnamed(data.individual, tuple(individual), frozenset())
-    resolved = replace(
-        formula,
-        generic=tuple(generic),
-        generic_dot=False,
-        individual=tuple(individual),
-        individual_dot=False,
-        constants=constants,
-    )
+    resolved = Formula(tuple(generic), False, tuple(individual), False, constants, formula.specific)
     # 2. Transformations are for numbers.
     for term in resolved.terms:
         for factor in term.factors:

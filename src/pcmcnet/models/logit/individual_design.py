@@ -149,13 +149,7 @@ class IndividualDesign:
 
 
 def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
-    """Read terms of individuals; returns those named, and whether ``.`` asks for all others.
-
-    Raises
-    ------
-    ConfigError
-        Naming what could not be read.
-    """
+    """Read terms of individuals; returns those named, and whether ``.`` asks for all others."""
     wanted = "membership must be a formula such as 'income + age', '.' for all individual columns or '1' for none"
     if not isinstance(text, str) or not text.strip() or "|" in text:
         raise ConfigError(f"{wanted}, got {text!r}.")

@@ -45,7 +45,6 @@ log = logging.getLogger("pcmcnet")
 # Shapes: S sets, R of them with a choice to make, N persons, C classes, K coefficients of a class, G of its share;
 # parameters (P,) are the b_c, then the g_c of all classes but the first.
 
-
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
 _PERSONS = 2**11  # that a thread takes at a time
@@ -205,8 +204,7 @@ class Mixture:
     def direction(self, at: Point, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
         roots = self._roots(*self._bends(at, r))
-        step: Floats = roots @ (roots.T @ self._gradient(at, r))
-        return step
+        return np.asarray(roots @ (roots.T @ self._gradient(at, r)))
 
     def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
         """Return W (P, P) with W W' the inverse of the blocks of information, eigenvalues floored as in ``sizes``.
@@ -285,9 +283,7 @@ def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
 
-# -- Em ----------------------------------------------------------------------------------------------------------------
-# Steps of EM for a mixture of logits, from a start that divides classes at random.
-
+# -- Steps of EM for a mixture of logits, from a start that divides classes at random ----------------------------------
 
 _GAIN = 1e-7  # of the log-likelihood, relative to its size, that a step must bring for another one
 
@@ -311,11 +307,6 @@ def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> 
     return mixture.at(mixture.begin(alike.x + mixture.direction(alike, r)))
 
 
-def height(run: Run) -> float:
-    """Return what a run has climbed to."""
-    return run[0].value
-
-
 def em_steps(mixture: Mixture, at: Point, before: list[float], steps: int) -> Run:
     """Take steps, the first one EM's, until they bring next to nothing; returns the values climbed, too."""
     values = before or [at.value]
@@ -330,14 +321,11 @@ def em_steps(mixture: Mixture, at: Point, before: list[float], steps: int) -> Ru
     return at, values
 
 
-# -- Latent class search -----------------------------------------------------------------------------------------------
-# The search for the maximum of a mixture of logits, for one number of classes or for several.
-#
+# -- The search for the maximum of a mixture of logits, for one number of classes or for several -----------------------
 # EM from several starts, more and more like Newton's method, never lowers the likelihood and comes near a maximum;
 # Newton's steps on the exact Hessian finish. There are many maxima. A start divides a class at random: a single one, or
 # the largest of those found before for fewer classes, which tends to lead higher. In a large table only that one and
 # the best of the others, which begin on a sample of its persons, go on to the whole.
-
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on
@@ -430,16 +418,11 @@ class ClassSearch:
                 f"classes, or raise prior or min_chosen."
             )
         # 3. The highest run goes on: EM until it slows down, then Newton's steps.
-        at, em = max(begun, key=height)
+        at, em = max(begun, key=lambda run: run[0].value)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
-        log.info(
-            "%d classes: log-likelihood %.3f after %d EM and %d further steps",
-            mixture.classes,
-            value,
-            len(em) - 1,
-            steps,
-        )
+        reached = "%d classes: log-likelihood %.3f after %d EM and %d further steps"
+        log.info(reached, mixture.classes, value, len(em) - 1, steps)
         return MixtureMaximum(mixture, x, value, steps, em, self.ordered)
 
     def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
@@ -470,4 +453,4 @@ class ClassSearch:
                 runs.append(em_steps(mixture, start(), [], min(_FIRST, self.em_steps)))
             except TrainingError as error:
                 log.info("%d classes: a start is passed over: %s", mixture.classes, error)
-        return sorted(runs, key=height, reverse=True)
+        return sorted(runs, key=lambda run: run[0].value, reverse=True)

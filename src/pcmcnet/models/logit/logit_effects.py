@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
-# -- Responses ---------------------------------------------------------------------------------------------------------
-# Responses of choice probabilities to the values of one column, and their averages over choice sets.
-#
+# -- Responses of choice probabilities to the values of one column, and their averages over choice sets ----------------
 # Within a set, r_ij is the response of alternative i to the value of alternative j: an elasticity, or another
 # derivative. Over sets responses are averaged by sample enumeration, each alternative counting with its mass m_i, such
 # as w_S p_i, in every set that offers it. Where the alternative that changes is not on offer, or has no value, nothing
@@ -120,9 +118,6 @@ def _marginal_utility(model: LogitModel, name: str, *, money: bool = False) -> t
     if form.is_linear:
         return name.removesuffix(column), lambda values: float(values[at]) / unit
     return "", lambda values: float(form.coefficients(values)[at]) / unit
-
-
-# -- Logit effects -----------------------------------------------------------------------------------------------------
 
 
 _STEP = 1e-5  # of central differences, relative

@@ -100,10 +100,8 @@ class LogitSets:
         """Cut where a set begins."""
         cuts = np.searchsorted(self.offsets, np.arange(0, len(self.z) + _PART, _PART))
         cuts = np.unique(np.minimum(cuts, len(self.sets)))
-        return [
-            _Part(slice(a, b), slice(self.offsets[a], self.offsets[b]), self.offsets[a : b + 1] - self.offsets[a])
-            for a, b in pairwise(cuts)
-        ]
+        at = self.offsets
+        return [_Part(slice(a, b), slice(at[a], at[b]), at[a : b + 1] - at[a]) for a, b in pairwise(cuts)]
 
     def evaluate(self, b: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the log-probabilities of the choices (R,), the probabilities (M,) of the others, and zbar (R, K)."""
@@ -198,14 +196,8 @@ class LogitSets:
     def maximum(self, weights: Floats, *, within: Parameters, max_iter: int) -> Maximum:
         """Return the maximum with all that standard errors need: see :meth:`maximise`."""
         b, hessian, steps = self.maximise(weights, within=within, max_iter=max_iter)
-        return Maximum(
-            values=b,
-            log_likelihood=float(weights @ self.log_likelihoods(b)),
-            scores=self.scores(b),
-            hessian=hessian,
-            steps=steps,
-            spread=self.spread,
-        )
+        value = float(weights @ self.log_likelihoods(b))
+        return Maximum(b, value, self.scores(b), hessian, steps, self.spread)
 
     def _arrived(self, direction: Floats) -> bool:
         """Tell whether a step leaves all utilities nearly where they are.
@@ -253,9 +245,7 @@ def _solve(curvature: Floats, gradient: Floats) -> Floats:
     raise TrainingError(NO_CURVATURE)
 
 
-# -- Nonlinear likelihood ----------------------------------------------------------------------------------------------
-# Logits, with nests or without, of a utility that is not linear in its parameters.
-#
+# -- Logits, with nests or without, of a utility that is not linear in its parameters ----------------------------------
 # At any parameters theta the utility is replaced by a linear one, M c with dc / dtheta = G, which has its value and its
 # derivatives: see `models/logit/box_cox.py`. With s the scores of a logit of M c, those in theta are s G, exactly.
 
@@ -292,12 +282,7 @@ class CurvedLogit:
 
 
 def curved_maximum(
-    design: Design,
-    sets: ChoiceData,
-    problem: LogitSets,
-    within: Parameters,
-    named: Collection[str],
-    max_iter: int,
+    design: Design, sets: ChoiceData, problem: LogitSets, within: Parameters, named: Collection[str], max_iter: int
 ) -> Maximum:
     """Find the maximum of a conditional logit whose utility is not linear.
 
@@ -328,14 +313,8 @@ def curved_maximum(
     # 4. The Hessian there, in steps that suit the size of what each parameter moves at the maximum.
     ll, scores = logit.objective(theta)
     spread = logit.spread(theta)
-    return Maximum(
-        values=theta,
-        log_likelihood=float(weights @ ll),
-        scores=scores,
-        hessian=hessian(logit.objective, theta, weights, scale=1 / spread),
-        steps=steps,
-        spread=spread,
-    )
+    curvature = hessian(logit.objective, theta, weights, scale=1 / spread)
+    return Maximum(theta, float(weights @ ll), scores, curvature, steps, spread)
 
 
 class CurvedNestedSets(NestedSets):

@@ -10,7 +10,7 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -38,8 +38,7 @@ from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")
 
-# -- Logit config ------------------------------------------------------------------------------------------------------
-# Options of the logit models: the utility, parameters that are given, and the kind of standard errors.
+# -- Options of the logit models: the utility, parameters that are given, and the kind of standard errors --------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +110,6 @@ class LogitConfig:
             raise ConfigError(f"the offset {self.offset!r} has a coefficient of 1: leave it out of the other options.")
 
 
-# -- Logit model -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class LogitRecord(FitRecord):
     """Facts about a logit beside its estimates."""
@@ -134,6 +130,7 @@ class LogitModel(ChoiceModel):
     """A model with a design, coefficients and their errors."""
 
     config: LogitConfig
+    _state: FittedLogit
     record_class: ClassVar[type[FitRecord]] = LogitRecord
     advice: ClassVar[str] = (  # what to do about a coefficient without a finite estimate
         "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
@@ -158,10 +155,6 @@ class LogitModel(ChoiceModel):
         if train.schema.contents:
             train = train.without_contents()
         return self._estimate(train, FitRun(seed=seed, progress=False), design).estimates
-
-    @property
-    def _state(self) -> FittedLogit:
-        return self._state_as(FittedLogit)
 
     @property
     def design_(self) -> Design:
@@ -251,9 +244,8 @@ class LogitModel(ChoiceModel):
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
-            facts["standard errors"] += (
-                f", {self.estimates_.clusters:,} clusters by {self.config.cluster or self.schema.together}"
-            )
+            by = self.config.cluster or self.schema.together
+            facts["standard errors"] += f", {self.estimates_.clusters:,} clusters by {by}"
         elif errors is None and self.config.errors == "auto" and self._one_person:
             facts["standard errors"] += ": the table has one person"
         if self.schema.weight is not None:
@@ -370,10 +362,9 @@ class LogitModel(ChoiceModel):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Name the coefficients without a finite estimate."""
-        lost = self.estimates_.unbounded
-        return (
-            (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",) if lost else ()
-        )
+        if not (lost := self.estimates_.unbounded):
+            return ()
+        return (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",)
 
     def _warn_unbounded(self, estimates: Estimates) -> None:
         """Warn about coefficients without a finite estimate."""
@@ -442,16 +433,5 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
     """Return all but the arrays, for JSON."""
-    return {
-        "names": list(estimates.names),
-        "log_likelihood": estimates.log_likelihood,
-        "null_log_likelihood": estimates.null_log_likelihood,
-        "n_sets": estimates.n_sets,
-        "steps": estimates.steps,
-        "clusters": estimates.clusters,
-        "constants_log_likelihood": estimates.constants_log_likelihood,
-        "unbounded": list(estimates.unbounded),
-        "fixed": list(estimates.fixed),
-        "at_bound": list(estimates.at_bound),
-        "weight": estimates.weight,
-    }
+    names = (entry.name for entry in fields(estimates))
+    return {name: getattr(estimates, name) for name in names if name not in ("values", "null", "covariances")}

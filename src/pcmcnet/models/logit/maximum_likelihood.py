@@ -23,12 +23,9 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
-# -- Parallel ----------------------------------------------------------------------------------------------------------
-# Work done part by part, several parts at a time.
-#
+# -- Work done part by part, several parts at a time -------------------------------------------------------------------
 # Parts are cut by the data alone and each is computed by one thread, so results are the same bit for bit whatever the
 # number of threads. numpy's products have threads of their own, which would compete with those and round otherwise.
-
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -116,9 +113,6 @@ def _blas() -> list[Any]:
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
 
 
-# -- Maximum likelihood ------------------------------------------------------------------------------------------------
-
-
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]
 
@@ -132,7 +126,7 @@ NO_CURVATURE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Maximum:
     """Where a weighted log-likelihood is largest, and what standard errors need to know about it."""
 

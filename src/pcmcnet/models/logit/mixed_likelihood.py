@@ -326,7 +326,6 @@ def _features(basis: Tensor, at: _Inside, part: slice) -> Tensor:  # (N, D, R) -
 # A weak normal prior keeps the parameters finite where the data do not: each has mean 0 and the precision `prior` in
 # units that change a utility by about 1. It enters as one more person, of weight 1 and log-probability -prior u' u / 2.
 
-
 _FEW = 100  # draws of the first search
 _NEAR = 1e-5  # gain of a step, relative to the log-likelihood, that is still worth one with few draws
 _SETTLED = 1e-12  # and with all of them

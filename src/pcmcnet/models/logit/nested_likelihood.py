@@ -241,9 +241,7 @@ class NestedSets:
         return ll, scores
 
 
-# -- Logsum bounds -----------------------------------------------------------------------------------------------------
-# Bounds of log-sums: within which they are searched, and those at an end, which are no estimates.
-#
+# -- Bounds of log-sums: within which they are searched, and those at an end, which are no estimates -------------------
 # Random utilities need 0 < logsum <= 1, and the search stays there unless `bounds` say otherwise. Shares of
 # alternatives in nests stay between 0 and 1.
 #

@@ -121,13 +121,7 @@ def read_nests(path: Path) -> dict[str, Any]:
 
 
 def checked_tree(nests: Any) -> dict[str, Any]:
-    """Check nests by label, or a tree of them, and write all names as text.
-
-    Raises
-    ------
-    ConfigError
-        Saying where something is neither a name, a list of labels nor nests within a nest; or what is there twice.
-    """
+    """Check nests by label, or a tree of them, and write all names as text; nothing may be there twice."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must be a feature's name, or map labels to nests; got {nests!r}.")
     if all(isinstance(value, str | int | float) for value in nests.values()):
@@ -230,9 +224,7 @@ def require_labels(known: Mapping[str, Any], data: ChoiceData) -> Categorical:
     return labels
 
 
-# -- Nest model --------------------------------------------------------------------------------------------------------
-# What the logits with nests share: the fit, the log-sums of nests, and predictions.
-#
+# -- What the logits with nests share: the fit, the log-sums of nests, and predictions ---------------------------------
 # A nest's log-sum is the product of the coefficients `logsum[NEST]` from the top of the tree to it, so each of them is
 # the nest's scale relative to that of its parent. `models/logit/nested_likelihood.py` says within which bounds they are
 # searched, and which of them are no estimates.
@@ -305,6 +297,7 @@ class NestModel(LogitModel):
     """A logit with nests."""
 
     config: NestConfig
+    _state: FittedNests
     record_class = NestRecord
     starts: ClassVar[tuple[float, ...]] = (1.0, 0.37)  # log-sums to begin with: the likelihood may have two maxima
     advice = (
@@ -350,26 +343,12 @@ class NestModel(LogitModel):
         log_likelihoods, scores = likelihood.evaluate(values)
         size = np.concatenate([spread, 1 / values[likelihood.logsums], np.ones(len(record.shares))])
         curvature = hessian(likelihood.evaluate, values, sets.weights, scale=1 / size)
-        maximum = Maximum(
-            values=values,
-            log_likelihood=float(sets.weights @ log_likelihoods),
-            scores=scores,
-            hessian=curvature,
-            steps=steps,
-            spread=size,
-        )
+        maximum = Maximum(values, float(sets.weights @ log_likelihoods), scores, curvature, steps, size)
         # 4. Standard errors. Exponents and log-sums are tested against 1.
         null = np.zeros(len(values))
         null[: likelihood.K], null[likelihood.logsums] = design.form.begin, 1.0
-        estimates = infer(
-            maximum,
-            within,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            clusters=clusters,
-            null=null,
-            constants_log_likelihood=self._constants_log_likelihood(design, plain, sets.weights),
-        )
+        constants = self._constants_log_likelihood(design, plain, sets.weights)
+        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, null, constants)
         # 5. A log-sum at an end of the search is no estimate, nor is what goes there with it.
         estimates = without_limit(estimates, curvature, set(record.logsum_names) - {*(config.bounds or {})})
         self._warn_unbounded(estimates)
@@ -458,10 +437,6 @@ class NestModel(LogitModel):
     # -- log-sums ---------------------------------------------------------------------------------------------------
 
     @property
-    def _state(self) -> FittedNests:
-        return self._state_as(FittedNests)
-
-    @property
     def logsums(self) -> dict[str, float]:
         """The log-sum parameter of each nest, on the scale of the utilities: 1 / mu of other packages.
 
@@ -499,19 +474,16 @@ class NestModel(LogitModel):
 
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
-        facts["nests"] = ", ".join(self._nest_names())
+        state = self._state
+        names, shown = state.record.nests, []
+        for name, parent, value in zip(names, state.record.parents, state.logsums, strict=True):
+            # Each nest after the one above it; with its log-sum, if that is not the coefficient.
+            shown.append(name if parent < 0 else f"{names[parent]} > {name} ({value:.4g} in all)")
+        facts["nests"] = ", ".join(shown)
         facts["log-sums tested against"] = "1"
         if problems := logsum_problems(self.estimates_, self._state.record.logsum_names):
             facts["warning"] = ". ".join(problems)
         return facts
-
-    def _nest_names(self) -> list[str]:
-        """Return the nests, each after the one above it; with its log-sum, if that is not the coefficient."""
-        state = self._state
-        names, shown = state.record.nests, []
-        for name, parent, value in zip(names, state.record.parents, state.logsums, strict=True):
-            shown.append(f"{name}" if parent < 0 else f"{names[parent]} > {name} ({value:.4g} in all)")
-        return shown
 
     def _restore(self, files: Mapping[str, bytes], record: NestRecord, table: TrainingTable) -> FittedNests:
         state = FittedNests(design=read_design(files), estimates=read_estimates(files), record=record)

@@ -13,7 +13,7 @@ standard error by the usual theory, and the errors of the others take it as give
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +46,7 @@ class Parameters:
         start: Mapping[str, float],
         begin: Floats | None = None,
     ) -> Parameters:
-        """Find the parameters that options name.
+        """Find the parameters that options name; a name that no parameter has is refused.
 
         Parameters
         ----------
@@ -56,11 +56,6 @@ class Parameters:
             Values, bounds and starting values by name, as :func:`checked_control` returned them.
         begin
             (K,) starting values of those not named, moved within bounds; 0 if not given.
-
-        Raises
-        ------
-        ConfigError
-            For a name that no parameter has.
         """
         # 1. Every option must name a parameter.
         place = {name: k for k, name in enumerate(names)}
@@ -120,13 +115,7 @@ def ends(bounds: Bounds) -> tuple[float, float]:
 def checked_control(
     fixed: Mapping[str, float], bounds: Mapping[str, Bounds] | None, start: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, Bounds] | None, dict[str, float]]:
-    """Refuse options that contradict themselves or each other; returns them with plain keys and values.
-
-    Raises
-    ------
-    ConfigError
-        For anything but numbers by name; bounds without a value between them; a fixed value or a start out of bounds.
-    """
+    """Refuse options that contradict themselves or each other; returns them with plain keys and values."""
     # 1. Options map names to numbers, or to pairs of them.
     for option, named in (("fixed", fixed), ("bounds", {} if bounds is None else bounds), ("start", start)):
         if not (isinstance(named, Mapping) and all(isinstance(name, str) for name in named)):
@@ -138,10 +127,11 @@ def checked_control(
     # 2. They do not contradict each other.
     for name in sorted({*fixed} & {*start}):
         raise ConfigError(f"{name!r} is fixed, so that it has no start: leave it out of one of them.")
-    for option, name, value in _pairs(fixed=fixed, start=start):
-        low, high = ends(within.get(name, (None, None)))
-        if not low <= value <= high:
-            raise ConfigError(f"{option}[{name!r}] = {value:g} is outside its bounds, {low:g} to {high:g}.")
+    for option, values in (("fixed", fixed), ("start", start)):
+        for name, value in values.items():
+            low, high = ends(within.get(name, (None, None)))
+            if not low <= value <= high:
+                raise ConfigError(f"{option}[{name!r}] = {value:g} is outside its bounds, {low:g} to {high:g}.")
     plain = {name: float(v) for name, v in fixed.items()}, {name: float(v) for name, v in start.items()}
     return plain[0], None if bounds is None else within, plain[1]
 
@@ -159,13 +149,7 @@ def _checked_pair(name: str, pair: object) -> Bounds:
     return (None if low is None else float(low)), (None if high is None else float(high))
 
 
-def _pairs(**options: Mapping[str, float]) -> Iterable[tuple[str, str, float]]:
-    return ((option, name, value) for option, named in options.items() for name, value in named.items())
-
-
-# -- Identification ----------------------------------------------------------------------------------------------------
-# Which columns of a design can have a coefficient at all.
-#
+# -- Which columns of a design can have a coefficient at all -----------------------------------------------------------
 # A coefficient multiplies differences within choice sets. A column without any, or one that is a linear combination of
 # others within every set, leaves its coefficient undetermined: it is named, with the others, and never dropped
 # silently.
@@ -179,13 +163,7 @@ _ALIKE = 1e-8
 def require_identified(
     z: Floats, names: Sequence[str], within: Parameters | None = None
 ) -> None:  # (M, K) differences within sets
-    """Refuse a design with columns that have no coefficient of their own; those that ``within`` fixes need none.
-
-    Raises
-    ------
-    InputError
-        Naming a column and those it depends on, with the number of such columns.
-    """
+    """Refuse a design with columns that have no coefficient of their own; those that ``within`` fixes need none."""
     if within is not None and within.fixed.any():
         free = np.flatnonzero(~within.fixed[: len(names)]).tolist()
         z, names = z[:, free], [names[k] for k in free]

@@ -40,7 +40,6 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 #
 # and its value is |b| (r + x): derivatives 1 + x' in a, x - r x' in |b|; second ones x'' / |b| times (1, -r)(1, -r)'.
 
-
 NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
 _SIGNED = ("lognormal", "truncated-normal")
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # which may be correlated
@@ -74,13 +73,7 @@ class Distribution:
 
     @classmethod
     def parse(cls, coefficient: str, text: object) -> Distribution:
-        """Read "normal", "-lognormal", "johnson-sb(-2, 0)".
-
-        Raises
-        ------
-        ConfigError
-            Naming the coefficient, what was found and what is known.
-        """
+        """Read "normal", "-lognormal", "johnson-sb(-2, 0)" for a coefficient, which errors name."""
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[2] not in NAMES:
@@ -169,9 +162,7 @@ class Distribution:
         return estimate, max(0.25 * abs(estimate), 0.1 * scale)
 
 
-# -- Coefficients ------------------------------------------------------------------------------------------------------
-# Parameters of a mixed logit -> the coefficients of each person in each draw, with their derivatives.
-#
+# -- Parameters of a mixed logit -> the coefficients of each person in each draw, with their derivatives ---------------
 # The utility has K columns. D of them have a random coefficient, with standard draws x (D, R) for every person; the
 # others have one coefficient for all. For a person with individual numbers h, random coefficient d is a function of
 #
@@ -439,9 +430,7 @@ class Mixing:
         return per[self.column]
 
 
-# -- Specification -----------------------------------------------------------------------------------------------------
-# Options of a mixed logit and a training table -> which coefficients are random, and how.
-#
+# -- Options of a mixed logit and a training table -> which coefficients are random, and how ---------------------------
 # Names are those of coefficients, as the summary shows them, or of a term of the formula for all coefficients that it
 # has. Error components are columns that mark the alternatives of a nest: their random coefficient has mean 0, so that
 # alternatives of one nest go together (Brownstone & Train, 1999).
@@ -458,7 +447,7 @@ def specify(
     offset: str | None = None,
     cost: str | None = None,
 ) -> Mixing:
-    """Find the coefficients that options name.
+    """Find the coefficients that options name; unknown names and impossible correlations are refused.
 
     Parameters
     ----------
@@ -477,11 +466,6 @@ def specify(
         Name of the column whose coefficient is 1.
     cost
         Name of the column in whose units the others are worth something, in willingness-to-pay space.
-
-    Raises
-    ------
-    ConfigError
-        For a name that no coefficient has, or a distribution that cannot be correlated.
     """
     # 1. Distributions by column; a name stands for one coefficient, or for all of a term.
     named = dict.fromkeys(_numeric(design, sources, offset), "normal") if random is None else random

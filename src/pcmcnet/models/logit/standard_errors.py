@@ -78,10 +78,8 @@ class Estimates:
     @property
     def bic(self) -> float:
         """Schwarz's criterion, smaller is better; a set of weight 2 counts as two sets, as in the likelihood."""
-        return (
-            float(np.log(self.n_sets if self.weight is None else self.weight)) * self.n_parameters
-            - 2 * self.log_likelihood
-        )
+        weight = self.n_sets if self.weight is None else self.weight
+        return float(np.log(weight)) * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def rho_squared(self) -> float:
@@ -97,13 +95,11 @@ class Estimates:
     def covariance(self, errors: Errors = "classical") -> Floats:
         """Return the covariance (K, K) of the estimates; 0 where they are fixed or at a bound, as given numbers are."""
         if errors not in get_args(Errors):
-            found = repr(errors) if isinstance(errors, str) else f"an object of type {type(errors).__name__}"
-            remedy = (
-                ""
-                if isinstance(errors, str)
-                else " Those of a bootstrap are shown by pcmcnet.table(model, errors=...)."
-            )
-            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {found}.{remedy}")
+            got, remedy = f"{errors!r}.", ""
+            if not isinstance(errors, str):
+                got = f"an object of type {type(errors).__name__}."
+                remedy = " Those of a bootstrap are shown by pcmcnet.table(model, errors=...)."
+            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {got}{remedy}")
         if errors not in self.covariances:
             raise InputError("clustered errors need the clusters: fit with cluster=<column>, or a table with persons.")
         return self.covariances[errors]
@@ -151,16 +147,11 @@ class Estimates:
 
     def rows(self, errors: Errors, calibrated: Collection[str] = ()) -> tuple[tuple[str, ...], ...]:
         """Return name, estimate, standard error, z and p of each coefficient as text; or why it has no error."""
-        spread = self.standard_errors(errors)
-        given = dict.fromkeys(self.fixed, "fixed") | dict.fromkeys(self.at_bound, "at its bound")
-        given |= dict.fromkeys(calibrated, "calibrated")
         lines = []
-        for name, value, null in zip(self.names, self.values, self.null, strict=True):
-            if name in given:
-                lines.append((name, f"{value:.4g}", given[name], "", ""))
-                continue
-            z, p = z_test(value - null, spread[name])
-            lines.append((name, f"{value:.4g}", f"{spread[name]:.3g}", f"{z:.2f}", f"{p:.3f}"))
+        for row in estimate_rows(self, errors, calibrated=calibrated):
+            has_error = row.state in ("", NO_ESTIMATE)
+            test = (f"{row.std_error:.3g}", f"{row.z:.2f}", f"{row.p:.3f}") if has_error else (row.state, "", "")
+            lines.append((row.name, f"{row.estimate:.4g}", *test))
         return tuple(lines)
 
     def facts(self) -> dict[str, str]:
@@ -195,7 +186,6 @@ def z_test(difference: float, error: float) -> tuple[float, float]:
 def infer(
     maximum: Maximum,
     parameters: Parameters,
-    *,
     weights: Floats,
     sizes: Ints,
     clusters: Ints | None = None,
@@ -274,15 +264,13 @@ def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bo
     return inverse, place[moved].tolist()
 
 
-# -- Estimates frame ---------------------------------------------------------------------------------------------------
-# Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval.
-#
+# -- Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval ------------------
 # The interval of level q is estimate -+ Phi^-1((1 + q) / 2) standard errors. A coefficient that is fixed or has come to
 # a bound has no error, so that all else is nan for it; nor has a constant that was moved to known shares after the fit.
 # One that the data push to infinity has an infinite error.
 
-
 NAN = float("nan")
+NO_ESTIMATE = "no finite estimate"  # state of a coefficient that the data push to infinity
 
 
 class EstimateRow(NamedTuple):
@@ -306,15 +294,14 @@ def estimate_rows(
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     wide, spread = float(ndtri((1 + level) / 2)), estimates.standard_errors(errors)
-    states = dict.fromkeys(estimates.unbounded, "no finite estimate")
+    states = dict.fromkeys(estimates.unbounded, NO_ESTIMATE)
     states |= dict.fromkeys(estimates.fixed, "fixed") | dict.fromkeys(estimates.at_bound, "at its bound")
     states |= dict.fromkeys(calibrated, "calibrated")
     spread |= dict.fromkeys(calibrated, NAN)
     rows = []
     for name, value, null in zip(estimates.names, estimates.values.tolist(), estimates.null.tolist(), strict=True):
         error, state = spread[name], states.get(name, "")
-        known = error == error
-        z, p = z_test(value - null, error) if known else (NAN, NAN)
+        z, p = z_test(value - null, error) if error == error else (NAN, NAN)
         rows.append(EstimateRow(name, value, error, z, p, value - wide * error, value + wide * error, state))
     return rows
 

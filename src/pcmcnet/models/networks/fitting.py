@@ -86,9 +86,6 @@ DEFAULT_BIN_PERIOD = 3  # if no held-out sets decide
 Auto = Literal["auto"]
 
 
-# -- The fitted network -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class DecaySearch:
     """The trials of weight decays, and how many choice sets each was fitted to and predicted."""
@@ -192,9 +189,8 @@ def fit_network(
         same = replace(config, epochs=len(last.history))
 
         def train_member(member: Trainer, k: int) -> Trained:
-            return member.train(
-                part, tables, same, encoder=encoder.with_pieces(bins[k]), file=network_file(file, k + 1)
-            )
+            seen = encoder.with_pieces(bins[k])
+            return member.train(part, tables, same, encoder=seen, file=network_file(file, k + 1))
 
         others = train_members(trainer, train_member, last.network, len(bins))
     record = NetworkRecord(
@@ -348,13 +344,7 @@ class ShortFits:
 
 
 def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[NetworkConfig, DecaySearch | None]:
-    """Return the options with a weight decay and a number of epochs learnt from held-out sets, and the trials.
-
-    Raises
-    ------
-    TrainingError
-        If training diverged with every weight decay tried.
-    """
+    """Return the options with a weight decay and a number of epochs learnt from held-out sets, and the trials."""
     if trials is None or config.weight_decay != "auto":
         return config, None
     curves: dict[int, tuple[float, ...]] = {}
@@ -493,7 +483,7 @@ def train_members(
             steps.begin(name)
             member = trainer.with_run(
                 seed=int(np.random.default_rng([run.seed, k]).integers(2**31)),
-                init=None if start is None else start.member(k),
+                init=None if start is None else replace(start, number=k),
                 on_epoch=steps.epochs(on_epoch, network=k + 1),
                 progress=False,
                 warn=False,

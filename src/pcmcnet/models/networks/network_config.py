@@ -21,7 +21,7 @@ Utility = Literal["linear", "none"]
 LAYERS = 100  # of a network, at most
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkConfig(TrainConfig):
     """Options of every network: what comes in and how, then those of the training loop.
 
@@ -38,7 +38,7 @@ class NetworkConfig(TrainConfig):
     tails: Tails = "bend"
 
     def __post_init__(self) -> None:
-        super(NetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         if not isinstance(self.labels, bool):
             raise ConfigError(f"labels must be true or false, got {self.labels!r}.")
         require_word("tails", self.tails, get_args(Tails))
@@ -62,7 +62,6 @@ def as_widths(given: Any, *, name: str = "hidden", fewest: int = 0) -> tuple[int
 # probability that falls with its price. Signs of weights guarantee that (`pcmcnet.layers.inner_logit`), and signs of
 # coefficients in the utility (`pcmcnet.layers.inner_logit`). What comes before, standardising and bending, rises with
 # the number. Nothing is said of a missing number beside a known one.
-
 
 Direction = Literal["decreasing", "increasing"]
 

@@ -6,7 +6,6 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -47,12 +46,9 @@ from pcmcnet.training.device import building, device_of, resolve_device, undistu
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import size_of
 
-# -- Network weights ---------------------------------------------------------------------------------------------------
-# The weights of a network, read from a safetensors file for the network that saved options describe.
-#
+# -- The weights of a network, read from a safetensors file for the network that saved options describe ----------------
 # Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
 # device "meta", where they have shapes and take no memory.
-
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -85,9 +81,6 @@ def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -
         )
 
 
-# -- Neural model ------------------------------------------------------------------------------------------------------
-
-
 _SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them
 CHUNKS_AT_ONCE = 4  # chunks of a table that are predicted at a time, each of which is in memory. Both by choice
 
@@ -109,6 +102,7 @@ class NeuralModel(ChoiceModel):
     streams = True
     reads_contents = True
     config: NetworkConfig
+    _state: FittedNetwork
     record_class = NetworkRecord
     average_class: ClassVar[type[AveragedNetwork]] = AveragedNetwork
 
@@ -175,10 +169,6 @@ class NeuralModel(ChoiceModel):
             learn_network_encoder(joined_parts(train, valid)().counted(), self.config, self.encoders)
 
     # -- the fitted network -----------------------------------------------------------------------------------
-
-    @property
-    def _state(self) -> FittedNetwork:
-        return self._state_as(FittedNetwork)
 
     @property
     def encoder_(self) -> Encoder:
@@ -259,11 +249,10 @@ def is_on_gpu(network: nn.Module) -> bool:
 
 def network_summary(model: NeuralModel) -> Summary:
     """Return options, course of training and weights with their shapes; of averaged networks, those of the first."""
-    record, table, members = model.record_, model.table_, members_of(model.network_)
+    record, members = model.record_, members_of(model.network_)
     whose = " of the first" if len(members) > 1 else ""
     facts = {
-        "options": ", ".join(f"{k}={v}" for k, v in asdict(model.config).items()),
-        "trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives",
+        **model._common_facts(),
         "epochs": str(record.epochs),
         "weight decay": _decay_fact(record),
         "parameters": f"{model.num_parameters:,}",

@@ -34,7 +34,7 @@ from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork, require_differences
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SetNetworkConfig(NetworkConfig):
     """Options of networks that give alternatives a utility, then those of the training loop.
 
@@ -57,7 +57,7 @@ class SetNetworkConfig(NetworkConfig):
     utility: Utility = "linear"
 
     def __post_init__(self) -> None:
-        super(SetNetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         object.__setattr__(self, "hidden", as_widths(self.hidden))
         require_word("activation", self.activation, get_args(Activation))
         require_number("dropout", self.dropout, low=0, high=1, open_high=True)

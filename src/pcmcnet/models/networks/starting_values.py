@@ -46,7 +46,6 @@ def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Te
 # the table of log-rates is fitted first (`pcmcnet.models.pcmc`) and the network learns what to add to it. The ridge
 # that pulls it towards Bradley-Terry's chain goes with the weight decay, and so is learnt from the table.
 
-
 MOST_LABELS = 50  # 2,450 log-rates
 ITEM_SETS = 100_000  # that a start is learnt from
 RIDGE = 2.0  # for a weight decay of 1
@@ -76,8 +75,7 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
     log_rates.copy_(torch.from_numpy(chain.log_rates))
 
 
-# -- Logit start -------------------------------------------------------------------------------------------------------
-# Start a network as the logit inside it: its plain weights b at their penalised maximum likelihood.
+# -- Start a network as the logit inside it: its plain weights b at their penalised maximum likelihood -----------------
 #
 #     minimise over b:   - sum_s w_s log softmax(u_s)[chosen]  +  |b|^2 / 2
 #
@@ -85,7 +83,6 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
 # coefficients. The problem is convex, and L-BFGS in float64 solves it in a moment, whatever the number of categories or
 # words. Threads that share its small products wait for each other much longer than that, on a busy machine a hundred
 # times.
-
 
 LOGIT_SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
 FROM_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it

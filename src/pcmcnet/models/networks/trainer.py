@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 # Numbers are standardised as in the first fit, and categories that it did not know get the reserved code, so every
 # weight keeps its meaning. Options that change the function of the network must be the same in both fits.
 
-
 _FREE = {"dropout", "initialisation", "precision"}  # options of a network that its weights do not depend on
 
 
@@ -75,27 +74,15 @@ class StartingNetwork:
 
     @classmethod
     def of(cls, init: Any, model: NeuralModel, schema: Schema) -> StartingNetwork:
-        """Copy a fitted model of the same kind, options and columns.
-
-        Raises
-        ------
-        ConfigError, SchemaError
-            If kind, options or columns differ.
-        """
+        """Copy a fitted model; refuses one of another kind, or with other options or columns."""
         if type(init) is not type(model):
             raise ConfigError(f"init: expected a fitted {type(model).__name__}, got {type(init).__name__}.")
         _require_columns(init.schema, schema)
         _require_options(init, model)
-        members = tuple(
-            {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
-            for network in members_of(init.network_)
-        )
+        states = (network.state_dict() for network in members_of(init.network_))
+        members = tuple({name: tensor.detach().cpu().clone() for name, tensor in state.items()} for state in states)
         encoder = replace(init.encoder_, schema=schema)
         return cls(encoder, init.spec_, members, init.table_.fingerprint, init.record_.epochs)
-
-    def member(self, number: int) -> StartingNetwork:
-        """Return the start of another averaged network, counted from 0."""
-        return replace(self, number=number)
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
@@ -132,9 +119,6 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
             )
     if class_names(theirs.encoders) != class_names(ours.encoders):
         raise ConfigError("init was fitted with other encoders than this model has: give it the same ones.")
-
-
-# -- Trainer -----------------------------------------------------------------------------------------------------------
 
 
 Build = Callable[[Encoder, int], ChoiceNetwork]  # encoder, number of latent classes -> freshly initialised network
@@ -216,13 +200,6 @@ class Trainer:
             What is known about the columns; learnt from ``data`` if None.
         file
             Name of the checkpoint in the run folder.
-
-        Raises
-        ------
-        InputError
-            If there is nothing to learn.
-        TrainingError
-            If training diverged.
         """
         run, start = self.run, self.starting_network
         part = data.counted()
