@@ -15,7 +15,7 @@ from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError, NotFittedError
 from pcmcnet.models import MNL, CrossNestedMNL, NestedMNL, load
 from pcmcnet.models.cross_nested_mnl import CrossNestedMNLConfig
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.parse_options import parse_option
 
 MODES = np.array(["car", "bus", "metro", "train"])
 NESTS = {"street": ["car", "bus"], "public": ["bus", "metro"], "rail": ["metro", "train"]}

@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import MNL, NestedMNL, load
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.interface.saving import state_files
 from pcmcnet.models.logit.maximum_likelihood import hessian
 from pcmcnet.models.logit.nested_likelihood import NestedSets, Nests

@@ -16,7 +16,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry
-from pcmcnet.models.interface.options import make_config, parse_option
+from pcmcnet.models.interface.options import make_config
+from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.items.strengths import StrengthPrior
 from pcmcnet.models.pcmc import PCMCConfig
 

@@ -12,7 +12,7 @@ import torch
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models import RandomForest
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.random_forest import RandomForestConfig
 from pcmcnet.models.tree_inputs import tree_inputs
 

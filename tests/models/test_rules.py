@@ -14,7 +14,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.evaluation import evaluate
 from pcmcnet.models import RankBy, Uniform, load
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.rules import RankByConfig, dense_ranks
 
 MakeTrips = Callable[..., pa.Table]

@@ -16,10 +16,9 @@ from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.explain import explain
-from pcmcnet.cli.export import export
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.leaderboard import leaderboard
-from pcmcnet.cli.models import models
+from pcmcnet.cli.models import export, models
 from pcmcnet.cli.optimise import optimise
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce

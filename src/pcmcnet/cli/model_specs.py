@@ -12,7 +12,7 @@ from typing import Any
 
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models import ChoiceModel, model_class
-from pcmcnet.models.interface.options import parse_option, parse_options
+from pcmcnet.models.interface.parse_options import parse_option, parse_options
 
 
 @dataclass(frozen=True)

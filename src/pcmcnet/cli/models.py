@@ -1,7 +1,8 @@
-"""``pcmcnet models``: the models that there are, and the options of each."""
+"""``pcmcnet models``: the models and the options of each; ``pcmcnet export``: a saved model as a graph."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,3 +73,20 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
         lines += [strong[-1], fill(option["meaning"], columns(), initial_indent="    ", subsequent_indent="    ")]
     text = "\n".join([f"{kind.name}: {_first_line(kind)}", *lines, *([] if options else ["No options."])])
     show(text, {**_about(kind), "options": options}, as_json=as_json, strong=strong)
+
+
+def export(
+    model: options.SavedModel,
+    file: Annotated[Path, typer.Argument(help="File to write: .onnx, or .pt2 for torch.export.load.")],
+    json_: Json = False,
+) -> None:
+    """Write MODEL as a graph for other programs and languages, and how columns become its inputs beside it.
+
+    Example: `pcmcnet export model model.onnx` also writes model.encoder.json
+    """
+    from pcmcnet.models import load
+    from pcmcnet.models.networks.export import ENCODER
+
+    written = load(model).export(file)
+    beside = written.with_suffix(f".{ENCODER}")
+    show(f"wrote {written} and {beside}", {"graph": str(written), "encoder": str(beside)}, as_json=json_)

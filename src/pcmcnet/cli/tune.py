@@ -90,7 +90,7 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
     """Build the model with its fixed options, and the space of those to search."""
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_class
-    from pcmcnet.models.interface.options import parse_options
+    from pcmcnet.models.interface.parse_options import parse_options
     from pcmcnet.tuning import Space
     from pcmcnet.tuning.space import parse_search
 

@@ -14,7 +14,7 @@ from pcmcnet.models.fate import FATE
 from pcmcnet.models.feta import FETA
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.options import parse_options
+from pcmcnet.models.interface.parse_options import parse_options
 from pcmcnet.models.interface.saving import load
 from pcmcnet.models.latent_class_mnl import LatentClassMNL
 from pcmcnet.models.lcl import DLCL, LCL

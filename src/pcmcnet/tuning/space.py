@@ -20,7 +20,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.options import option_names, parse_option
+from pcmcnet.models.interface.options import option_names
+from pcmcnet.models.interface.parse_options import parse_option
 
 # -- Default spaces ----------------------------------------------------------------------------------------------------
 # The default spaces: for each registered model, the options worth a search and how far to go.

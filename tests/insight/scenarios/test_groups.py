@@ -8,7 +8,7 @@ from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.language import read_change
-from pcmcnet.insight.scenarios.market import group_alternatives
+from pcmcnet.insight.scenarios.market_effects import group_alternatives
 from pcmcnet.insight.scenarios.offers import Offer
 
 TABLE = {

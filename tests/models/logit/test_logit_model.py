@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_arrays
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, load
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.logit.logit_model import LogitConfig, read_estimates
 
 MakeTrips = Callable[..., pa.Table]

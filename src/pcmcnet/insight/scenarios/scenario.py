@@ -26,7 +26,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_sets
 from pcmcnet.insight.questions import numeric_values, with_values
 from pcmcnet.insight.scenarios.language import columns_of, read_change
-from pcmcnet.insight.scenarios.market import (
+from pcmcnet.insight.scenarios.market_effects import (
     ConsumerSurplus,
     Diversion,
     Effects,
