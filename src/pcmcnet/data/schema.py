@@ -56,12 +56,6 @@ def wide_roles(value: Any) -> dict[str, Any]:
     return {**given, "alternatives": _plain(labels_of(given["alternatives"]))}
 
 
-def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the roles that follow for the long form: its own columns, and the features."""
-    own = {role: role for role in ("chosen", "rank", "available") if role in wide}
-    return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **own}
-
-
 def labels_of(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
     """Label -> its value in the chosen column; a whole number is a label as it is written."""
     given = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
@@ -193,17 +187,13 @@ class Schema:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         if self.chosen is not None and self.rank is not None:
             raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) both say what was chosen: keep one.")
-        for role in ("chosen", "rank", "available", "weight"):
-            if getattr(self, role) in inputs:
+        for role in ("chosen", "rank", "available", "weight", "person"):
+            if (name := getattr(self, role)) in inputs:
+                why = ", a model would learn the persons by heart" if role == "person" else ""
                 raise SchemaError(
-                    f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
-                    f"take it out of individual and features."
+                    f"column {name!r} is declared as {role} and also as a model input: "
+                    f"take it out of individual and features{why}."
                 )
-        if self.person in inputs:
-            raise SchemaError(
-                f"column {self.person!r} is declared as person and also as a model input: take it out of individual "
-                f"and features, a model would learn the persons by heart."
-            )
         known = frozenset(inputs)
         for role, named in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
             unknown = [c for c in named if c not in known]
@@ -332,7 +322,10 @@ class Schema:
             if key not in known:
                 raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
         if entries.get("wide"):
-            entries = {**long_roles(wide_roles(entries["wide"])), **entries}
+            # the roles that follow for the long form: its own columns, and the features
+            wide = wide_roles(entries["wide"])
+            roles = {role: role for role in OWN if role in ("choice_set", "alternative") or role in wide}
+            entries = {**roles, "features": list(wide["features"]), **entries}
         if "choice_set" not in entries:
             raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
         return cls(**{"named" if key == "columns" else key: value for key, value in entries.items()})

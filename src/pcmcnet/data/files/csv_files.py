@@ -120,24 +120,22 @@ class Csv:
 
     def require_closed_quotes(self) -> None:
         """Refuse a file that ends within quotes: all rows from there on would be one value of its last column."""
-        tail = self._tail().rstrip()
-        if b'"' not in tail or tail.endswith(b'"'):
-            return
-        last = ""
-        for batch in self.batches(self.names[-1:], {self.names[-1]: pa.string()}, []):
-            last = str(batch.column(0)[-1]) if batch.num_rows else last
-        if "\n" in last or "\r" in last:
-            raise pa.ArrowInvalid("the file ends within a value that a quote has opened")
-
-    def _tail(self) -> bytes:
-        """Return the end of the file, as much as is parsed at once at most."""
+        # 1. Mostly the end of the file shows that no quote is open.
         tail = b""
         with self.stream() as file:
             if file.seekable():
                 file.seek(max(file.size() - BLOCK, 0))
             while block := file.read(BLOCK):
                 tail = (tail + block)[-BLOCK:]
-        return tail
+        tail = tail.rstrip()
+        if b'"' not in tail or tail.endswith(b'"'):
+            return
+        # 2. Else the last value does: line ends are in it.
+        last = ""
+        for batch in self.batches(self.names[-1:], {self.names[-1]: pa.string()}, []):
+            last = str(batch.column(0)[-1]) if batch.num_rows else last
+        if "\n" in last or "\r" in last:
+            raise pa.ArrowInvalid("the file ends within a value that a quote has opened")
 
     def stream(self) -> Any:
         """Open the file for reading from its beginning."""
