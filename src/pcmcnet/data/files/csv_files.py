@@ -186,13 +186,7 @@ _MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with
 
 
 def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -> None:
-    """Write a CSV, zipped or not, with a column of numbers added, one for each of its rows.
-
-    Raises
-    ------
-    SchemaError
-        When the file does not have as many rows as there are numbers.
-    """
+    """Write a CSV, zipped or not, with a column of numbers; SchemaError if it has not as many rows."""
     separator = separator_of(source)
     # the name is in quotes where it would not be one value without
     quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in f'{separator}"\r\n') else name

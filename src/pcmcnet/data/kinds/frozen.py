@@ -35,7 +35,6 @@ log = logging.getLogger("pcmcnet")
 
 # -- Vector cache ------------------------------------------------------------------------------------------------------
 # Vectors of contents on disk, by the hashes of the contents: one SQLite file for each encoder in a folder.
-#
 # SQLite writes a batch of vectors whole or not at all, whoever else reads and writes at the time. Each vector stands
 # beside a checksum. One that does not fit it, and all of a file that is damaged, are as if they were not there: they
 # are computed and written again. A folder that cannot be written costs time, never a result.
