@@ -56,6 +56,12 @@ def wide_roles(value: Any) -> dict[str, Any]:
     return {**given, "alternatives": _plain(labels_of(given["alternatives"]))}
 
 
+def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the roles that follow for the long form: its own columns, and the features."""
+    own = {role: role for role in ("chosen", "rank", "available") if role in wide}
+    return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **own}
+
+
 def labels_of(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
     """Label -> its value in the chosen column; a whole number is a label as it is written."""
     given = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
@@ -322,10 +328,7 @@ class Schema:
             if key not in known:
                 raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
         if entries.get("wide"):
-            # the roles that follow for the long form: its own columns, and the features
-            wide = wide_roles(entries["wide"])
-            roles = {role: role for role in OWN if role in ("choice_set", "alternative") or role in wide}
-            entries = {**roles, "features": list(wide["features"]), **entries}
+            entries = {**long_roles(wide_roles(entries["wide"])), **entries}
         if "choice_set" not in entries:
             raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
         return cls(**{"named" if key == "columns" else key: value for key, value in entries.items()})
