@@ -200,8 +200,7 @@ class EncodedSets:
         return cls(sizes=sizes[order], starts=torch.cat(starts)[index], **tensors)
 
     def _tensors(self) -> dict[str, Any]:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
     def _each(self, move: Callable[[Tensor], Tensor]) -> EncodedSets:
         moved: dict[str, Any] = {name: move(tensor) for name, tensor in self._tensors().items()}

@@ -44,9 +44,17 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import sets_between
 
-# -- Work that threads do before its result is asked for ---------------------------------------------------------------
+CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
+CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)
+MAX_TEXT_BYTES = 2**31  # bytes of a column of text in one Arrow array
+KEY_COPIES = 3  # copies of the keys of sets in memory, while they are put together and sorted
 
+Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns: arrays of NumPy or Arrow, or series
+InMemory: TypeAlias = pa.Table | nw.DataFrame[Any]
 T = TypeVar("T")
+
+
+# -- work that threads do before its result is asked for --------------------------------------------------------------
 
 
 def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
@@ -87,17 +95,6 @@ def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
             if item is None:
                 return
             yield item
-
-
-# -- Chunks ------------------------------------------------------------------------------------------------------------
-
-CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
-CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)
-MAX_TEXT_BYTES = 2**31  # bytes of a column of text in one Arrow array
-KEY_COPIES = 3  # copies of the keys of sets in memory, while they are put together and sorted
-
-Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns: arrays of NumPy or Arrow, or series
-InMemory: TypeAlias = pa.Table | nw.DataFrame[Any]
 
 
 class Chunk(NamedTuple):

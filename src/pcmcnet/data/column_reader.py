@@ -367,17 +367,13 @@ def is_categorical(reader: Reader, column: str) -> bool:
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which distinct texts, of which there are so many each, are mistakes among numbers.
-
-    Raises
-    ------
-    SchemaError
-        When the column is one of numbers held as text.
-    """
+    """Return which distinct texts, with their counts, are mistakes among numbers; refuse numbers held as text."""
+    # 1. A few texts among plain numbers are mistakes.
     none, total = np.zeros(len(values), np.bool_), int(counts.sum())
     spoils = ~np.isfinite(numbers(values))
     if spoils.any() and not spoils.all() and counts[spoils].sum() <= _FEW * total:
         return spoils
+    # 2. Else they are categories, unless nearly all are prices and the like; the log says what else they may be.
     texts = pa.array(values.to_pylist(), pa.string())  # old releases of Arrow cannot cast views
     written = ~spoils | _match(texts, _NUMBER)
     share = counts[written].sum() / max(total, 1)

@@ -193,17 +193,13 @@ class Schema:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         if self.chosen is not None and self.rank is not None:
             raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) both say what was chosen: keep one.")
-        for role in ("chosen", "rank", "available", "weight"):
-            if getattr(self, role) in inputs:
+        for role in ("chosen", "rank", "available", "weight", "person"):
+            if (name := getattr(self, role)) in inputs:
+                why = ", a model would learn the persons by heart" if role == "person" else ""
                 raise SchemaError(
-                    f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
-                    f"take it out of individual and features."
+                    f"column {name!r} is declared as {role} and also as a model input: "
+                    f"take it out of individual and features{why}."
                 )
-        if self.person in inputs:
-            raise SchemaError(
-                f"column {self.person!r} is declared as person and also as a model input: take it out of individual "
-                f"and features, a model would learn the persons by heart."
-            )
         known = frozenset(inputs)
         for role, named in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
             unknown = [c for c in named if c not in known]

@@ -432,10 +432,6 @@ def business_share(table: Any) -> Floats:
         As in ``probabilities``, but one row per individual, with columns officeID, staySaturday, isContinental,
         isDomestic, depWeekDay and dtd.
 
-    Returns
-    -------
-    Array of shape (rows,).
-
     Raises
     ------
     InputError
@@ -478,16 +474,9 @@ def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
 
 
 def best_possible_nll(table: pa.Table) -> BestNLL:
-    """Compute the NLL of the true probabilities of a simulated table: no model does better on average.
+    """Compute the NLL of the true probabilities of a table as ``simulate`` returns it; no model does better on average.
 
-    Parameters
-    ----------
-    table
-        As ``simulate`` returns it.
-
-    Returns
-    -------
-    The expected value (mean entropy of the true law) and the value on the choices drawn.
+    Returns the expected value (mean entropy of the true law) and the value on the choices drawn.
     """
     return best_nll(table, choice_set="individual", chosen="choice")
 
@@ -528,10 +517,8 @@ def _read(table: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     columns = {}
     for name in names:
         values = arrow[name].combine_chunks()
-        if name == "individual":
-            columns[name] = values.to_numpy(zero_copy_only=False)
-        else:
-            columns[name] = _codes(values, name) if name in WORDS else _numbers(values, name)
+        read = _codes if name in WORDS else _numbers
+        columns[name] = values.to_numpy(zero_copy_only=False) if name == "individual" else read(values, name)
     return columns
 
 

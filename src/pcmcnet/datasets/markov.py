@@ -130,13 +130,7 @@ def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Flo
 
 
 def every_subset(rates: ArrayLike) -> dict[tuple[int, ...], Floats]:
-    """Compute the choice probabilities of every non-empty subset, members in rising order.
-
-    Parameters
-    ----------
-    rates
-        As in ``probabilities``; more than 20 items are refused.
-    """
+    """Compute the choice probabilities of every non-empty subset, members in rising order, of at most 20 items."""
     q = _checked(rates)
     if len(q) > MOST_ITEMS:
         raise InputError(

@@ -98,7 +98,15 @@ def probabilities(
     drift = np.empty((n_sets, n))
     for some in _chunks(np.arange(n_sets), 2 * n * n):
         drift[some] = _drifts(x[some], m, lambda1, lambda2, i0)
-    _require_moderate(drift)
+    # refuse drifts that overflowed, or would need an unreasonable number of panels
+    bad = np.argwhere(~(drift <= MAX_DRIFT))
+    if len(bad):
+        i, j = (int(index) for index in bad[0])
+        raise InputError(
+            f"attributes, set {i}, alternative {j}: expected a drift of at most {MAX_DRIFT:g}, "
+            f"got {drift[i, j]:g}; {len(bad)} such alternatives. Divide the attributes by a constant, "
+            "lower i0 or raise lambda1."
+        )
     p = np.full((n_sets, n), 1 / n)
     racing = np.flatnonzero((drift > 0).any(axis=1))
     p[racing] = _race(drift[racing])
@@ -106,14 +114,7 @@ def probabilities(
 
 
 def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
-    """Draw the choice sets {a, b, c} of the paper's experiment.
-
-    Parameters
-    ----------
-    n_sets
-        How many, at least 1.
-    rng
-        Source of c, uniform on [1, 9]^2.
+    """Draw the choice sets {a, b, c} of the paper's experiment, with c uniform on [1, 9]^2.
 
     Returns
     -------
@@ -203,18 +204,6 @@ def _checked(attributes: ArrayLike) -> Floats:
     return x
 
 
-def _require_moderate(drift: Floats) -> None:
-    """Refuse drifts that overflowed or would need an unreasonable number of panels."""
-    bad = np.argwhere(~(drift <= MAX_DRIFT))
-    if len(bad):
-        i, j = (int(index) for index in bad[0])
-        raise InputError(
-            f"attributes, set {i}, alternative {j}: expected a drift of at most {MAX_DRIFT:g}, "
-            f"got {drift[i, j]:g}; {len(bad)} such alternatives. Divide the attributes by a constant, "
-            "lower i0 or raise lambda1."
-        )
-
-
 def _chunks(index: Ints, numbers: int) -> Iterator[Ints]:
     """Cut ``index`` so that temporary arrays of ``numbers`` per entry stay within CHUNK."""
     size = max(1, CHUNK // numbers)
@@ -224,7 +213,7 @@ def _chunks(index: Ints, numbers: int) -> Iterator[Ints]:
 
 def _drifts(x: Floats, m: float, lambda1: float, lambda2: float, i0: float) -> Floats:  # (S, J, 2) -> (S, J)
     """Compare subjective values pairwise; in logs, since t^m overflows for a curved model."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by _require_moderate
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by probabilities
         log_t = np.log(x[..., 1]) - np.log(x[..., 0])
         # log(1 + t^m) / m = max(log t, 0) + rest, and the rest is the same for t and 1 / t
         rest = np.log1p(np.exp(-m * np.abs(log_t))) / m
@@ -238,10 +227,12 @@ def _drifts(x: Floats, m: float, lambda1: float, lambda2: float, i0: float) -> F
 
 def _race(drift: Floats, *, nodes: int = NODES, panel: float = PANEL) -> Floats:  # (S, J) -> (S, J)
     """Integrate over v for sets with a positive drift; a set's own panels, so its company does not matter."""
+    # 1. Where the integral begins and ends for each set, and how many panels it needs.
     drift = np.maximum(drift, NEVER)
     best = drift.max(axis=1)
     low, high = np.maximum(0, (best - REACH) / FAR), (best + REACH) / NEAR
     panels = np.ceil((high - low) / panel).astype(np.int64)
+    # 2. Add up the panels, for sets with as many of them at once.
     at, weight = np.polynomial.legendre.leggauss(nodes)
     at, weight = (at + 1) / 2, weight / 2  # on [0, 1]
     won = np.zeros_like(drift)
@@ -251,6 +242,7 @@ def _race(drift: Floats, *, nodes: int = NODES, panel: float = PANEL) -> Floats:
             for k in range(count):
                 density = _arrival(drift[some, :, None], (start + width * (k + at))[:, None])
                 won[some] += width * (density @ weight)
+    # 3. Given that some speed is positive.
     given: Floats = won / (1 - ndtr(-drift).prod(axis=1, keepdims=True))
     return given
 

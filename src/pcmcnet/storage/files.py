@@ -90,13 +90,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says.
-
-    Raises
-    ------
-    ValueError
-        When it is no JSON, or nested deeper than anything that pcmcnet writes.
-    """
+    """Return what a JSON text says; ValueError if it is no JSON, or nested deeper than anything pcmcnet writes."""
     try:
         return json.loads(text)
     except RecursionError:

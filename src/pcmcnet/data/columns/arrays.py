@@ -139,9 +139,8 @@ def _concat_contents(first: Contents, second: Contents) -> Contents:
     if first.table is second.table:
         return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
     if first.table.shape[1:] != second.table.shape[1:]:
-        raise SchemaError(
-            f"only vectors of one size can be joined, got {first.table.shape[1:]} and {second.table.shape[1:]}."
-        )
+        sizes = f"{first.table.shape[1:]} and {second.table.shape[1:]}"
+        raise SchemaError(f"only vectors of one size can be joined, got {sizes}.")
     joined = np.concatenate([first.table, second.table])
     codes, rows = number_contents(joined)
     moved = np.append(codes, np.int32(GAP))  # the last entry is for the gaps' -1
@@ -150,17 +149,14 @@ def _concat_contents(first: Contents, second: Contents) -> Contents:
 
 
 # -- Arrow numbers -----------------------------------------------------------------------------------------------------
-# Arrow columns of numbers -> numpy, and back.
-#
-# Numbers without gaps are looked at where they lie: Arrow's own conversions load pandas wherever it is installed, which
-# takes a quarter of a second.
+# To numpy and back. Numbers without gaps are looked at where they lie: Arrow's own conversions load pandas wherever it
+# is installed, which takes a quarter of a second.
 
 
 def is_number(kind: pa.DataType) -> bool:
     """Tell a type of numbers, of truth values, or of nothing but gaps."""
-    types = pa.types
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
+    t = pa.types
+    return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_boolean, t.is_decimal, t.is_null))
 
 
 def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:

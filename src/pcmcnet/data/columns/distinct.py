@@ -100,9 +100,8 @@ def names(values: pa.Array) -> list[str | None]:
     if pa.types.is_floating(kind):
         return [_name_of_float(value) for value in values.to_numpy(zero_copy_only=False)]
     texts: list[str | None] = (values if is_text(kind) else values.cast(pa.string())).to_pylist()
-    if pa.types.is_timestamp(kind):
-        return [None if text is None else _name_of_instant(text) for text in texts]
-    return [None if text is None else _name_of_text(text) for text in texts]
+    name = _name_of_instant if pa.types.is_timestamp(kind) else _name_of_text
+    return [None if text is None else name(text) for text in texts]
 
 
 def _name_of_float(value: np.floating[Any]) -> str | None:

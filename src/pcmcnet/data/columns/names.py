@@ -66,23 +66,15 @@ PLAIN = ColumnNames({})  # columns by their names in the table
 
 
 def column_names(given: Any, known: Iterable[str]) -> dict[str, ColumnName]:
-    """Read the words of a schema, refusing columns that no role names and entries that are none.
-
-    Raises
-    ------
-    SchemaError
-        When the words are no mapping, or name a column or an entry that is not known.
-    """
+    """Read the words of a schema; SchemaError if they are no mapping, or name an unknown column or entry."""
     columns = list(known)
     if not isinstance(given, Mapping):
         raise SchemaError(f"columns must say what columns are called, as in {_example('price')}, got {given!r}.")
-    found = {}
-    for column, words in given.items():
+    for column in given:
         if column not in columns:
             hint = did_you_mean(column, columns) if isinstance(column, str) else ""
             raise SchemaError(f"columns names {column!r}, which has no role in this table.{hint}")
-        found[column] = words if isinstance(words, ColumnName) else _read(column, words)
-    return found
+    return {name: words if isinstance(words, ColumnName) else _read(name, words) for name, words in given.items()}
 
 
 def _read(column: str, words: Any) -> ColumnName:

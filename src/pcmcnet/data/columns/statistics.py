@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pcmcnet.errors import SchemaError
 
 # -- Quantiles ---------------------------------------------------------------------------------------------------------
-# Exact order statistics of a column that comes in parts, in two passes and without sorting.
-#
-# Numbers of 32 bits are turned into whole numbers in the same order, and counted by their upper half; those around the
-# ranks asked for are then counted by their lower half. Few numbers are sorted: a table of counts would be larger.
+# Exact, in two passes and without sorting. Numbers of 32 bits are turned into whole numbers in the same order, and
+# counted by their upper half; those around the ranks asked for are then counted by their lower half. Few numbers are
+# sorted: a table of counts would be larger.
 
 Values = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
@@ -123,9 +122,7 @@ def _numbers(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 
 # -- Running moments ---------------------------------------------------------------------------------------------------
-# What is learnt of a column of numbers from one part of a table after the other, and then put together.
-#
-# Two parts a and b of n = n_a + n_b numbers, with d = mean_b - mean_a (Chan, Golub and LeVeque, 1979; Pébay, 2008):
+# Two chunks a and b of n = n_a + n_b numbers, with d = mean_b - mean_a (Chan, Golub and LeVeque, 1979; Pébay, 2008):
 #
 #     mean = mean_a + d n_b / n
 #     M2   = M2_a + M2_b + d^2 n_a n_b / n
@@ -157,7 +154,10 @@ class Moments:
         gaps = len(values) - len(known)
         if not known.size:
             return cls(gaps=gaps)
-        low, high, distinct = float(known.min()), float(known.max()), _first_distinct(known)
+        low, high, some = float(known.min()), float(known.max()), np.unique(known[:_HEAD])
+        if len(some) <= FEW < len(known):
+            some = np.unique(np.append(some, known[~np.isin(known, some)]))  # hardly any is left to sort
+        distinct = frozenset(some[: FEW + 1].tolist())
         deviations = known.astype(np.float64)
         mean = float(deviations.mean())
         deviations -= mean
@@ -215,18 +215,9 @@ def _of_sizes(function: Callable[[Values], Counts], values: Values) -> Counts:
     return function(np.abs(values))
 
 
-def _first_distinct(values: NDArray[Number]) -> frozenset[float]:
-    some = np.unique(values[:_HEAD])
-    if len(some) <= FEW < len(values):
-        some = np.unique(np.append(some, values[~np.isin(values, some)]))  # hardly any is left to sort
-    return frozenset(some[: FEW + 1].tolist())
-
-
 # -- Float32 resolution ------------------------------------------------------------------------------------------------
-# Numbers so close together that 32 bits cannot tell them apart, such as Unix seconds.
-#
-# Rounding noise is no variation, and what float32 holds exactly is not lost. Few rows need few steps: the two prices of
-# a single set may be close. What is seen of one part of a table can be put together with what is seen of another.
+# Numbers so close together that 32 bits cannot tell them apart, such as Unix seconds. Rounding noise is no variation,
+# and what float32 holds exactly is not lost. Few rows need few steps: the two prices of a single set may be close.
 
 _STEPS = 1000  # a spread of fewer float32 steps than this (or than rows) is too coarse
 

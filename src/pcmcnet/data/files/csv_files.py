@@ -120,24 +120,22 @@ class Csv:
 
     def require_closed_quotes(self) -> None:
         """Refuse a file that ends within quotes: all rows from there on would be one value of its last column."""
-        tail = self._tail().rstrip()
-        if b'"' not in tail or tail.endswith(b'"'):
-            return
-        last = ""
-        for batch in self.batches(self.names[-1:], {self.names[-1]: pa.string()}, []):
-            last = str(batch.column(0)[-1]) if batch.num_rows else last
-        if "\n" in last or "\r" in last:
-            raise pa.ArrowInvalid("the file ends within a value that a quote has opened")
-
-    def _tail(self) -> bytes:
-        """Return the end of the file, as much as is parsed at once at most."""
+        # 1. Mostly the end of the file shows that no quote is open.
         tail = b""
         with self.stream() as file:
             if file.seekable():
                 file.seek(max(file.size() - BLOCK, 0))
             while block := file.read(BLOCK):
                 tail = (tail + block)[-BLOCK:]
-        return tail
+        tail = tail.rstrip()
+        if b'"' not in tail or tail.endswith(b'"'):
+            return
+        # 2. Else the last value does: line ends are in it.
+        last = ""
+        for batch in self.batches(self.names[-1:], {self.names[-1]: pa.string()}, []):
+            last = str(batch.column(0)[-1]) if batch.num_rows else last
+        if "\n" in last or "\r" in last:
+            raise pa.ArrowInvalid("the file ends within a value that a quote has opened")
 
     def stream(self) -> Any:
         """Open the file for reading from its beginning."""
@@ -188,13 +186,7 @@ _MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with
 
 
 def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -> None:
-    """Write a CSV, zipped or not, with a column of numbers added, one for each of its rows.
-
-    Raises
-    ------
-    SchemaError
-        When the file does not have as many rows as there are numbers.
-    """
+    """Write a CSV, zipped or not, with a column of numbers; SchemaError if it has not as many rows."""
     separator = separator_of(source)
     # the name is in quotes where it would not be one value without
     quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in f'{separator}"\r\n') else name

@@ -312,6 +312,9 @@ def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
+_TYPED: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
+
+
 def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()) -> Stream:
     """Open a file or folder for some of its columns; see ``tabular.read_table`` for ``text`` and ``ids``."""
     with one_sentence(path):
@@ -319,7 +322,7 @@ def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), 
         require_columns(columns, source.names, where=str(path))
         if isinstance(source, Csv):
             return CsvStream(path, source, columns, text, dict.fromkeys(ids, IDS))
-        return _typed_stream(path, source, columns)
+        return _TYPED[type(source)](path, source, columns)
 
 
 def open_copy(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> Stream:
@@ -330,9 +333,4 @@ def open_copy(path: Path, numbers: Collection[str], names: Collection[str] = ())
         if isinstance(source, Csv):
             forms = forms_for_copy(source.names, numbers, names)
             return CsvStream(path, source, source.names, (), forms, gaps=[""])
-        return _typed_stream(path, source, source.names)
-
-
-def _typed_stream(path: Path, source: Any, columns: Sequence[str]) -> Stream:
-    kinds: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
-    return kinds[type(source)](path, source, columns)
+        return _TYPED[type(source)](path, source, source.names)

@@ -20,8 +20,6 @@ import pyarrow as pa
 from pcmcnet.data.files.read_files import FOLDER, column_names, one_line, read_path, require_columns, without_views
 from pcmcnet.errors import SchemaError
 
-__all__ = ["column_names", "folder_of", "names_of", "read_table"]
-
 
 def read_table(
     table: Any,
@@ -31,12 +29,10 @@ def read_table(
     ids: Collection[str] = (),
     compact: bool = False,
 ) -> pa.Table:
-    """Read a path, a mapping or a data frame into Arrow.
+    """Read a path, a mapping from names to arrays or a data frame into Arrow; SchemaError if that is not possible.
 
     Parameters
     ----------
-    table
-        A path, a mapping from names to arrays, or a data frame.
     columns
         The columns to read, in this order; None reads all.
     text
@@ -45,15 +41,6 @@ def read_table(
         Likewise columns of ids, which are whole numbers where all are written as such: 7, not 007 nor 7.0.
     compact
         Whether a source without types may be read into narrower ones: dictionaries for text, 32-bit integers.
-
-    Returns
-    -------
-    pyarrow.Table
-
-    Raises
-    ------
-    SchemaError
-        When the source cannot be read, or lacks a column.
     """
     if isinstance(table, str | os.PathLike):
         found = read_path(Path(table), columns, text=text, ids=ids, compact=compact)

@@ -49,13 +49,7 @@ def appending(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[
 
 
 def writable(table: pa.Table, path: Path) -> pa.Table:
-    """Return a table as the file's ending can hold it: in a CSV, lists are written as JSON, as they are read.
-
-    Raises
-    ------
-    InputError
-        When a CSV cannot hold a column, such as one of pictures.
-    """
+    """Return a table as the file's ending can hold it: a CSV has lists as JSON. InputError if it cannot."""
     if path.suffix != ".csv":
         return table
     return pa.table({name: _as_text(name, table[name]) for name in table.column_names})

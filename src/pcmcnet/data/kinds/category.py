@@ -78,18 +78,13 @@ class Unseen(dict[str, UnseenCount]):
             with _adding:
                 together.add(self)
             return
+        message = "column %r: %d of %d rows hold categories %s (first: %r)"
         for name, found in self.items():
             many = 2 * found.rows >= found.of
             if found.rows and (many or not found.common):
-                log.log(
-                    logging.WARNING if many else logging.INFO,
-                    "column %r: %d of %d rows hold categories %s (first: %r)",
-                    name,
-                    found.rows,
-                    found.of,
-                    f"in fewer than {COMMON} training sets" if found.common else "never seen in training",
-                    found.first,
-                )
+                why = f"in fewer than {COMMON} training sets" if found.common else "never seen in training"
+                level = logging.WARNING if many else logging.INFO
+                log.log(level, message, name, found.rows, found.of, why, found.first)
 
 
 _together: ContextVar[Unseen | None] = ContextVar("where counts go instead of being logged", default=None)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pcmcnet.data.schema import Missing
 
 # -- Reading -----------------------------------------------------------------------------------------------------------
-# An Arrow column -> `Contents`; trouble is told with column, row and choice set.
 
 
 def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -> Contents:
@@ -50,7 +49,6 @@ def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -
 
 
 # -- Learning ----------------------------------------------------------------------------------------------------------
-# The code of a column whose contents come in parts; `pcmcnet.data.kinds.kind` says what is kept of them.
 
 
 class Learner:
@@ -63,15 +61,13 @@ class Learner:
 
     def add(self, table: NDArray[Any]) -> None:
         """Take in the distinct contents of one part."""
-        if not len(table):
-            return
         if self.first is None:
-            self.first = table
-            return
-        if self.rest is None:
-            self.rest = self.kind.learner()
-            self.rest.add(self.first)
-        self.rest.add(table)
+            self.first = table if len(table) else None
+        elif len(table):
+            if self.rest is None:
+                self.rest = self.kind.learner()
+                self.rest.add(self.first)
+            self.rest.add(table)
 
     def code(self, name: str) -> Any:
         """Return the code of all parts."""
@@ -81,10 +77,9 @@ class Learner:
 
 
 # -- Samples -----------------------------------------------------------------------------------------------------------
-# A few training contents with the vectors that a frozen encoder gave them, kept with a model.
-#
-# No code is saved, so a function is known by its name alone, and another may have the same. One that is given when the
-# model is read is run on these contents: it must give the vectors that the model was fitted with, up to rounding.
+# A few training contents with the vectors that a frozen encoder gave them, kept with a model. No code is saved, so a
+# function is known by its name alone, and another may have the same. One that is given when the model is read is run on
+# these contents: it must give the vectors that the model was fitted with, up to rounding.
 
 KEPT = 3  # contents
 _NEAR, _ROUNDING = 0.01, 1e-3  # of a training standard deviation, and of a number: what other processors may change
@@ -127,8 +122,6 @@ class Samples:
 
 
 # -- Content codes -----------------------------------------------------------------------------------------------------
-# The codes of all kinds, what they have in common, and their form in JSON.
-#
 # A column with a frozen encoder has a code of its own: what the encoder gives, standardised like any vectors.
 
 

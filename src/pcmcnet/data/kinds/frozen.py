@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pcmcnet.checks import require_number
 from pcmcnet.data.kinds import KINDS, ContentCode
 from pcmcnet.errors import ConfigError
 
@@ -34,7 +35,6 @@ log = logging.getLogger("pcmcnet")
 
 # -- Vector cache ------------------------------------------------------------------------------------------------------
 # Vectors of contents on disk, by the hashes of the contents: one SQLite file for each encoder in a folder.
-#
 # SQLite writes a batch of vectors whole or not at all, whoever else reads and writes at the time. Each vector stands
 # beside a checksum. One that does not fit it, and all of a file that is damaged, are as if they were not there: they
 # are computed and written again. A folder that cannot be written costs time, never a result.
@@ -146,8 +146,7 @@ class Frozen:
             raise ConfigError(f"Frozen: expected a torch module or a function, got {what}.")
         if transform is not None and not isinstance(encode, nn.Module):
             raise ConfigError("Frozen: transform is for a torch module; a function is given contents as they are.")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"Frozen: batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        require_number("Frozen: batch_size", batch_size, whole=True, low=1)
         self.encode, self.transform, self.name, self.batch_size = encode, transform, name, batch_size
         self.cache = None if cache is None else Path(cache)
         if self.cache is not None and self.cache.exists() and not self.cache.is_dir():

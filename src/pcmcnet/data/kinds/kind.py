@@ -94,9 +94,7 @@ def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
 
 
 # -- Streaming ---------------------------------------------------------------------------------------------------------
-# What a code keeps of contents that come in parts, of which only one is in memory at a time.
-#
-# A table in memory is one part, from which its code learns at once. Of several, each kind keeps what can be put
+# A table in memory is one chunk, from which its code learns at once. Of several, each kind keeps what can be put
 # together:
 #
 #     multi           the names found so far
@@ -104,7 +102,7 @@ def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
 #     datetime        the distinct instants, 8 bytes each
 #     vector, text    count, mean and sum of squares about it, of contents whose hash of 8 bytes was not met before
 #
-# A content counts once, in whichever parts it occurs. Means and scales are those of the whole table up to rounding.
+# A content counts once, in whichever chunks it occurs. Means and scales are those of the whole table up to rounding.
 
 
 class Learning(Protocol):
@@ -254,12 +252,7 @@ class Kind(ABC):
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
         """Read a column, whose gaps are ``GAP``; ``folder`` is that of the table's file, from which paths count.
 
-        Raises
-        ------
-        BadContentError
-            For a row that cannot be read.
-        BadTypeError
-            For a column whose type cannot hold such contents.
+        BadContentError is for a row that cannot be read, BadTypeError for a type that cannot hold such contents.
         """
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
@@ -406,13 +399,7 @@ def mostly(texts: pa.Array, pattern: str) -> bool:
 
 
 def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: str, remedy: str) -> list[Any]:
-    """Parse each distinct text once; gaps stay None.
-
-    Raises
-    ------
-    BadContentError
-        For the first row with a text for which ``parse`` raises ValueError.
-    """
+    """Parse each distinct text once; gaps stay None. BadContentError names the first row whose text is not parsed."""
     parsed: dict[str | None, Any] = {None: None}
     rows = texts.to_pylist()
     for row, text in enumerate(rows):

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.data.kinds.text import BUCKETS
 
-# -- Vector ------------------------------------------------------------------------------------------------------------
-# Vectors -> a part of a utility, for all kinds whose contents become one row of numbers each.
+_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 
 
 class VectorWorth(nn.Module):
-    """Worth of a vector: a sum of its coordinates with weights."""
+    """Worth of a vector, for kinds whose contents become one row of numbers: a sum of coordinates with weights."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -25,12 +24,6 @@ class VectorWorth(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """(u, size) -> (u,)."""
         return vectors @ self.slopes
-
-
-# -- Image -------------------------------------------------------------------------------------------------------------
-# Pixels -> vectors.
-
-_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 
 
 class Picture(nn.Module):
@@ -59,10 +52,6 @@ class Picture(nn.Module):
         return vectors
 
 
-# -- Multi -------------------------------------------------------------------------------------------------------------
-# Lists of categories -> vectors, and parts of a utility: sums over the parts of a list, in which 0 is none.
-
-
 class Bag(nn.Module):
     """Sum of the embeddings of a list's categories; index 0 is none."""
 
@@ -87,10 +76,6 @@ class BagWorth(nn.Module):
     def forward(self, indices: Tensor) -> Tensor:
         """(u, ...) -> (u,)."""
         return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
-
-
-# -- Text --------------------------------------------------------------------------------------------------------------
-# Hashes and values of words -> vectors, and parts of a utility.
 
 
 class Words(nn.Module):

@@ -255,12 +255,8 @@ def _are_knots(knots: tuple[Any, ...]) -> bool:
     return not knots or (numbers and len(knots) > 1 and all(np.diff(knots) > 0))
 
 
-# -- Column statistics -------------------------------------------------------------------------------------------------
-# What one look at each part of a table tells of its columns: moments of numbers, counts of words.
-
-
 class Statistics(NamedTuple):
-    """The moments of columns of numbers, and the words of the others with their counts."""
+    """What one look at a table tells: moments of the columns of numbers, and words of the others with their counts."""
 
     moments: dict[str, Moments]
     words: dict[str, Counter[str]]
@@ -268,12 +264,10 @@ class Statistics(NamedTuple):
     @classmethod
     def of(cls, columns: Columns) -> Statistics:
         """Look at the columns of one part."""
-        moments: dict[str, Moments] = {}
+        moments = {name: Moments.of(column.values) for name, column in columns.items() if isinstance(column, Numeric)}
         words: dict[str, Counter[str]] = {}
         for name, column in columns.items():
-            if isinstance(column, Numeric):
-                moments[name] = Moments.of(column.values)
-            elif isinstance(column, Categorical):  # the table may name categories that only other parts use
+            if isinstance(column, Categorical):  # the table may name categories that only other parts use
                 counts = np.bincount(column.codes, minlength=len(column.categories))
                 words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
         return cls(moments, words)

@@ -363,11 +363,9 @@ def _on_shards(
 
 
 # -- Encoder cache -----------------------------------------------------------------------------------------------------
-# Encoders learnt from a scanned table, kept beside its shards: what takes a look at all of them is done once.
-#
-# So a run that goes on, a second run, and the workers of a group begin to train without it. A file is named after the
-# part of the table and the way it was learnt, and goes with the shards when the table is converted anew. One that
-# cannot be written, or is damaged, is learnt again.
+# Encoders learnt from a scanned table are kept beside its shards: resumed runs, second runs and the workers of a group
+# begin to train without a look at all shards. A file is named after the part of the table and the way it was learnt,
+# and goes with the shards when the table is converted anew. One that cannot be written or read is learnt again.
 
 
 def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:

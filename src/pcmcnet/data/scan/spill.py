@@ -192,13 +192,6 @@ class Sorter:
             ) from error
 
 
-class Names(NamedTuple):
-    """The names of a column: those of the whole table, and by pieces the numbers of what each has numbered."""
-
-    words: pa.Array
-    numbers: list[pa.Array]
-
-
 @dataclass(frozen=True)
 class Piles:
     """The piles of a table, and the vocabularies of its text columns."""
@@ -208,7 +201,9 @@ class Piles:
     count: int
     rows: int
     vocabularies: Mapping[str, Vocabulary]
-    names: Mapping[str, Names]
+    names: Mapping[
+        str, tuple[pa.Array, list[pa.Array]]
+    ]  # words of a column, and by pieces the numbers of what each has
     batches: Sequence[Mapping[int, Sequence[int]]]  # by pieces: numbers of the batches of each pile
 
     @property
@@ -274,7 +269,7 @@ def sort_out(
     # 2. Number the words as if one worker had read the table from first to last.
     whole = {name: Vocabulary() for name in text}
     numbers = {name: [pa.array(whole[name].add(each.vocabularies[name])) for each in done] for name in text}
-    names = {name: Names(whole[name].words, numbers[name]) for name in text}
+    names = {name: (whole[name].words, numbers[name]) for name in text}
     rows, batches = sum(each.rows for each in done), [dict(each.batches) for each in done]
     return Piles(folder, tuple(stream.columns), count, rows, whole, names, batches)
 

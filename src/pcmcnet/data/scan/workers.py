@@ -29,6 +29,7 @@ from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
 U = TypeVar("U")
+Outcome = tuple[bool, Any]  # whether it went well, and the result, or else the error to raise
 
 _BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
 _PROGRAM = f"from {__name__} import serve; serve()"
@@ -112,7 +113,7 @@ class _Shared:
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function, self.items = function, items
-        self.found: dict[int, Callable[[], Any]] = {}  # by the number of the item: returns the result, or raises
+        self.found: dict[int, Outcome] = {}  # by the number of the item
         self.taken, self.failed, self.workers = 0, False, 1
         self.change = threading.Condition()
 
@@ -120,17 +121,22 @@ class _Shared:
         """Yield results in the order of the items."""
         given = pickle.dumps(self.function)
         self.workers += len(helpers)
+        # 1. A thread for each helper hands it items and takes its answers.
         threads = [threading.Thread(target=self._by_helper, args=(helper, given), daemon=True) for helper in helpers]
         for thread in threads:
             thread.start()
+        # 2. Work on items here, too, until the next result in order is there.
         try:
             for k in range(len(self.items)):
                 while k not in self.found and (mine := self._next()) is not None:
-                    self._done(mine, _called(self.function, self.items[mine]))
+                    self._done(mine, _outcome(self.function, self.items[mine]))
                 with self.change:
                     while k not in self.found:
                         self.change.wait()
-                yield self.found.pop(k)()
+                fine, result = self.found.pop(k)
+                if not fine:
+                    raise result
+                yield result
         except BaseException:  # nobody waits for what helpers are at
             for helper in helpers:
                 helper.process.kill()
@@ -148,9 +154,9 @@ class _Shared:
             self.taken += 1
             return self.taken - 1
 
-    def _done(self, number: int, result: Callable[[], Any]) -> None:
+    def _done(self, number: int, outcome: Outcome) -> None:
         with self.change:
-            self.found[number] = result
+            self.found[number] = outcome
             self.change.notify_all()
 
     def _by_helper(self, helper: _Helper, function: bytes) -> None:
@@ -173,12 +179,12 @@ class _Shared:
                     function = b""  # it knows it from now on
                 if not sent:
                     return
-                self._done(sent[0], _Returned(*pickle.load(helper.answers)))
+                self._done(sent[0], pickle.load(helper.answers))
                 sent.popleft()
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for its answers are to hear of it
             died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
             for number in sent:
-                self._done(number, _Returned(False, PcmcNetError(died)))
+                self._done(number, (False, PcmcNetError(died)))
 
 
 class _Helper:
@@ -196,10 +202,10 @@ class _Helper:
         assert self.process.stdout is not None
         self.tasks, self.answers = self.process.stdin, self.process.stdout
         self.ready = threading.Event()
-        self._start = threading.Thread(target=self._started, daemon=True)
+        self._start = threading.Thread(target=self._wait, daemon=True)
         self._start.start()
 
-    def _started(self) -> None:
+    def _wait(self) -> None:
         self.answers.read(len(_READY))  # none comes from one that died, as its first task will tell
         self.ready.set()
 
@@ -214,23 +220,11 @@ class _Helper:
         self.process.wait()
 
 
-class _Returned:
-    """A result, or an error to raise."""
-
-    def __init__(self, fine: bool, result: Any) -> None:
-        self.fine, self.result = fine, result
-
-    def __call__(self) -> Any:
-        if self.fine:
-            return self.result
-        raise self.result
-
-
-def _called(function: Callable[[Any], Any], item: Any) -> _Returned:
+def _outcome(function: Callable[[Any], Any], item: Any) -> Outcome:
     try:
-        return _Returned(True, function(item))
+        return True, function(item)
     except Exception as error:  # noqa: BLE001 - raised again in its turn
-        return _Returned(False, error)
+        return False, error
 
 
 def serve() -> None:
@@ -250,6 +244,5 @@ def serve() -> None:
         except EOFError:
             os._exit(0)  # at once: what an interpreter does at its end takes as long as a piece
         function = pickle.loads(given) if given else function
-        returned = _called(function, item)
-        pickle.dump((returned.fine, returned.result), answers)
+        pickle.dump(_outcome(function, item), answers)
         answers.flush()
