@@ -35,7 +35,14 @@ from pcmcnet.models.networks.averaging import MAX_MEMBERS, members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
-from pcmcnet.models.networks.network_config import Direction, NetworkConfig, Utility, as_widths, require_directions
+from pcmcnet.models.networks.network_config import (
+    Direction,
+    NetworkConfig,
+    Utility,
+    as_directions,
+    as_widths,
+    require_monotone_form,
+)
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.storage.files import write_bytes
@@ -113,8 +120,9 @@ class PCMCNetConfig(NetworkConfig):
         if self.members not in ("auto", 1) and self.classes != 1:
             raise ConfigError(f"members={self.members} needs classes=1: the classes of several networks do not match.")
         require_rate(self.rate, self.epsilon)
-        require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
-        object.__setattr__(self, "monotone", dict(self.monotone))
+        object.__setattr__(self, "monotone", as_directions(self.monotone))
+        if self.monotone:
+            require_monotone_form(self.activation, self.rate, self.utility)
 
 
 @dataclass(frozen=True, kw_only=True)
