@@ -1,19 +1,19 @@
-"""Linear context logit (Tomlinson & Benson, 2021): coefficients that move with the mean features of the set.
+"""Linear context logits (Tomlinson & Benson, 2021): coefficients that move with the mean features of the set.
 
     u_i = (c + V I + A m) . x_i        m = mean over j in S of x_j
     p   = softmax(u)
 
 x_i are the features of i: numbers, standardised, and a 0 or 1 for each category. A_pq says by how much the coefficient
 of feature p rises where the mean of feature q in the set is higher by 1. With A = 0 it is a multinomial logit. u is
-linear in the weights (c, V, A), so that the log-likelihood is concave, unless a column is embedded or encoded
-(:mod:`pcmcnet.models.lcl`). Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J).
+linear in the weights (c, V, A), so that the log-likelihood is concave, unless a column is embedded or encoded.
+Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). The decomposed form, DLCL, stands below.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,14 +24,8 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.layers.representation import Representation, representation_of, width_of
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import NetworkConfig
-from pcmcnet.models.networks.set_network import (
-    SetModel,
-    SetNetwork,
-    SetNetworkConfig,
-    log_softmax_of_sets,
-    mean_of_sets,
-)
+from pcmcnet.models.networks.network_config import NetworkConfig, Utility
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets, mean_of_sets
 from pcmcnet.reports.formats import Summary
 
 # -- Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are -------------------------------
@@ -100,7 +94,10 @@ class ContextEffect(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LCLConfig(NetworkConfig):
-    """Options of the linear context logit: those of all networks, and of the training loop."""
+    """Options of the linear context logits: those of all networks, and of the training loop."""
+
+    dropout: ClassVar[float] = 0.0
+    utility: ClassVar[Utility] = "linear"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +110,6 @@ class LCLArguments(LCLConfig):
 class ContextLogit(SetNetwork):
     """Networks of plain columns around a linear utility: c and V of the formula."""
 
-    def __init__(self, encoder: Encoder, own: Encoders | None = None) -> None:
-        super().__init__(encoder, SetNetworkConfig(), own)
-
     def represent_side(self, side: SideEncoder, config: Any, own: Encoders | None) -> Representation:
         """Return plain columns."""
         return plain_columns(side, own)
@@ -125,7 +119,7 @@ class LCLNetwork(ContextLogit):
     """Batch -> log-probabilities (B, J)."""
 
     def __init__(self, encoder: Encoder, config: LCLConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, own)
+        super().__init__(encoder, config, own)
         self.context = nn.Parameter(torch.zeros(self.alternative.width, self.alternative.width))  # A
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
@@ -162,11 +156,8 @@ class LCL(SetModel):
         assert isinstance(self.network_, LCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)
         found = self.network_.context.detach().cpu().tolist()
-        effects = [
-            ContextEffect(of, by, value)
-            for of, row in zip(names, found, strict=True)
-            for by, value in zip(names, row, strict=True)
-        ]
+        rows = zip(names, found, strict=True)
+        effects = [ContextEffect(of, by, value) for of, row in rows for by, value in zip(names, row, strict=True)]
         return sorted(effects, key=lambda effect: -abs(effect.effect))
 
     def summary(self) -> Summary:
@@ -191,23 +182,11 @@ class LCL(SetModel):
 # D), m (B, D), a, b (D, D) -> u (B, D, J) -> log p (B, J).
 
 
-@dataclass(frozen=True, kw_only=True)
-class DLCLConfig(NetworkConfig):
-    """Options of the decomposed linear context logit: those of all networks, and of the training loop."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DLCLArguments(DLCLConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
-
-
 class DLCLNetwork(ContextLogit):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: DLCLConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, own)
+    def __init__(self, encoder: Encoder, config: LCLConfig, own: Encoders | None = None) -> None:
+        super().__init__(encoder, config, own)
         width, who = self.alternative.width, self.individual.width
         self.intercepts = nn.Parameter(torch.randn(width, width) / math.sqrt(10 * width))  # b_k, which have to differ
         self.slopes = nn.Parameter(torch.zeros(width, width))  # a_k
@@ -238,7 +217,7 @@ class DLCLNetwork(ContextLogit):
 class DLCL(SetModel):
     """Decomposed linear context logit: a mixture of logits, each moved by the mean of one feature in the set.
 
-    Options are those of :class:`DLCLConfig`; an unknown one is refused.
+    Options are those of :class:`LCLConfig`; an unknown one is refused.
 
     Examples
     --------
@@ -247,11 +226,11 @@ class DLCL(SetModel):
     """
 
     name = "dlcl"
-    config_class = DLCLConfig
-    config: DLCLConfig
+    config_class = LCLConfig
+    config: LCLConfig
     network_class = DLCLNetwork
 
-    @takes(DLCLArguments)
+    @takes(LCLArguments)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 

@@ -31,7 +31,14 @@ from pcmcnet.models.networks.averaging import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
-from pcmcnet.models.networks.network_config import Direction, NetworkConfig, Utility, as_widths, require_directions
+from pcmcnet.models.networks.network_config import (
+    Direction,
+    NetworkConfig,
+    Utility,
+    as_directions,
+    as_widths,
+    require_monotone_form,
+)
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.storage.files import write_bytes
 
@@ -98,8 +105,9 @@ class PCMCNetConfig(NetworkConfig):
         require_word("precision", self.precision, get_args(Precision))
         require_classes_and_members(self.classes, self.by, self.members)
         require_rate(self.rate, self.epsilon)
-        require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
-        object.__setattr__(self, "monotone", dict(self.monotone))
+        object.__setattr__(self, "monotone", as_directions(self.monotone))
+        if self.monotone:
+            require_monotone_form(self.activation, self.rate, self.utility)
 
 
 @dataclass(frozen=True, kw_only=True)

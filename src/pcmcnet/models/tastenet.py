@@ -13,20 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_word
 from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.perceptron import Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import Direction, Tails, signs_of_numbers
+from pcmcnet.models.networks.network_config import Direction, Tails, as_directions, signs_of_numbers
 from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
@@ -55,10 +54,7 @@ class TasteNetConfig(SetNetworkConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.monotone, Mapping) or not all(isinstance(name, str) for name in self.monotone):
-            raise ConfigError(f"monotone must name columns, as in {{'price': 'decreasing'}}, got {self.monotone!r}.")
-        for name, direction in self.monotone.items():
-            require_word(f"direction of the monotone column {name!r}:", direction, get_args(Direction))
+        object.__setattr__(self, "monotone", as_directions(self.monotone))
         if self.utility != "linear":
             raise ConfigError("the utility of TasteNet is linear: leave utility='linear'.")
 

@@ -154,15 +154,11 @@ class LatentClasses(ChoiceModel):
             Likewise, with choices. Whoever is in it has the shares of classes given these choices; all others have
             those before any choice.
         """
-        schema = self.schema
-        column = schema.person
+        schema, column = self.schema, self.schema.person
         if column is None or self.classes_by == "set":
             raise InputError("choices of a person tell of others only where classes are by person: read with person=.")
-        sets = (
-            data
-            if isinstance(data, ChoiceData)
-            else ChoiceData.from_schema(data, replace(schema.for_prediction(), person=column))
-        )
+        with_person = replace(schema.for_prediction(), person=column)
+        sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)
         known = self._read(history, chosen=True)
         for part in (sets, known):
             if part.schema.person is None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import nn
 
 from pcmcnet.data.encoder import Encoder, SideEncoder
-from pcmcnet.data.kinds import KINDS, ContentCode
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import CategoryCode, embedding_width
 from pcmcnet.data.kinds.contents import FrozenCode
 from pcmcnet.data.kinds.number import NumericCode
@@ -90,11 +90,10 @@ def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCN
         if names
     ]
     middle = [_pairs(network.individual.width, network.alternative.width, network.classes)]
-    law = [_law(network)]
     total = sum(p.numel() for member in members for p in member.parameters())
     rates = _layers(network, config), _utility(network, config)
     of = f", of {len(members)} networks" if len(members) > 1 else ""
-    return _write(sides, middle, *rates, law, f"{_count(total)} in all{of}")
+    return _write(sides, middle, *rates, [_law(network)], f"{_count(total)} in all{of}")
 
 
 # -- the parts ----------------------------------------------------------------------------------------------------
@@ -110,8 +109,13 @@ def _side(
         kind, alone = by_name[codes.numeric[k].name]
         by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
     for code, encoder in zip(codes.contents, module.encoders, strict=True):
-        by_name[code.name] = f"{_content(code)} → {(width := width_of(encoder, code))}", width
-    shown = _shorten(names, _MANY_COLUMNS)
+        kind, width = (
+            code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code),
+            width_of(encoder, code),
+        )
+        by_name[code.name] = f"{kind} → {width}", width
+    # All columns, or so many that a line for the rest makes the list as long as it may be.
+    shown = list(names if len(names) <= _MANY_COLUMNS else names[: _MANY_COLUMNS - 1])
     lines = [by_name[name][0] for name in shown]
     if len(shown) < len(names):
         rest = len(names) - len(shown)
@@ -120,11 +124,6 @@ def _side(
     parameters = sum(p.numel() for p in module.parameters())
     table = Box("table", title, (*shown, ""), many=many)  # as high as its neighbour, which has a count
     return table, Box("representation", f"{module.width} wide", tuple(lines), parameters, many)
-
-
-def _shorten(items: Sequence[str], most: int) -> list[str]:
-    """Return all items, or so many that a line for the rest makes the list as long as it may be."""
-    return list(items if len(items) <= most else items[: most - 1])
 
 
 def _input_width(code: NumericCode | CategoryCode) -> int:
@@ -137,11 +136,6 @@ def _become(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
         return code.curve or ("number, or missing" if code.indicator else "number")
     kind = "label" if code.name in labels else "category"
     return f"{kind}, {len(code.categories):,} → {_input_width(code)}"
-
-
-def _content(code: ContentCode) -> str:
-    """Say what an encoder of contents is given, where that has a size."""
-    return code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code)
 
 
 def _pairs(who: int, what: int, classes: int) -> Box:
@@ -217,7 +211,8 @@ def _write(
     """Place the five columns of boxes, each in the middle of the height, and write them with their arrows."""
     stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, [*layers, *utility], law]
     below = sum(box.height + GAP for box in utility)  # pairs are beside the layers, so that a way leads to the utility
-    heights = [_stack_height(stack) + (below if stack is pairs else 0) for stack in stacks]
+    filled = [sum(box.height for box in stack) + GAP * (len(stack) - 1) for stack in stacks]
+    heights = [height + (below if stack is pairs else 0) for stack, height in zip(stacks, filled, strict=True)]
     top, tallest = MARGIN + LINE + 6, max(heights)
     columns: list[list[Placed]] = []
     x = float(MARGIN)
@@ -236,10 +231,6 @@ def _write(
     body += [_box(placed) for column in columns for placed in column] + arrows
     body.append(f'<text x="{WIDTH - MARGIN}" y="{height - MARGIN:g}" class="total">{escape(total)}</text>')
     return _page(height, f"PCMC-Net, {total}", body)
-
-
-def _stack_height(stack: list[Box]) -> int:
-    return sum(box.height for box in stack) + GAP * (len(stack) - 1)
 
 
 def _place(stack: list[Box], x: float, y: float) -> list[Placed]:
@@ -307,19 +298,14 @@ def _across(a: Placed, b: Placed, before: Placed | None = None) -> str:
 
 
 def _down(a: Placed, b: Placed) -> str:
-    x = a.x + a.width / 2
-    return f'<path class="arrow" d="M{x:g} {a.y + a.box.height:g}V{b.y:g}"/>'
+    return f'<path class="arrow" d="M{a.x + a.width / 2:g} {a.y + a.box.height:g}V{b.y:g}"/>'
 
 
 def text_width(text: str) -> int:
     """Return about how wide a text comes out, on the high side of common fonts."""
-    return sum(_letter_width(letter) for letter in text)
-
-
-def _letter_width(letter: str) -> int:
-    if unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…":  # W, F: as in Chinese
-        return SIZE
-    return 5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7
+    wide = [unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…" for letter in text]
+    others = (5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7 for letter in text)
+    return sum(SIZE if is_wide else other for is_wide, other in zip(wide, others, strict=True))  # wide as in Chinese
 
 
 def _fit(text: str, room: float) -> str:

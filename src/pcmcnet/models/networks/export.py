@@ -116,10 +116,8 @@ def describe_inputs(encoder: Encoder) -> dict[str, Any]:
     gaps = encoder.schema.has_gaps
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
-        for kind, dtype, columns in (
-            ("numeric", "float32", _numbers(side)),
-            ("categorical", "int64", _categories(side, gaps)),
-        ):
+        kinds = ("numeric", "float32", _numbers(side)), ("categorical", "int64", _categories(side, gaps))
+        for kind, dtype, columns in kinds:
             if columns:
                 about = {"name": name + kind, "dtype": dtype, "shape": [*axes, len(columns)]}
                 inputs.append({**about, "entries": columns})
@@ -148,33 +146,21 @@ _ABOUT = {
 
 
 def _numbers(side: SideEncoder) -> list[dict[str, Any]]:
-    values = [
-        {
-            "column": code.name,
-            "entry": "number",
-            "bend": code.bend,
-            "mean": code.mean,
-            "scale": code.scale,
-            "missing": 0.0 if code.indicator else None,
-        }
-        for code in side.numeric
-    ]
+    values: list[dict[str, Any]] = []
+    for code in side.numeric:
+        form = {"bend": code.bend, "mean": code.mean, "scale": code.scale}
+        values.append({"column": code.name, "entry": "number", **form, "missing": 0.0 if code.indicator else None})
     return values + [{"column": code.name, "entry": "missing"} for code in side.numeric if code.indicator]
 
 
 def _categories(side: SideEncoder, gaps: bool) -> list[dict[str, Any]]:
-    def missing(known: tuple[str, ...]) -> int | None:
-        return (known.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in known else UNSEEN) if gaps else None
-
-    return [
-        {
-            "column": code.name,
-            "entry": "category",
-            "missing": missing(code.categories),
-            "categories": list(code.categories),
-        }
-        for code in side.categorical
-    ]
+    entries: list[dict[str, Any]] = []
+    for code in side.categorical:
+        known, missing = list(code.categories), None
+        if gaps:
+            missing = known.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in known else UNSEEN
+        entries.append({"column": code.name, "entry": "category", "missing": missing, "categories": known})
+    return entries
 
 
 # -- the graph ----------------------------------------------------------------------------------------------------
@@ -183,10 +169,10 @@ def _categories(side: SideEncoder, gaps: bool) -> list[dict[str, Any]]:
 def _traced(network: ExportedNetwork, told: dict[str, Any]) -> Any:
     """Return the program of a network for any number of sets and places."""
     size = {"sets": 3, "places": 4}  # of the example; neither 0 nor 1, which are special to torch, nor the same
-    example = {
-        given["name"]: torch.ones([size.get(n, n) for n in given["shape"]], dtype=getattr(torch, given["dtype"]))
-        for given in told["inputs"]
-    }
+    example = {}
+    for given in told["inputs"]:
+        shape = [size.get(n, n) for n in given["shape"]]
+        example[given["name"]] = torch.ones(shape, dtype=getattr(torch, given["dtype"]))
     dims = {axis: torch.export.Dim(axis) for axis in size}
     program = torch.export.export(network, (), example, dynamic_shapes=_axes(told, dims))
     for module in program.graph_module.modules():

@@ -66,17 +66,22 @@ def as_widths(given: Any, *, name: str = "hidden", fewest: int = 0) -> tuple[int
 Direction = Literal["decreasing", "increasing"]
 
 
-def require_directions(monotone: object, *, activation: str, rate: str, utility: str) -> None:
-    """Refuse anything but columns with a direction, and forms of a network that cannot keep to one."""
+def as_directions(monotone: object) -> dict[str, Direction]:
+    """Return columns with their directions; refuse anything else."""
     if not isinstance(monotone, Mapping) or not all(isinstance(name, str) for name in monotone):
         raise ConfigError(f"monotone must name columns, as in {{'price': 'decreasing'}}, got {monotone!r}.")
     for name, direction in monotone.items():
         require_word(f"direction of the monotone column {name!r}:", direction, get_args(Direction))
-    if monotone and activation not in RISING_ACTIVATIONS:
+    return dict(monotone)
+
+
+def require_monotone_form(activation: str, rate: str, utility: str) -> None:
+    """Refuse forms of a network that cannot keep to a direction."""
+    if activation not in RISING_ACTIVATIONS:
         raise ConfigError(
             f"monotone needs an activation that never falls: {', '.join(RISING_ACTIVATIONS)}; got {activation!r}."
         )
-    if monotone and rate != "exp" and utility != "none":
+    if rate != "exp" and utility != "none":
         raise ConfigError(f"monotone with rate={rate!r} needs utility='none'; with rate='exp' it goes with both.")
 
 
