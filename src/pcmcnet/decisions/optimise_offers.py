@@ -10,7 +10,7 @@ of the result are the same in one process, by workers, and from a table in memor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,25 +46,6 @@ SCHEMA = pa.schema(
 )
 
 
-class Piece(NamedTuple):
-    """Offers to some individuals: see :class:`~pcmcnet.decisions.optimise_offers.Offers`."""
-
-    shown: Bools  # (P, n)
-    probabilities: Floats  # (P, n)
-    values: Floats  # (P,)
-
-    def to_arrow(self, labels: tuple[str, ...], first: int) -> pa.Table:
-        """Return a row for each individual, whose positions count from ``first``."""
-        names = np.array(labels, object)
-        columns = [
-            np.arange(first, first + len(self.values)),
-            [names[row].tolist() for row in self.shown],
-            [p[row].tolist() for p, row in zip(self.probabilities, self.shown, strict=True)],
-            self.values,
-        ]
-        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-
-
 class OfferSearch:
     """What is the same for all individuals: the model, the catalogue and the constraints."""
 
@@ -75,15 +56,15 @@ class OfferSearch:
         self.model, self.revenue, self.outside, self.constraints, self.seed = model, revenue, outside, constraints, seed
         schema = model.schema
         self.catalogue = read_table(catalogue, text=schema.text_columns, ids=schema.id_columns)
-        self.labels: tuple[str, ...] = ()
 
-    def of(self, individuals: pa.Table) -> Piece:
+    def of(self, individuals: pa.Table) -> Offers:
         """Return the best offers that a few local searches find."""
+        # 1. Read the catalogue and the constraints, and how the revenue depends on the offer.
         offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
-        self.labels = offered.labels
         rows = rows_of(self.constraints, offered.labels, offered.columns, offered.outside)
         rows.require_possible()
         value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
+        # 2. Search from the same starts for every individual, all together.
         P = len(offered.sets)
         starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
@@ -91,11 +72,12 @@ class OfferSearch:
             offers, values = climb(
                 lambda there, search: earned(value, there, searches[search]), rows, np.repeat(starts, P, axis=0)
             )
+        # 3. Take the best end of each individual.
         best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
         shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
         if offered.outside is not None:
             shown[:, offered.outside] = False
-        return Piece(shown, probabilities, values[best])
+        return Offers(labels=offered.labels, shown=shown, probabilities=probabilities, values=values[best])
 
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
@@ -177,7 +159,7 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def searched_piece(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
     """Return the offers to the individuals of a piece."""
-    return search.of(individuals).to_arrow(search.labels, number * TOGETHER)
+    return search.of(individuals)._rows(number * TOGETHER)
 
 
 def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -225,9 +207,20 @@ class Offers:
 
     def _pieces(self) -> Iterator[pa.Table]:
         for first in range(0, len(self), TOGETHER):
-            part = slice(first, first + TOGETHER)
-            piece = Piece(self.shown[part], self.probabilities[part], self.values[part])
-            yield piece.to_arrow(self.labels, first)
+            at = slice(first, first + TOGETHER)
+            part = replace(self, shown=self.shown[at], probabilities=self.probabilities[at], values=self.values[at])
+            yield part._rows(first)
+
+    def _rows(self, first: int) -> pa.Table:
+        """Return a row for each individual, whose positions count from ``first``."""
+        names = np.array(self.labels, object)
+        columns = [
+            np.arange(first, first + len(self)),
+            [names[row].tolist() for row in self.shown],
+            [p[row].tolist() for p, row in zip(self.probabilities, self.shown, strict=True)],
+            self.values,
+        ]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
     def to_frame(self) -> Any:
         """Return the table of :meth:`to_arrow` as a pandas data frame."""
@@ -266,6 +259,7 @@ def optimise_offers(
     schema = model.schema
     who = read_table(individuals, text=schema.text_columns, ids=schema.id_columns)
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
-    pieces = [search.of(who.slice(first, TOGETHER)) for first in range(0, max(who.num_rows, 1), TOGETHER)]
-    shown, probabilities, values = (np.concatenate(found) for found in zip(*pieces, strict=True))
-    return Offers(labels=search.labels, shown=shown, probabilities=probabilities, values=values)
+    chunks = [search.of(who.slice(first, TOGETHER)) for first in range(0, max(who.num_rows, 1), TOGETHER)]
+    names = ("shown", "probabilities", "values")
+    joined = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}
+    return Offers(labels=chunks[0].labels, **joined)

@@ -47,33 +47,11 @@ def interval(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> Floats:
-    """Return the interval of the weighted mean.
+    """Return the interval of the weighted mean, low and high: (2,) or (M, 2).
 
-    Parameters
-    ----------
-    values
-        (S,) or (S, M), one row per choice set; inf is admitted.
-    weights
-        (S,) at least 0; a set of weight 0 is as if it were not there. A weight is what a set stands for in
-        the mean, not a number of observations.
-    rng
-        Where the draws come from.
-    resamples
-        Number of resamples.
-    level
-        Share of samples whose interval should hold the true mean.
-
-    Returns
-    -------
-    array
-        (2,) or (M, 2): low and high; (-inf, inf) where fewer than two sets have a weight.
-
-    Raises
-    ------
-    ConfigError
-        When ``resamples`` is below 1 or ``level`` not between 0 and 1.
-    InputError
-        When there is no set with a weight, values and weights do not fit, or one of them is NaN.
+    ``values`` are (S,) or (S, M), one row per choice set; inf is admitted. A weight is what a set stands for in the
+    mean, not a number of observations; a set of weight 0 is as if it were not there. The interval is (-inf, inf) where
+    fewer than two sets have a weight. ``level`` is the share of samples whose interval should hold the true mean.
 
     Examples
     --------
@@ -109,10 +87,11 @@ def resampled_means(
     v, w = v[w > 0], w[w > 0]
     S = len(w)
     columns = v.reshape(S, -1)  # (S, M)
+    # Means of finite values; one draw of inf, which 0 * inf would make NaN of, makes its mean infinite.
     plus, minus = columns == np.inf, columns == -np.inf
     if (plus.any(axis=0) & minus.any(axis=0)).any():
         raise InputError("values hold both inf and -inf: their mean does not exist.")
-    weighted = np.where(plus | minus, 0.0, columns) * w[:, None]  # no draw of inf counts as 0; 0 * inf would be NaN
+    weighted = np.where(plus | minus, 0.0, columns) * w[:, None]
     step = max(1, _DRAWS_AT_ONCE // S)
     parts = []
     for start in range(0, resamples, step):

@@ -15,9 +15,10 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -429,8 +430,6 @@ def compare(
     InputError
         When the models or the table cannot be compared at all. A model that fails on its own, whatever it raises,
         is reported in its row, and the others go on.
-    ConfigError
-        When an option has an impossible value.
     ArtifactError
         When the folder holds something else, or another comparison.
 
@@ -444,20 +443,34 @@ def compare(
     >>> result.n_sets, [row.label for row in result.rows], result.best
     (40, ['small', 'large'], 'large')
     """
+    # 1. Refuse what cannot be compared, before any work is done.
     models = _require_models(models)
     if not isinstance(data, ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
     check_options(top, resamples, seed)
     data.require_chosen("a comparison")
     require_sets(data)
+    # 2. Cut the table into folds. ``common`` is what every cell depends on beside its model.
     groups, by = data.groups(by), _kept_whole(by, data.schema)
     plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
-    common = _identity(data, None if by is None else groups, by, len(plan), split, valid, seed, top)
+    common = {
+        "table": data.fingerprint(),
+        "folds": len(plan),
+        "split": None if split is None else [float(share) for share in split],
+        "seed": int(seed),
+        "by": by if isinstance(by, str) or by is None else "given values",
+        "groups": None if by is None else hashlib.sha256(groups.tobytes()).hexdigest(),
+        "valid": float(valid),
+        "top": [int(n) for n in top],
+        "version": package_version("pcmcnet"),
+    }
+    # 3. Measure what is missing, sum it up, and write it down where a folder is given.
     store = None if folder is None else CellStore(as_path(folder), common)
     with nullcontext() if store is None else sole_writer(store.folder):
         if store is not None:
             store.open()
-        outcomes = _measure_all(models, data, plan, store, top=top, seed=int(seed), device=device, progress=progress)
+        ask = partial(measure, top=top, seed=int(seed), device=device)
+        outcomes = _measure_all(models, data, plan, store, ask, progress)
         comparison = tally(
             models,
             outcomes,
@@ -480,10 +493,7 @@ def _measure_all(
     data: ChoiceData,
     plan: Sequence[Fold],
     store: CellStore | None,
-    *,
-    top: Sequence[int],
-    seed: int,
-    device: str,
+    ask: Callable[[ChoiceModel, Parts], Cell],
     progress: bool,
 ) -> Outcomes:
     """Fold after fold, measure every model; one that has failed is left alone from then on."""
@@ -505,7 +515,7 @@ def _measure_all(
                 parts = parts or fold.cut(data)
                 outcome: Cell | Failure
                 try:
-                    outcome = measure(model, parts, top=top, seed=seed, device=device)
+                    outcome = ask(model, parts)
                 except Exception as error:
                     log.debug("%s failed", name, exc_info=True)
                     outcome = Failure.of(error)
@@ -543,30 +553,6 @@ def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike |
     by = schema.together if by is None else by
     alone = isinstance(by, str) and by == schema.choice_set and schema.rank is None
     return None if alone else by
-
-
-def _identity(
-    data: ChoiceData,
-    groups: Ints | None,
-    by: str | ArrayLike | None,
-    folds: int,
-    split: Sequence[float] | None,
-    valid: float,
-    seed: int,
-    top: Sequence[int],
-) -> dict[str, Any]:
-    """What every cell depends on beside its model."""
-    return {
-        "table": data.fingerprint(),
-        "folds": folds,
-        "split": None if split is None else [float(share) for share in split],
-        "seed": int(seed),
-        "by": by if isinstance(by, str) or by is None else "given values",
-        "groups": None if groups is None else hashlib.sha256(groups.tobytes()).hexdigest(),
-        "valid": float(valid),
-        "top": [int(n) for n in top],
-        "version": package_version("pcmcnet"),
-    }
 
 
 def surroundings() -> dict[str, Any]:

@@ -122,33 +122,30 @@ class Metrics(NamedTuple):
 
 
 def measured(
-    model: Any, data: ChoiceData, top: Sequence[int], truth: ArrayLike | None, rng: np.random.Generator | None
+    model: Any,
+    data: ChoiceData | ScannedData,
+    top: Sequence[int],
+    truth: ArrayLike | None,
+    rng: np.random.Generator | None,
 ) -> Metrics:
-    """Ask a model about choice sets in memory."""
-    chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_p(truth, data)
-    per_set = model_metrics(model, data, chosen, top, true=true, rng=rng)
-    reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
-    return Metrics(per_set, reference, data.weights)
-
-
-def measured_by_shards(
-    model: Any, data: ScannedData, top: Sequence[int], truth: ArrayLike | None, rng: np.random.Generator | None
-) -> Metrics:
-    """Ask a model about one shard after the other; the sets are in the order of the table, as those in memory are."""
+    """Ask a model about choice sets; of a scanned table, about one shard after the other."""
+    if isinstance(data, ChoiceData):
+        chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_p(truth, data)
+        per_set = model_metrics(model, data, chosen, top, true=true, rng=rng)
+        reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
+        return Metrics(per_set, reference, data.weights)
     if truth is not None:
         raise InputError("truth is for choice sets in memory: evaluate data.sample(n_sets), or data.read() if it fits.")
-    first, found = [], []
-    for shard in data.shards():
-        first.append(shard.first)
-        found.append(measured(model, shard.data, top, None, rng))
-    order = np.argsort(np.concatenate(first), kind="stable")
+    shards = [(shard.first, measured(model, shard.data, top, None, rng)) for shard in data.shards()]
+    order = np.argsort(np.concatenate([first for first, _ in shards]), kind="stable")  # that of the table
 
-    def joined(side: str) -> dict[str, Floats]:
-        parts = [getattr(each, side) for each in found]
+    def joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
         return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
-    weights = np.concatenate([each.weights for each in found])[order]
-    return Metrics(joined("per_set"), joined("reference"), weights)
+    weights = np.concatenate([part.weights for _, part in shards])[order]
+    return Metrics(
+        joined([part.per_set for _, part in shards]), joined([part.reference for _, part in shards]), weights
+    )
 
 
 def model_metrics(

@@ -21,7 +21,7 @@ from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation.bootstrap import by_group, interval
-from pcmcnet.evaluation.metrics import mean_metrics, measured, measured_by_shards
+from pcmcnet.evaluation.metrics import mean_metrics, measured
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -229,8 +229,6 @@ def evaluate(
     InputError
         When the table cannot be read or has no choices, or the model or ``truth`` gives something else than
         probabilities.
-    ConfigError
-        When an option has an impossible value.
 
     Examples
     --------
@@ -253,10 +251,7 @@ def evaluate(
     require_sets(data)
     tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
     tie_rng = np.random.default_rng(tie_seed) if ties == "random" else None
-    if isinstance(data, ScannedData):
-        per_set, reference, weights = measured_by_shards(model, data, top, truth, tie_rng)
-    else:
-        per_set, reference, weights = measured(model, data, top, truth, tie_rng)
+    per_set, reference, weights = measured(model, data, top, truth, tie_rng)
     intervals: dict[str, tuple[float, float]] = {}
     if resamples and per_set:
         rng = np.random.default_rng(boot_seed)

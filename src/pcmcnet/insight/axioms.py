@@ -283,14 +283,10 @@ def audit(
 
     Parameters
     ----------
-    model
-        Any fitted model; also an object with the method ``predict_log_proba``.
-    data
-        Choice data, or a table that the model's schema reads; choices are not needed.
-    sets
-        Choice sets to draw, at most.
-    seed
-        Where all draws come from.
+    model, data
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
+    sets, seed
+        Choice sets to draw, at most, and where all draws come from.
     limit
         Choice sets to ask about, at most, for independence and regularity: every alternative of a set is removed.
     triples
@@ -304,8 +300,6 @@ def audit(
     ------
     InputError
         When no set with a weight has two alternatives, or the model gives something else than probabilities.
-    ConfigError
-        When a number is out of its range.
 
     Examples
     --------

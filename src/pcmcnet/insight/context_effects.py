@@ -132,8 +132,6 @@ def search(
     ------
     InputError
         When no set has three alternatives, or none has two that are probable enough.
-    ConfigError
-        When a number is out of its range.
     """
     require_sampling(limit=limit, top=top, seed=seed)
     require_number("least", least, low=0, high=1, open_high=True)

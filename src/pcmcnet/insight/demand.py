@@ -64,8 +64,7 @@ def demand(
     Parameters
     ----------
     model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data, or a table that the model's
-        schema reads.
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
     column
         A feature, which changes for ``alternative`` alone, or a column of the individual, which changes for all.
     alternative

@@ -345,8 +345,6 @@ def elasticity(
     InputError
         When the column is not numeric, there is none, no set has a weight, or elasticities are asked for values
         below 0.
-    ConfigError
-        When an option is unknown or out of its range.
 
     Examples
     --------

@@ -177,8 +177,7 @@ def category_effects(
     Parameters
     ----------
     model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data, or a table that the model's
-        schema reads.
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
     column
         A categorical feature.
     most

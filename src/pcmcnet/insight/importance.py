@@ -109,8 +109,6 @@ def importance(
     ------
     InputError
         When choices are unknown, there is no such column, or a choice has probability 0 and so no likelihood.
-    ConfigError
-        When an option is unknown or out of its range.
     """
     require_word("scheme", scheme, get_args(Scheme))
     require_word("loss", loss, get_args(Loss))

@@ -331,14 +331,10 @@ def order_effects(
 
     Parameters
     ----------
-    model
-        Any fitted model; also an object with the method ``predict_log_proba``.
-    data
-        Choice data, or a table that the model's schema reads; choices are not needed.
-    sets
-        Choice sets to draw, at most.
-    seed
-        Where all draws come from.
+    model, data
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
+    sets, seed
+        Choice sets to draw, at most, and where all draws come from.
     orders
         Of sets of more than 10 alternatives, the highest order; what is above it is one figure.
     draws
@@ -353,8 +349,6 @@ def order_effects(
     ------
     InputError
         When no set has two alternatives that are probable enough, or the model gives probabilities of 0.
-    ConfigError
-        When a number is out of its range.
 
     Examples
     --------

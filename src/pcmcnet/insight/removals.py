@@ -198,8 +198,7 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     Parameters
     ----------
     model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data, or a table that the model's
-        schema reads.
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
     choice_set
         The id of the set.
     alternative

@@ -114,9 +114,7 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
     require_sets(data)
     if gives_of(model) == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
-    for name in (*columns, reference):
-        if name in data.individual:
-            raise InputError(f"{name!r} belongs to the individual: expected a feature, which alternatives differ in.")
+    _require_features(data, *columns, reference)
     whole = _quantiles(model, data, columns, reference)  # (C, 4)
     ends: list[tuple[float, float] | None] = [None] * len(columns)
     members = model.members_ if isinstance(model, Ensemble) else []
@@ -129,6 +127,12 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
         for name, (low, median, high, odd), pair in zip(columns, whole.tolist(), ends, strict=True)
     ]
     return TradeOffs(reference, tuple(rows), len(data), len(members))
+
+
+def _require_features(data: ChoiceData, *names: str) -> None:
+    for name in names:
+        if name in data.individual:
+            raise InputError(f"{name!r} belongs to the individual: expected a feature, which alternatives differ in.")
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:
@@ -219,8 +223,7 @@ def willingness_to_pay(
     Parameters
     ----------
     model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data, or a table that the model's
-        schema reads.
+        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
     column, price
         Numeric features: what is paid for, and in what.
     by
@@ -248,9 +251,7 @@ def willingness_to_pay(
     """
     data = require_data(model, data)
     require_sets(data)
-    for name in (column, price):
-        if name in data.individual:
-            raise InputError(f"{name!r} belongs to the individual: expected a feature, which alternatives differ in.")
+    _require_features(data, column, price)
     top, bottom = (
         own_responses(slopes(model, data, name, method=method, step=step), data.offsets) for name in (column, price)
     )

@@ -15,7 +15,7 @@ from pcmcnet.errors import InputError, did_you_mean
 # -- Expressions -------------------------------------------------------------------------------------------------------
 # Expressions of columns -> a value for every alternative.
 #
-# `language.py` reads them; none is executed as Python. A value is a number, a word or a truth for each of the N
+# None is executed as Python. A value is a number, a word or a truth for each of the N
 # alternatives, or one for all of them. A column of words may be compared with a number, which is then read as a word:
 # labels are words even where they look like numbers.
 
@@ -103,13 +103,7 @@ Expression = Constant | Column | Operation
 
 
 def evaluate(expression: Expression, names: Mapping[str, Value]) -> Value:
-    """Return what an expression is worth for every alternative.
-
-    Raises
-    ------
-    InputError
-        When it names no column, or applies a sign to what it is not for.
-    """
+    """Return what an expression is worth for every alternative."""
     match expression:
         case Constant(str(word)):
             return Value(np.asarray(word, object), "word")
@@ -132,17 +126,12 @@ def _apply(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> Valu
     if sign in COMPARE:
         return Value(_compared(sign, parts, given), "truth")
     if sign in ("in", "not in"):
-        among = [
-            _compared("==", (parts[0], part), [given[0], one]) for part, one in zip(parts[1:], given[1:], strict=True)
-        ]
-        inside = np.logical_or.reduce(among)
+        items = zip(parts[1:], given[1:], strict=True)
+        inside = np.logical_or.reduce([_compared("==", (parts[0], part), [given[0], one]) for part, one in items])
         return Value(inside if sign == "in" else ~inside, "truth")
     _require(sign, "truth", parts, given)
-    first, *others = (value.values for value in given)
-    truth = (
-        np.logical_not(first) if sign == "not" else {"and": np.logical_and, "or": np.logical_or}[sign](first, *others)
-    )
-    return Value(truth, "truth")
+    logic: dict[str, Callable[..., Any]] = {"not": np.logical_not, "and": np.logical_and, "or": np.logical_or}
+    return Value(logic[sign](*(value.values for value in given)), "truth")
 
 
 def _require(sign: str, kind: Kind, parts: tuple[Expression, ...], given: list[Value]) -> None:
@@ -164,10 +153,7 @@ def _compared(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> N
     if "truth" in (left.kind, right.kind):
         raise InputError(f"{sign!r} is for numbers and words, not for conditions: use and, or, not.")
     kind = np.float32 if left.kind == "number" else object  # columns are float32: 1.1 is to equal what is read as 1.1
-    found: NDArray[np.bool_] = np.asarray(
-        COMPARE[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_
-    )
-    return found
+    return np.asarray(COMPARE[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
 
 
 def _constant_word(value: Value) -> Value | None:
@@ -202,7 +188,7 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Reads a text from left to right; a change reads its statement with it, see ``language.py``."""
+    """Reads a text from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at, self._depth = text, _tokens(text), 0, 0
@@ -346,7 +332,7 @@ def _tokens(text: str) -> list[Token]:
 #     add tram like bus with price *= 1.2, time -= 10             a new alternative, made from one that is there
 #     copy with price *= 0.9 where airline == 'A7'                likewise in a table without labels
 #
-# `where` and a condition end each of them; expressions are those of `language.py`. A change that begins with one of the
+# `where` and a condition end each of them. A change that begins with one of the
 # words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
 
 ASSIGN = ("=", "*=", "+=", "-=", "/=")
@@ -384,12 +370,7 @@ Statement = Assign | Remove | Add
 
 
 def read_change(text: str) -> Statement:
-    """Read one change.
-
-    Raises
-    ------
-    InputError
-        When the text is none; the message says what was expected, and where.
+    """Read one change; where the text is none, the error says what was expected, and where.
 
     Examples
     --------
@@ -412,14 +393,12 @@ def read_change(text: str) -> Statement:
         if statement == Remove(None, None):
             raise reader.error("a label, or 'where' and a condition")
     else:
-        label = _label(reader) if first == "add" else None
-        if first == "add" and label is None:
-            raise reader.error("the label of the new alternative")
-        like = None
+        label = like = None
         if first == "add":
+            if (label := _label(reader)) is None:
+                raise reader.error("the label of the new alternative")
             reader.require("like")
-            like = _label(reader)
-            if like is None:
+            if (like := _label(reader)) is None:
                 raise reader.error("the label of the alternative that it is like")
         statement = Add(label, like, _with(reader), _where(reader))
     if reader.next.kind != "end":

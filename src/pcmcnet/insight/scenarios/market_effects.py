@@ -184,13 +184,7 @@ def _with_costs(data: ChoiceData) -> ChoiceData:
 
 
 def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str | None) -> str:
-    """Return the column of costs if the model has a surplus in its units.
-
-    Raises
-    ------
-    InputError
-        When it has none; the message says why.
-    """
+    """Return the column of costs if the model has a surplus in its units; the error says why it has none."""
     name = type(model).__name__
     sums = getattr(model, "_log_sums", lambda data: None)(before)
     if sums is None:
@@ -200,12 +194,14 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         )
     if cost is None:
         raise InputError("consumer surplus needs the column of costs, in whose units it is: give cost=<column>.")
+    # 1. Every set has a cost, and utility depends on it.
     later, moved = model._log_sums(after)
     at = marginal_utility(model, before, cost, sums[0])
     if len(at) < len(before):
         raise InputError("some choice sets offer the outside option alone: there, nothing has a cost.")
     if not np.any(np.abs(at) > 1e-12):
         raise InputError(f"the utility of {name} does not depend on {cost!r}: nothing can be expressed in its units.")
+    # 2. The marginal utility is the same for another amount and after the change, in classes of the same people.
     priced = np.isin(before.set_ids, _with_costs(after).set_ids)
     pairs = (
         (at, marginal_utility(model, before, cost, sums[0], part=0.5)),
@@ -218,6 +214,7 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         )
     if not np.allclose(sums[1], moved, rtol=0, atol=_SAME):
         raise InputError("the change moves people between classes: their gains in utility cannot be compared.")
+    # 3. A cost that attracts is no price.
     if (at <= 0).any():
         odd = float((moved * (at <= 0)).sum(axis=1).mean())
         raise InputError(
@@ -463,14 +460,10 @@ class Told:
             before, after, change = self.values[block][:, k].tolist()
             ends: dict[str, float] = {}
             if self.low is not None and self.high is not None:
-                (_, after_low, low), (_, after_high, high) = self.low[block][:, k], self.high[block][:, k]
-                ends = {
-                    "low": low,
-                    "high": high,
-                    "after_low": max(after_low, least),
-                    "after_high": min(after_high, most),
-                }
-            ends = {name: float(end) for name, end in ends.items()}
+                _, after_low, low = self.low[block][:, k].tolist()
+                _, after_high, high = self.high[block][:, k].tolist()
+                ends = {"low": low, "high": high}
+                ends |= {"after_low": max(after_low, least), "after_high": min(after_high, most)}
             rows.append(Effect(group=group, before=before, after=after, change=change, **ends))
         return Effects(quantity, tuple(rows))
 

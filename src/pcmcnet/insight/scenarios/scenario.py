@@ -1,14 +1,13 @@
 """``scenario``: a fitted model, a table and changes -> what happens to the market.
 
-The model is asked about the table as it is and as it would be; ``market.py`` adds the probabilities up by group: see
-``market.py``. What cannot be had, such as the surplus of a model without utilities, is left out with the reason.
+The model is asked about the table as it is and as it would be; ``market.py`` adds the probabilities up by group. What
+cannot be had, such as the surplus of a model without utilities, is left out with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from pcmcnet.insight.scenarios.market_effects import (
 from pcmcnet.insight.scenarios.offers import Extent, Offer
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
-from pcmcnet.reports.formats import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
 from pcmcnet.reports.tables import number
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
@@ -143,16 +142,16 @@ def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = 
     now = at if now is None else now
     moved = np.zeros(len(at), np.bool_)
     for name, column in before.features.items():
-        moved |= _unlike(raw(column.take(at)), raw(after.features[name].take(now)), column, after.features[name])
+        moved |= _unlike(column, at, after.features[name], now)
     sets, theirs = before.set_of_alternative[at], after.set_of_alternative[now]
     for name, column in before.individual.items():
-        moved |= _unlike(
-            raw(column.take(sets)), raw(after.individual[name].take(theirs)), column, after.individual[name]
-        )
+        moved |= _unlike(column, sets, after.individual[name], theirs)
     return moved
 
 
-def _unlike(a: Any, b: Any, first: Any, second: Any) -> Bools:
+def _unlike(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
+    """Compare values of a column before and after; two missing ones are alike."""
+    a, b = raw(first.take(at)), raw(second.take(now))
     if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes of different lists
         a, b = np.array(first.categories, object)[a], np.array(second.categories, object)[b]
     found: Bools = (a != b) & ~((a != a) & (b != b))
@@ -212,7 +211,6 @@ def _never_without(first: ChoiceData, offer: Offer) -> Iterator[str]:
 
 
 # -- Result ------------------------------------------------------------------------------------------------------------
-# What a scenario does to the market: shares, volumes, revenue, diversion and surplus, and how they are shown.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -322,9 +320,7 @@ class Scenario(InEveryFormat):
 
     def to_frame(self) -> Any:
         """Return :meth:`to_rows` as a pandas data frame, indexed by group."""
-        if find_spec("pandas") is None:
-            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_rows().")
-        return self.to_arrow().to_pandas().set_index(self.by)
+        return data_frame(self.to_arrow(), index=self.by, instead="to_rows()")
 
     def _printed(self) -> Printed:
         facts = {f"change {k}" if k > 1 else "change": str(step) for k, step in enumerate(self.steps, start=1)}
@@ -415,6 +411,7 @@ def scenario(
     (-0.102, 1.0)
     """
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
+    # 1. Read the table, with the columns that are named somewhere.
     asked = list(_listed(changes))
     first = read_sets(model, data, _named(asked, by, revenue, cost))
     require_sets(first)
@@ -422,9 +419,11 @@ def scenario(
         _feature(first, cost, "cost")
     offer, steps = Offer.of(first), []
     known = _known_labels(model, first)
+    # 2. Apply the changes one after the other.
     for change in asked:
         offer, step = _apply(offer, change, known)
         steps.append(step)
+    # 3. Ask the model about both tables, and add its answers up by group.
     groups = group_alternatives(first, offer, by)
     sides = [
         Side(side, codes, None if revenue is None else _feature(side, revenue, "revenue"))
@@ -437,6 +436,7 @@ def scenario(
         parts["consumer_surplus"] = str(error)
     found = answer(model, question.ask, level=level, errors=errors, wanted=intervals)
     told = Told(question, found, groups.names)
+    # 4. Say what to know before trusting the figures.
     notes = [*caveats(model, first, offer)]
     if not told.values["shares"][2].any():
         notes.append("no share changes: the model does not use what was changed, or reacts to it by steps")
