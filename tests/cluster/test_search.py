@@ -29,12 +29,12 @@ class Fragile(pn.PCMCNet):
 
     marker = ""
 
-    def _fit(self, *given: Any) -> None:
+    def _fit(self, *given: Any) -> Any:
         marker = Path(type(self).marker)
         if self.config.lr == 0.004 and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        super()._fit(*given)
+        return super()._fit(*given)
 
 
 @pytest.mark.usefixtures("local_ray")
