@@ -132,6 +132,7 @@ def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.M
 @torch.no_grad()
 def width_of(encoder: nn.Module, code: ContentCode) -> int:
     """Return the width of the vectors that an encoder gives, by asking it for those of two blank contents."""
+    # 1. Two blank contents, on the encoder's device.
     device = next((p.device for p in encoder.parameters()), None)
     dtype = np.float32 if code.dtype == np.uint8 else code.dtype  # pictures come as numbers from 0 to 1
     blank = torch.from_numpy(np.zeros((2, *code.shape), dtype)).to(device)
@@ -139,6 +140,7 @@ def width_of(encoder: nn.Module, code: ContentCode) -> int:
         f"column {code.name!r}: {type(encoder).__name__} was given two contents of kind {code.kind}, "
         f"{blank.dtype} of shape {tuple(blank.shape)}, and should give vectors, shape (2, width)"
     )
+    # 2. Their vectors, without dropout.
     training = encoder.training
     try:
         vectors: Any = encoder.eval()(blank)
