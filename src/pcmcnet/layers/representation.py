@@ -121,12 +121,8 @@ def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.M
     given = own.get(code.name)
     if isinstance(given, nn.Module):
         return deepcopy(given)
-    return _with_own_dropout(modules_of(code).encoder(code))
-
-
-def _with_own_dropout(encoder: nn.Module) -> nn.Module:
-    """Let PyTorch's dropout draw its masks as a network does elsewhere, from the same generator."""
-    for module in list(encoder.modules()):
+    encoder = modules_of(code).encoder(code)
+    for module in list(encoder.modules()):  # PyTorch's dropout would draw from another generator
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, Dropout(child.p))
@@ -136,27 +132,30 @@ def _with_own_dropout(encoder: nn.Module) -> nn.Module:
 @torch.no_grad()
 def width_of(encoder: nn.Module, code: ContentCode) -> int:
     """Return the width of the vectors that an encoder gives, by asking it for those of two blank contents."""
+    # 1. Two blank contents, on the encoder's device.
     device = next((p.device for p in encoder.parameters()), None)
     dtype = np.float32 if code.dtype == np.uint8 else code.dtype  # pictures come as numbers from 0 to 1
     blank = torch.from_numpy(np.zeros((2, *code.shape), dtype)).to(device)
-    training = encoder.training
-    try:
-        found: Any = encoder.eval()(blank)
-    except Exception as error:  # a user's module may raise anything
-        raise ConfigError(f"{_told(encoder, code, blank)}, and it failed: {error}") from error
-    finally:
-        encoder.train(training)
-    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 2 or not found.is_floating_point():
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ConfigError(f"{_told(encoder, code, blank)}, got {shape}.")
-    return found.shape[1]
-
-
-def _told(encoder: nn.Module, code: ContentCode, blank: Tensor) -> str:
-    return (
+    expected = (
         f"column {code.name!r}: {type(encoder).__name__} was given two contents of kind {code.kind}, "
         f"{blank.dtype} of shape {tuple(blank.shape)}, and should give vectors, shape (2, width)"
     )
+    # 2. Their vectors, without dropout.
+    training = encoder.training
+    try:
+        vectors: Any = encoder.eval()(blank)
+    except Exception as error:  # a user's module may raise anything
+        raise ConfigError(f"{expected}, and it failed: {error}") from error
+    finally:
+        encoder.train(training)
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != 2 or not vectors.is_floating_point():
+        raise ConfigError(f"{expected}, got {_shape_of(vectors)}.")
+    return vectors.shape[1]
+
+
+def _shape_of(value: object) -> tuple[int, ...] | str:
+    """Return the shape of a tensor, or the name of any other type."""
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 # -- all columns of one side -------------------------------------------------------------------------------------------
@@ -211,35 +210,35 @@ class Representation(nn.Module):
         return torch.cat([self.dropout(torch.cat(parts, -1)), *encoded, numeric], -1)
 
     def _encoded(self, k: int, values: Tensor) -> Tensor:
-        """Encode distinct contents; what a module of the user's does wrong is told with its column."""
+        """Encode distinct contents; an error of the user's own module names its column."""
         encoder = self.encoders[k]
+        vectors: Tensor
         if k not in self.own:
-            vectors: Tensor = encoder(values)
+            vectors = encoder(values)
             return vectors
         name, width = self.own[k]
-        told = f"column {name!r}: {type(encoder).__name__} was given {len(values):,} contents"
+        call = f"column {name!r}: {type(encoder).__name__} was given {len(values):,} contents"
         try:
             with redirected() if encoder.training else nullcontext():
-                found = encoder(values)
+                vectors = encoder(values)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a user's module may raise anything
-            raise ConfigError(f"{told}, and it failed: {type(error).__name__}: {error}") from error
-        if not isinstance(found, Tensor) or found.shape != (len(values), width):
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise ConfigError(f"{told} and should give vectors, shape ({len(values)}, {width}), got {shape}.")
-        return found
+            raise ConfigError(f"{call}, and it failed: {type(error).__name__}: {error}") from error
+        if not isinstance(vectors, Tensor) or vectors.shape != (len(values), width):
+            shape = f"({len(values)}, {width}), got {_shape_of(vectors)}"
+            raise ConfigError(f"{call} and should give vectors, shape {shape}.")
+        return vectors
 
 
 def representation_of(
     side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
     """Return the representation of one side's columns, freshly initialised but for copies of ``own`` modules."""
-    encoders = [(encoder_of(code, own or {}), code) for code in side.contents]
+    own = own or {}
+    encoders = [(encoder_of(code, own), code) for code in side.contents]
     widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
     curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
-    modules = {
-        k: code.name for k, code in enumerate(side.contents) if isinstance((own or {}).get(code.name), nn.Module)
-    }
-    parts: dict[str, Any] = {"encoders": widths, "own": modules, "curves": curves}
+    users = {k: code.name for k, code in enumerate(side.contents) if isinstance(own.get(code.name), nn.Module)}
+    parts: dict[str, Any] = {"encoders": widths, "own": users, "curves": curves}
     return Representation(side.n_numeric, side.embeddings, dropout=dropout, **parts)

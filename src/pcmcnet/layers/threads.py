@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
 
@@ -30,10 +30,8 @@ U = TypeVar("U")
 def threads_for(multiplications: float) -> Iterator[None]:
     """Use one thread for small work within the block; the number of threads is put back afterwards."""
     before = _number()
-    if multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS or before == 1:
-        yield
-        return
-    with _one_thread(before):
+    large = multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS
+    with nullcontext() if large or before == 1 else _one_thread(before):
         yield
 
 

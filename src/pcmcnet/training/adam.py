@@ -39,16 +39,11 @@ class Adam:
         self, parameters: Iterable[Tensor], *, lr: float | Tensor, decay: float, without_decay: Iterable[Tensor] = ()
     ) -> None:
         self.lr, exempt = lr, {id(p) for p in without_decay}
-        self.slots = [
-            Slot(
-                p,
-                torch.zeros_like(p),
-                torch.zeros_like(p),
-                torch.zeros((), dtype=torch.float32, device=p.device),
-                0.0 if id(p) in exempt else decay,
-            )
-            for p in parameters
-        ]
+        self.slots: list[Slot] = []
+        for p in parameters:
+            step = torch.zeros((), dtype=torch.float32, device=p.device)
+            own_decay = 0.0 if id(p) in exempt else decay
+            self.slots.append(Slot(p, torch.zeros_like(p), torch.zeros_like(p), step, own_decay))
         kinds = sorted(self.slots, key=_kind)  # one call moves all weights of one kind
         self.groups = [list(slots) for _, slots in groupby(kinds, key=_kind)]
 
@@ -83,22 +78,11 @@ class Adam:
 
 
 def _plain_adamw_(
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    means: list[Tensor],
-    squares: list[Tensor],
-    _: list[Tensor],
-    steps: list[Tensor],
-    *,
-    lr: float | Tensor,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    **options: bool,
+    *lists: list[Tensor], lr: float | Tensor, beta1: float, beta2: float, weight_decay: float, eps: float, **_: bool
 ) -> None:
-    """Compute what the fused function does, weight by weight."""
-    for w, g, m, v, step in zip(weights, gradients, means, squares, steps, strict=True):
+    """Compute what the fused function does, weight by weight: weights, gradients, means, squares, nothing, steps."""
+    *tensors, _nothing, steps = lists
+    for w, g, m, v, step in zip(*tensors, steps, strict=True):
         # 1. Decoupled decay.
         w.mul_(1 - lr * weight_decay)
         # 2. Running means of the gradient and of its square.

@@ -6,7 +6,7 @@ stream of its own while the device works on the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -40,9 +40,12 @@ def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, tell:
 
 def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) -> Iterator[Batch]:
     """Yield the batches of a plan on the device."""
-    # 1. Sets that are on the device are gathered there.
+    # 1. Sets that are on the device are gathered there. Positions are sent once, so that no batch waits for its own.
     if data.starts.device.type == device.type:
-        yield from _gathered(data, list(plan))
+        plan = list(plan)
+        order = on_device(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
+        for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
+            yield gathered(data, index, int(data.sizes[sets].max()))
         return
     # 2. Others are copied: the next batch on a stream of its own, while the caller works on the one before.
     stream, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
@@ -56,13 +59,6 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
         previous = following
     if previous is not None:
         yield previous
-
-
-def _gathered(data: EncodedSets, plan: Sequence[Ints]) -> Iterator[Batch]:
-    """Gather batches where the data are; positions are sent there once, so that no batch waits for its own."""
-    order = on_device(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
-    for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
-        yield gathered(data, index, int(data.sizes[sets].max()))
 
 
 def gathered(data: EncodedSets, index: Tensor, places: int) -> Batch:

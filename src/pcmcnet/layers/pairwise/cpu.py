@@ -342,15 +342,14 @@ class _Network:
     def drop_(self, h: Tensor, stays: Tensor | None) -> Tensor:
         return h if stays is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(stays))
 
-    def scores(self, last: Hidden) -> Tensor:  # -> (P,)
-        return torch.addmv(self.bias, last.result.to(self.weight.dtype), self.weight)
-
     def backward(self, done: list[Hidden], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
         """Turn the gradient by the scores (P,) into that by the first sum (P, H), and add up those by the layers."""
+        # 1. The output layer.
         sums[-2][0].addmv_(done[-1].result.to(g_scores.dtype).t(), g_scores)
         sums[-1].add_(g_scores.sum())
         g = self.temporary(f"gradient {len(self.hidden)}", *done[-1].result.shape)
         torch.mul(g_scores.to(g.dtype).unsqueeze(1), self.slope, out=g)
+        # 2. The hidden layers, from the last on: dropout and activation, then the product.
         for k in range(len(self.hidden), 0, -1):
             self.rule.pull_back_(self.drop_(g, done[k].stays), done[k].seen)
             # Sums over chunks have the type of the weights: in bfloat16 they would lose the later ones.
@@ -380,9 +379,11 @@ class _PairScores(torch.autograd.Function):
         inputs, kept = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
         if torch.is_grad_enabled():  # create_graph=True
             return None, None, *_differentiable(ctx.options, parts, gradient, *inputs)
+        # 1. Each thread turns the gradient of its part into sums of its own.
         network = _Network(ctx.options, *inputs)
         sums = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
         found = in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
+        # 2. Add these up in the order of the parts; the scale of dropout belongs to the weights.
         for part, own in zip(parts, found, strict=True):
             for total, g in zip((sums[0][part.sets], sums[1][part.sets], *sums[2:]), own, strict=True):
                 total += g
@@ -417,7 +418,7 @@ def _forward(network: _Network, parts: list[Part], *, budget: int = 0) -> tuple[
         own, kept = network.on(part), list[Tensor | None]()
         for at, (chunk, seed) in enumerate(zip(part.chunks, part.seeds, strict=True)):
             done = own.forward(chunk, seed, memory[at] if at < len(memory) else None)
-            chunk.put(own.scores(done[-1]), scores)
+            chunk.put(torch.addmv(own.bias, done[-1].result.to(own.weight.dtype), own.weight), scores)
             if at < len(memory):
                 kept += [done[0].stays, *chain.from_iterable(done[1:])]
         return kept

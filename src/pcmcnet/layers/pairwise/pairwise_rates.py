@@ -128,12 +128,14 @@ class PairwiseRates(nn.Module):
         signs: Tensor | None = None,
     ) -> None:
         super().__init__()
+        # 1. Check the options.
         require_rate(rate, epsilon)
         require_word("activation", activation, get_args(Activation))
         require_word("initialisation", initialisation, get_args(Initialisation))
         require_word("precision", precision, get_args(Precision))
         if signs is not None and activation not in RISING_ACTIVATIONS:
             raise ConfigError(f"signs need an activation that never falls, {RISING_ACTIVATIONS}, got {activation!r}.")
+        # 2. The first layer in three parts: individual, alternative left, alternative entered; then the others.
         widths = (*hidden, 1)
         self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None

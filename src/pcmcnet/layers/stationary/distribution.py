@@ -36,23 +36,6 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def root_first(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
-    """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
-    if needs_plain_operators():
-        order: Tensor = torch.ops.pcmcnet.order(rates, mask, batch)
-        return order
-    return _ordered(rates, mask, batch)
-
-
-def require_finite(p: Tensor, batch: Sequence[int]) -> Tensor:
-    """Return the law as it is, or refuse one that is not all numbers."""
-    if needs_plain_operators():
-        law: Tensor = p + torch.ops.pcmcnet.finite(p.detach(), batch)
-        return law
-    _require_finite(p, batch)
-    return p
-
-
 def _ordered(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
     """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
     # 1. Every rate between two real states is a number of at least 0, and no set is empty.
@@ -204,14 +187,19 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
         if n == 0:
             raise ChainError("rates: a choice set needs at least one alternative, got n = 0.")
         return rates.sum(-1).to(result_type(rates.dtype))
-    # 2. Check the chains, put their states in order, solve, and put the law back into the order of the caller.
-    flat, real = rates.reshape(-1, n, n), mask.reshape(-1, n).bool()
-    order = root_first(flat.detach(), real, batch)
+    # 2. Check the chains and put their states in order.
+    flat, real, as_operators = rates.reshape(-1, n, n), mask.reshape(-1, n).bool(), needs_plain_operators()
+    order: Tensor | None = (torch.ops.pcmcnet.order if as_operators else _ordered)(flat.detach(), real, batch)
     if order is not None:
         rows = order.unsqueeze(-1).expand(-1, n, n)
         flat = flat.gather(1, rows).gather(2, rows.mT)
         real = real.gather(1, order)
+    # 3. Solve, and put the law back into the order of the caller.
     p = solve_chain(flat.to(working_type(flat.device)), real).to(result_type(rates.dtype))
     if order is not None:
         p = p.gather(1, order.argsort(1))
-    return require_finite(p, batch).reshape(*batch, n)
+    if as_operators:
+        p = p + torch.ops.pcmcnet.finite(p.detach(), batch)
+    else:
+        _require_finite(p, batch)
+    return p.reshape(*batch, n)

@@ -110,6 +110,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
     An entry above the state just put back keeps its gradient, as elimination only adds to it, so no earlier
     value of q is needed. Whatever ``grad`` holds at padding, even NaN, counts for nothing.
     """
+    # 1. Undo the substitution: b_k is what a unit of flow into k is worth, from the last state to the first.
     n = len(q)
     grad = torch.where(present, grad, 0)
     b = torch.where(present, grad - (grad * p).sum(0), 0)
@@ -117,6 +118,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
     for k in range(n - 1, 0, -1):
         shares[k].div_(steps[k])
         b[:k].addcmul_(columns[k][:k], shares[k])
+    # 2. Undo the elimination: put the states back one by one, each with its column and its row of the gradient.
     flow, back = torch.zeros_like(q), (p * b).unbind(0)
     flow_rows, flow_columns = flow.unbind(0), flow.unbind(1)
     for k in range(1, n):
@@ -142,15 +144,18 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
 
 def plain_law(rates: Tensor, mask: Tensor) -> Tensor:
     """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them."""
+    # 1. Rates between real states, in units of the largest of the set.
     kind = working_type(rates.device)
     q = torch.where(real_pairs(mask), rates, 0).to(kind)
     q = q / q.detach().amax((1, 2), keepdim=True).clamp_min(torch.finfo(kind).tiny)  # the law ignores the scale
+    # 2. Take the states out, from the last on, and note how each is entered and left.
     absent, taken = (~mask).to(kind), []
     for k in range(mask.shape[1] - 1, 0, -1):
         leave, enter = q[:, k, :k].clone(), q[:, :k, k].clone()
         s = leave.sum(1, keepdim=True) + absent[:, k, None]  # of padding: 1, as good as any positive number
         q = q[:, :k, :k] + enter.unsqueeze(2) * (leave / s).unsqueeze(1)
         taken.append((enter, s))
+    # 3. Put them back, with the mass that balances what flows in and out.
     p = mask[:, :1].to(kind) if taken else mask.to(kind) + 0 * q[:, 0]  # of one alternative: derivatives of 0
     for enter, s in reversed(taken):
         odds = (p * enter).sum(1, keepdim=True) / s

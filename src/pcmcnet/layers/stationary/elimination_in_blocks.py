@@ -82,6 +82,7 @@ def substitute(q: Tensor, exits: Tensor, mask: Tensor) -> Tensor:  # -> (B, n)
 
 def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, mask: Tensor) -> Tensor:  # -> (B, n, n)
     """Turn dL/dp into dL/dq, as ``elimination.pull_back`` does."""
+    # 1. Undo the substitution, panel by panel from the top.
     inside, grad = steps_for(q), torch.where(mask, grad, 0)
     b = torch.where(mask, grad - (grad * p).sum(1, keepdim=True), 0).unsqueeze(2)  # (B, n, 1)
     cuts = panels(q.shape[1], inside.width())
@@ -90,6 +91,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, mask: Tensor) -
         upper, _ = known[m] = inside.inverses(q, exits, m, top)
         b[:, m:top] = upper @ b[:, m:top]
         b[:, :m].baddbmm_(q[:, :m, m:top], b[:, m:top])
+    # 2. Undo the elimination from the bottom: columns of a panel, then what its rows gain from the states below it.
     flow, pb = torch.zeros_like(q), p * b.squeeze(2)
     for m, top in cuts:
         given = p[:, :top, None] * b[:, m:top].mT  # p_i b_k

@@ -59,10 +59,8 @@ def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m:
     rows -= means[:, :, None]
     links, below = rows @ leave[:, :, :m].mT, leave[:, :, :m].sum(2)  # (B, b, b), (B, b)
     losses = torch.empty_like(means)
-    launch(
-        _finish, (len(q),), flow, q, exits, pb, means, links, below, losses, q.shape[1], m, top - m,
-        **_sizes(),
-    )  # fmt: skip
+    vectors = (exits, pb, means, links, below, losses)
+    launch(_finish, (len(q),), flow, q, *vectors, q.shape[1], m, top - m, **_sizes())
     rows.copy_(upper.mT @ (rows - losses[:, :, None]))
 
 

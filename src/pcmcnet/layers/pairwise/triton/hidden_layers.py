@@ -15,8 +15,7 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import activate, activation_backward, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
-# -- First layer -------------------------------------------------------------------------------------------------------
-# The first layer of the pair network, which is linear: both halves by one thin product in bfloat16.
+# -- the first layer, which is linear: both halves by one thin product in bfloat16 -------------------------------------
 #
 #     leave_bi = Wa S_bi + W0 I_b        enter_bj = Wb S_bj + c
 #
@@ -134,8 +133,7 @@ def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr,
     tl.store(bias + u + c, tl.load(at + 2 * D, mask=(u < H) & (c == 0)), mask=(u < H) & (c == 0))
 
 
-# -- Forward -----------------------------------------------------------------------------------------------------------
-# Hidden layers forward, one pass over a tensor of (pairs, H) each.
+# -- hidden layers forward, one pass over a tensor of (pairs, H) each --------------------------------------------------
 #
 #     first_hidden   h = drop(act(left_bi + right_bj))    two thin matrices -> (pairs, H)
 #     later_hidden   h = drop(act(z + bias))              a hidden layer between two products
@@ -256,8 +254,7 @@ def last_hidden(
     tl.store(out + pair0 + r, score, mask=r < tl.load(bounds + 1) - pair0)
 
 
-# -- Backward ----------------------------------------------------------------------------------------------------------
-# Hidden layers backward, one pass over a tensor of (pairs, H) each; names and numbers as in `forward`.
+# -- hidden layers backward, one pass over a tensor of (pairs, H) each; names and numbers as above ---------------------
 #
 # last_hidden_backward    dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
 # later_hidden_backward   dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program

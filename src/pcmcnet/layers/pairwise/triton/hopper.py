@@ -59,8 +59,7 @@ def _layout(rows: int, columns: int) -> gl.NVMMASharedLayout:
     return gl.NVMMASharedLayout.get_default_for([rows, columns], gl.bfloat16)
 
 
-# -- Scaled weights ----------------------------------------------------------------------------------------------------
-# The weights of the last hidden layer as its kernels take them, in one pass over them.
+# -- the weights of the last hidden layer as its kernels take them, in one pass over them ------------------------------
 #
 #     weight (H, D) -> c weight,    w (H,) -> c w,    and for the way back the transpose of c w (c weight)
 #
@@ -92,9 +91,7 @@ def _scale(weight, w, forth, out, back, scale, H, D, C: tl.constexpr):
         tl.store(out + u, v)
 
 
-# -- Matrix product ----------------------------------------------------------------------------------------------------
-# The product that two kernels are built around: (pairs, D) by (H, D)^T, tile by tile, and what becomes of a tile.
-#
+# -- the product that two kernels are built around: (pairs, D) by (H, D)^T, tile by tile -------------------------------
 # A program keeps the weights of some units in shared memory for good, and pairs come by in tiles. Two groups of four
 # warps take turns: while one multiplies, the other works on the tile that it has multiplied before. One more warp has
 # the tiles copied into shared memory, some chunks ahead.
@@ -390,9 +387,7 @@ def _input_gradient_tiles(
     tma.store_wait(0)
 
 
-# -- Weight gradient ---------------------------------------------------------------------------------------------------
-# Sums over pairs that hold all gradients of the last hidden layer: a product weighted by a number for each pair.
-#
+# -- gradients of the layer: sums over pairs, a product weighted by a number for each pair -----------------------------
 # Programs share the pairs, and each leaves a part of the sums. One more kernel adds them up to gradients.
 
 
@@ -412,24 +407,19 @@ def last_layer_gradients(
     A chunk of pairs is read whole: where there are fewer, h and ``gradient``, that by the scores, are to be 0. The
     latter is as long as all chunks. Gradients by weights are multiplied by the ``scale`` that these were given.
     """
-    products, sums = _weight_sums(slopes, h, gradient, bounds)
-    parts, units, width = products.shape
+    # 1. As many parts of the pairs as there are processors for each tile of the result.
+    (room, units), width = slopes.shape, h.shape[1]
+    across = 256 if width % 256 == 0 else 128
+    count = (units // (2 * ROWS.value)) * (width // across)
+    parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
+    # 2. Parts of G (parts, H, D) and of s (parts, H): slopes times h, and slopes, weighted by the gradient.
+    products, sums = torch.empty(parts, units, width, device=h.device), torch.empty(parts, units, device=h.device)
+    matrices = (tiles(slopes, CHUNK.value, ROWS.value), tiles(h, CHUNK.value, across))
+    given = (gradient, products, sums, bounds, room, parts, units, width)
+    launch(_last_layer_weight_sums, (count * parts,), *matrices, *given, N=across, STAGES=4, **LAUNCH)
+    # 3. Their sums, as gradients of the layer.
     shape = {"ADD": add, "P": 16, "C": triton.next_power_of_2(width), "num_warps": 4}
     launch(_add_up, (units,), products, sums, *layer, *out, scale, parts, units, width, **shape)
-
-
-def _weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return parts of G (parts, H, D) and s (parts, H): of slopes times h, and of slopes, weighted by the gradient."""
-    room, width = slopes.shape
-    across = 256 if h.shape[1] % 256 == 0 else 128
-    count = (width // (2 * ROWS.value)) * (h.shape[1] // across)
-    parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
-    products = torch.empty(parts, width, h.shape[1], device=h.device)
-    sums = torch.empty(parts, width, device=h.device)
-    matrices = (tiles(slopes, CHUNK.value, ROWS.value), tiles(h, CHUNK.value, across))
-    given = (gradient, products, sums, bounds, room, parts, width, h.shape[1])
-    launch(_last_layer_weight_sums, (count * parts,), *matrices, *given, N=across, STAGES=4, **LAUNCH)
-    return products, sums
 
 
 @triton.jit(do_not_specialize=["scale", "parts"])
