@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from properties_chains import Floats, by_hand, distance, fit_to, law, laws_of, one_layer, predictions, rates_of
 
 from pcmcnet.datasets import mlba
-from pcmcnet.storage.files import write_bytes
+from pcmcnet.storage import write_bytes
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ def main() -> None:
     if listening:
         signal.signal(signal.SIGINT, stop)
     from pcmcnet.cli import main as run
-    from pcmcnet.interrupts import listen
+    from pcmcnet.concurrency import listen
 
     if listening:
         listen()

@@ -27,7 +27,7 @@ STAGES = [
         "errors",
         "arrays",
         "checks",
-        "interrupts",
+        "concurrency",
         "progress",
         "storage",
         "reports",

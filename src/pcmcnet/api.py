@@ -68,7 +68,7 @@ from pcmcnet.models import (
     WithConstants,
     load,
 )
-from pcmcnet.storage.files import package_version
+from pcmcnet.storage import package_version
 from pcmcnet.tuning import Tuning, tune
 
 __version__ = package_version("pcmcnet")

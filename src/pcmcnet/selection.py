@@ -29,7 +29,7 @@ from pcmcnet.data import ChoiceData, ScannedData, Sets
 from pcmcnet.data.columns.ragged import stretches
 from pcmcnet.data.subsets import fold_parts, generator
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
-from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
+from pcmcnet.storage import json_bytes, parse_json, write_bytes
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.data_parallel import current_group
 

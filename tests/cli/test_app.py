@@ -18,11 +18,11 @@ import pytest
 
 import forked
 import pcmcnet_command
+from pcmcnet import storage
 from pcmcnet.cli import Visible, main
 from pcmcnet.cli.app import app
 from pcmcnet.cli.output import say, show
 from pcmcnet.data.files import write_files
-from pcmcnet.storage import files
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -67,9 +67,9 @@ def test_the_version_is_told_also_for_a_source_tree_that_is_not_installed(
     def missing(name: str) -> NoReturn:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(files, "version", lambda name: "1.2.3")
+    monkeypatch.setattr(storage, "version", lambda name: "1.2.3")
     assert cli("--version") == (0, "pcmcnet 1.2.3\n", "")
-    monkeypatch.setattr(files, "version", missing)
+    monkeypatch.setattr(storage, "version", missing)
     assert cli("--version") == (0, "pcmcnet not installed as a package\n", "")
 
 

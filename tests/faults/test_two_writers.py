@@ -12,7 +12,7 @@ from pcmcnet.models import load
 # The first process stops as soon as it is the writer, until it is killed.
 PAUSE = """
     import signal, sys
-    from pcmcnet.storage import lock
+    from pcmcnet import storage as lock
 
     real = lock._sign
 

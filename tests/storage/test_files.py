@@ -11,7 +11,7 @@ import pytest
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import writable, write_table
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage.files import package_version, parse_json, replacing, write_bytes
+from pcmcnet.storage import package_version, parse_json, replacing, write_bytes
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pcmcnet import storage
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage import lock
-from pcmcnet.storage.files import write_bytes
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import sole_writer, write_bytes
 
 
 def hold(place: Path, ready: Connection) -> None:
@@ -171,7 +170,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
 
     Returns the descriptors that are open.
     """
-    real_open, real_close, real_unlink, flock = os.open, os.close, Path.unlink, lock.fcntl.flock
+    real_open, real_close, real_unlink, flock = os.open, os.close, Path.unlink, storage.fcntl.flock
     opened: dict[int, str] = {}
 
     def open_file(path: str | Path, flags: int, mode: int = 0o777) -> int:
@@ -198,8 +197,8 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
         except OSError:
             raise PermissionError(errno.EACCES, "Permission denied") from None
 
-    monkeypatch.setattr(lock, "fcntl", None)
-    monkeypatch.setattr(lock, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(storage, "fcntl", None)
+    monkeypatch.setattr(storage, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "open", open_file)
     monkeypatch.setattr(os, "close", close)
@@ -235,7 +234,7 @@ def test_on_windows_a_second_writer_is_told_and_nothing_is_left(tmp_path: Path, 
 
 
 def test_a_system_without_locks_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(storage, "fcntl", None)
     with sole_writer(tmp_path / "run"):
         assert list(tmp_path.iterdir()) == []
 
@@ -246,7 +245,7 @@ def test_a_file_system_without_locks_is_told_of(
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(storage.fcntl, "flock", refuse)
     with sole_writer(tmp_path / "run"):
         pass
     assert "this file system has no locks" in caplog.text

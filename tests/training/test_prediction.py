@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcmcnet import interrupts
+from pcmcnet import concurrency
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.training import ChoiceNetwork, prediction
 from pcmcnet.training.prediction import predict
@@ -43,7 +43,7 @@ def test_an_interrupt_that_was_heard_ends_a_prediction_in_any_thread(
 ) -> None:
     found = predict(Scores(), make_sets(), pair_budget=1)
     next(found)
-    monkeypatch.setattr(interrupts, "_heard", True)
+    monkeypatch.setattr(concurrency, "_heard", True)
     with pytest.raises(KeyboardInterrupt):
         next(found)
 

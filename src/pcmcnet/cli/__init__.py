@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
-from pcmcnet.interrupts import heard
+from pcmcnet.concurrency import heard
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 _LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in

@@ -26,8 +26,8 @@ from pcmcnet.cli.scenario import scenario
 from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
-from pcmcnet.interrupts import ending_at_once
-from pcmcnet.storage.files import package_version
+from pcmcnet.concurrency import ending_at_once
+from pcmcnet.storage import package_version
 
 
 class Command(TyperCommand):

@@ -56,7 +56,7 @@ def compare(
     from pcmcnet.data import ChoiceData
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device
 
     contestants = read_models(models, set_ or [])

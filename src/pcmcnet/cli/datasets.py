@@ -27,7 +27,7 @@ def datasets(
     """
     from pcmcnet.data.files.write_files import require_table_path, write_table
     from pcmcnet.datasets import packaged
-    from pcmcnet.storage.files import write_bytes
+    from pcmcnet.storage import write_bytes
 
     if name is None:
         _list(as_json=json_)

@@ -46,8 +46,7 @@ def explain(
     from pcmcnet.models import load
     from pcmcnet.plots import write_explanation
     from pcmcnet.reports.formats import plotly_script
-    from pcmcnet.storage.files import require_folder
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import require_folder, sole_writer
 
     plotly_script()  # is it there? Better to know before the work than after
     others = {} if baseline == "none" else read_models(baseline, [], option="--baseline")

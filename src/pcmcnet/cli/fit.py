@@ -69,7 +69,7 @@ def fit(
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import Ensemble, model_in_words
     from pcmcnet.models.interface.saving import require_free
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import get_ready
 
     # 1. The model and its options.

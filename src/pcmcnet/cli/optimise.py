@@ -69,8 +69,7 @@ def optimise(
     from pcmcnet.decisions import optimise_offer, optimise_prices
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import load
-    from pcmcnet.storage.files import json_bytes, require_folder, write_bytes
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import json_bytes, require_folder, sole_writer, write_bytes
 
     if (revenue is None) == (price is None):
         raise ConfigError("say what to optimise: --revenue COLUMN for the offer, or --price COLUMN for the prices.")

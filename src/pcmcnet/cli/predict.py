@@ -50,7 +50,7 @@ def predict(
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.interface.prediction_files import predict_folder
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import sole_writer
 
     many = options.workers_of(engine, workers)
     if many:

@@ -115,7 +115,7 @@ def table3(
 
 def _run(context: typer.Context, experiment: Callable[..., Result]) -> None:
     """Run an experiment, whose options are those of the command; print the result, and where it was written."""
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device
 
     given = dict(context.params)

@@ -50,8 +50,7 @@ def scenario(
     from pcmcnet.errors import InputError
     from pcmcnet.insight.scenarios import scenario as ask
     from pcmcnet.models import load
-    from pcmcnet.storage.files import json_bytes, write_bytes
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import json_bytes, sole_writer, write_bytes
 
     if output is not None:
         if output.suffix not in _ENDINGS:

@@ -60,7 +60,7 @@ def tune(
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.plots import draw_search, search_chart
-    from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.storage import sole_writer
     from pcmcnet.tuning import tune as find
 
     many = options.workers_of(engine, workers)

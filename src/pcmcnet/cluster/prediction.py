@@ -33,8 +33,7 @@ from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.saving import state_files
 from pcmcnet.progress import show_steps
-from pcmcnet.storage.files import as_path, parse_json, require_folder
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, parse_json, require_folder, sole_writer
 
 _KEY = b"pcmcnet.prediction"  # in the footer of a result
 

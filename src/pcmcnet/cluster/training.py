@@ -30,7 +30,7 @@ from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
-from pcmcnet.storage.files import write_bytes
+from pcmcnet.storage import write_bytes
 from pcmcnet.training.data_parallel import Group, training_in
 from pcmcnet.training.run_folder import checkpoints, is_run_file
 

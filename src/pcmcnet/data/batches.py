@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Ints
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, InputError
 
 _PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
@@ -207,6 +207,13 @@ class EncodedSets:
         for side in ("contents", "individual_contents"):
             moved[side] = tuple(Coded(*map(move, column)) for column in getattr(self, side))
         return replace(self, **moved)
+
+    def require_differences(self) -> None:
+        """Raise InputError if the alternatives of every choice set are alike: a network without order cannot learn."""
+        if not self.varies_within_sets():
+            raise InputError(
+                "no feature differs between the alternatives of any choice set: there is nothing to learn."
+            )
 
     def varies_within_sets(self) -> bool:
         """Tell whether any feature tells two alternatives of a set apart: mostly the first rows do."""

@@ -31,7 +31,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models import ChoiceModel
 from pcmcnet.reports.formats import data_frame
-from pcmcnet.storage.files import as_path, replacing
+from pcmcnet.storage import as_path, replacing
 
 TOGETHER = 1_000  # individuals of a piece
 _STARTS = 2  # local searches for each individual

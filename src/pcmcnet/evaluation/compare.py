@@ -40,8 +40,7 @@ from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import LEVEL, check_options
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_steps
-from pcmcnet.storage.files import as_path, differences, package_version, parse_json, write_bytes
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, differences, package_version, parse_json, sole_writer, write_bytes
 
 log = logging.getLogger("pcmcnet")
 

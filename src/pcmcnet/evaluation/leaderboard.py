@@ -34,8 +34,7 @@ from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import log, said_once
-from pcmcnet.storage.files import as_path
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, sole_writer
 
 # -- Time limit --------------------------------------------------------------------------------------------------------
 # A fit that takes too long ends with an error, so that one slow model does not hold up the others.

@@ -24,8 +24,7 @@ from pcmcnet.evaluation.report import FOOTNOTE, MARK
 from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
-from pcmcnet.storage.files import require_folder, write_bytes
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import require_folder, sole_writer, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

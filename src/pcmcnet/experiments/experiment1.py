@@ -27,7 +27,7 @@ from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error,
 from pcmcnet.plots.context import CONTEXTS
 from pcmcnet.reports.sections import Picture, Section, Table, note
 from pcmcnet.reports.tables import Cells
-from pcmcnet.storage.files import require_folder
+from pcmcnet.storage import require_folder
 
 log = logging.getLogger("pcmcnet")
 

@@ -23,7 +23,7 @@ from pcmcnet.experiments.report import Result, facts, fit_all
 from pcmcnet.models import MNL, ChoiceModel, LatentClassMNL, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.reports.sections import Section, Table, Text, note
 from pcmcnet.reports.tables import Cells
-from pcmcnet.storage.files import require_folder
+from pcmcnet.storage import require_folder
 
 # -- Itineraries -------------------------------------------------------------------------------------------------------
 # Where the airline experiment gets its choice sets: the paper's files, the table of larch, or a simulation.

@@ -25,7 +25,7 @@ from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.interface.saving import MANIFEST
 from pcmcnet.reports.formats import to_html, to_markdown, to_text
 from pcmcnet.reports.sections import Code, Facts, Picture, Section
-from pcmcnet.storage.files import package_version, require_folder, write_bytes
+from pcmcnet.storage import package_version, require_folder, write_bytes
 from pcmcnet.training.run_folder import checkpoints
 
 log = logging.getLogger("pcmcnet")

@@ -55,7 +55,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import said_once, show_steps
 from pcmcnet.reports.formats import PartOfReport, Summary
 from pcmcnet.reports.tables import number, percent
-from pcmcnet.storage.files import package_version
+from pcmcnet.storage import package_version
 
 # -- Findings ----------------------------------------------------------------------------------------------------------
 # The parts of an explanation -> what they say, in sentences that need no statistics, each with its figures.

@@ -26,7 +26,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.wrapper import AroundOneModel, FittedAround, centred_slopes, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are searched
 _ROUNDING = 1e-12  # gains below it are none

@@ -66,7 +66,7 @@ from pcmcnet.models.items.universe import (
     require_shapes,
 )
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

@@ -43,7 +43,7 @@ from pcmcnet.models.logit.logit_model import (
 from pcmcnet.models.logit.maximum_likelihood import Maximum
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 # Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
 # less than a twentieth of their standard error. With up to 4 classes, held-out likelihoods of small tables are clearly

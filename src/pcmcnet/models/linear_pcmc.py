@@ -60,7 +60,7 @@ from pcmcnet.models.items.strengths import (
 )
 from pcmcnet.models.items.universe import Universe, informative, padded, read_arrays, require_shapes
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 LISTED_WEIGHTS = 200  # weights that a summary lists
 TRIED_FOLDS = 2  # folds that a search for the ridge fits

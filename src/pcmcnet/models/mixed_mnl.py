@@ -51,7 +51,7 @@ from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, requi
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, infer
 from pcmcnet.reports.formats import data_frame
 from pcmcnet.reports.tables import Cells, PrintsAsTable
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device
 
 # -- Options of the mixed logit ----------------------------------------------------------------------------------------

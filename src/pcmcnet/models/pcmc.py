@@ -86,7 +86,7 @@ from pcmcnet.models.items.universe import (
 )
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, best_number, grow_while_better, held_out_groups, held_out_weights
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

@@ -40,7 +40,7 @@ from pcmcnet.models.networks.network_config import (
     require_monotone_form,
 )
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.storage.files import write_bytes
+from pcmcnet.storage import write_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fitted import FittedState
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 Relative = tuple[str, ...] | Literal["auto"]
 

@@ -22,7 +22,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.encoders import own_encoders
 from pcmcnet.models.interface.fitted import Fitted, FittedState, TrainingTable
 from pcmcnet.models.interface.saving import fit_entries, restored, state_files
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 _KIND = "kind.json"
 _INSIDE = "options__"  # before the name of an option of the model inside

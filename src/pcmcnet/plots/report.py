@@ -37,7 +37,7 @@ from pcmcnet.plots.report_sections import (
 from pcmcnet.reports.formats import to_html, to_markdown
 from pcmcnet.reports.sections import Block, Facts, Point, Points, Section, Tiles, warning
 from pcmcnet.reports.tables import number
-from pcmcnet.storage.files import require_folder, write_bytes
+from pcmcnet.storage import require_folder, write_bytes
 
 NAMES = ("report.html", "report.md", "explanation.json")
 _REMOVE = ("context", "examples")  # parts that take alternatives away; the axioms say so themselves

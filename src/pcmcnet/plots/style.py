@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcmcnet.errors import InputError
-from pcmcnet.storage.files import replacing
+from pcmcnet.storage import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -45,7 +45,7 @@ from pcmcnet.reports.sections import (
     note,
 )
 from pcmcnet.reports.tables import Cells, escaped, fitting, keep_short, latex_table, markdown_table, text_table
-from pcmcnet.storage.files import write_bytes
+from pcmcnet.storage import write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -25,7 +25,7 @@ from pcmcnet.serving.requests import RefusalError
 from pcmcnet.serving.service import Service
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission
-from pcmcnet.storage.files import package_version
+from pcmcnet.storage import package_version
 
 # -- Page --------------------------------------------------------------------------------------------------------------
 # The files of the page, read once when the server starts: a request names one of them or none.

@@ -27,7 +27,7 @@ from pcmcnet.serving.requests import LARGE, Bodies, RefusalError, Size, parse, u
 from pcmcnet.serving.sets import Input, SetReader, inputs_of, require_keys, require_within
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission, HasRates, Job, Worker, shows_rates
-from pcmcnet.storage.files import json_bytes, package_version
+from pcmcnet.storage import json_bytes, package_version
 
 # -- About -------------------------------------------------------------------------------------------------------------
 # What a client should know of the served models: their columns with ranges, an example, the limits.

@@ -25,9 +25,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pcmcnet.data.chunks import begun
+from pcmcnet.concurrency import begun
 from pcmcnet.errors import ArtifactError
-from pcmcnet.storage.files import differences, parse_json, write_bytes
+from pcmcnet.storage import differences, parse_json, write_bytes
 from pcmcnet.training.config import EarlyStopping
 from pcmcnet.training.data_parallel import Group, current_group
 

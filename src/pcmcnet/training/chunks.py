@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats
+from pcmcnet.concurrency import ahead
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunks import Chunk, ChunkProblem, ahead, blurred_columns
+from pcmcnet.data.chunks import Chunk, ChunkProblem, blurred_columns
 from pcmcnet.data.columns.statistics import Span, merge_spans
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.kinds.category import Unseen

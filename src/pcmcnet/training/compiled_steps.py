@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.concurrency import raise_if_heard
 from pcmcnet.data.batches import EncodedSets, Part, Source
 from pcmcnet.errors import TrainingError
-from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers import settings
 from pcmcnet.training.adam import BETAS, EPS, for_each
 from pcmcnet.training.config import TrainConfig

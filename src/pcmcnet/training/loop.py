@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pcmcnet.concurrency import raise_if_heard
 from pcmcnet.data.batches import EncodedSets, Part, Parted, Portion, Source, plan_batches, plan_persons
 from pcmcnet.errors import StopFit, TrainingError
-from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import parts_for

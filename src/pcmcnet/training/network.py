@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, EncodedSets
-from pcmcnet.errors import InputError
 from pcmcnet.layers.likelihood import choice_nll
 
 if TYPE_CHECKING:
@@ -115,9 +114,3 @@ class ChoiceNetwork(nn.Module):
         No by default.
         """
         return False
-
-
-def require_differences(sets: EncodedSets) -> None:
-    """Raise InputError if the alternatives of every choice set are alike: a network without order cannot learn."""
-    if not sets.varies_within_sets():
-        raise InputError("no feature differs between the alternatives of any choice set: there is nothing to learn.")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
+from pcmcnet.concurrency import raise_if_heard
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
-from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.training.device import device_of, undisturbed
 from pcmcnet.training.device_batches import batches_on, in_turns

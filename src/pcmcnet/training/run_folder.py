@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pcmcnet.errors import InputError
-from pcmcnet.storage.files import writing
+from pcmcnet.storage import writing
 from pcmcnet.training.checkpoint import CHECKPOINT
 
 REFIT, SEARCH = f"refit-{CHECKPOINT}", "search.json"

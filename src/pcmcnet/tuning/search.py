@@ -29,8 +29,7 @@ from pcmcnet.evaluation.compare import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import Report, Steps, log, show_steps
-from pcmcnet.storage.files import as_path, json_bytes, package_version, write_bytes
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, json_bytes, package_version, sole_writer, write_bytes
 from pcmcnet.training.device import resolve_device
 from pcmcnet.tuning.objective import HeldOut, Objective
 from pcmcnet.tuning.result import FOLD, Measured, TrialRecord, Tuning, Verdict, best_of, decide

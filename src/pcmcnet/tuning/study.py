@@ -33,7 +33,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.compare import Failure
 from pcmcnet.progress import Report
-from pcmcnet.storage.files import differences, writing
+from pcmcnet.storage import differences, writing
 from pcmcnet.tuning.result import FOLD, Measured, State, TrialRecord
 from pcmcnet.tuning.space import Dimension, Range, Space
 

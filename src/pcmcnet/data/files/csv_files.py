@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.columns.distinct import as_ids, as_numbers, forms_for_copy, value_type
 from pcmcnet.errors import SchemaError
-from pcmcnet.storage.files import replacing
+from pcmcnet.storage import replacing
 
 # -- Csv file ----------------------------------------------------------------------------------------------------------
 # A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds no more

@@ -14,7 +14,7 @@ import pyarrow.parquet
 from pcmcnet.arrays import Floats
 from pcmcnet.data.files.read_files import FOLDER
 from pcmcnet.errors import InputError
-from pcmcnet.storage.files import replacing
+from pcmcnet.storage import replacing
 
 # Distinct values of a column are listed up to so many bytes. To list all of them takes most of the time of writing
 # numbers, and room: 877,077 rows of 99 of them take 1.3 seconds instead of 2.8, and 168 MB instead of 218 (measured).

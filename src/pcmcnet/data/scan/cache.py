@@ -35,8 +35,7 @@ from pcmcnet.data.files.read_files import one_line
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
-from pcmcnet.storage.lock import Hold, is_alive, remove_unheld
+from pcmcnet.storage import Hold, is_alive, json_bytes, parse_json, remove_unheld, write_bytes
 
 # -- Shards ------------------------------------------------------------------------------------------------------------
 # Choice sets <-> an Arrow file that is mapped into memory: one row per set, its alternatives as a list.

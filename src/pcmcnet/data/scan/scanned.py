@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,41 +16,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.concurrency import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunks import read_ahead
 from pcmcnet.data.columns.distinct import draws
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.files.read_files import column_names
 from pcmcnet.data.scan.cache import Checked, Manifest, Shard, State, Tally, digest, joined, read_shard
 from pcmcnet.data.scan.convert import able, cached
+from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import generator, number_groups, shares_of
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.storage.files import package_version, parse_json, write_bytes
+from pcmcnet.errors import ArtifactError, InputError, SchemaError
+from pcmcnet.storage import package_version, parse_json, write_bytes
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_LEAST_MEMORY = 2**20  # bytes
 _DESCRIBED = 20_000  # sets that a description is made from
 _TASKS, _TOGETHER = 16, 4  # tasks for each worker, at least; shards of a task at most: each takes but milliseconds
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
 
 U = TypeVar("U")
-
-
-def bytes_of(amount: str | int) -> int:
-    """Read an amount of memory: "1 GiB", "512 MB" or a number of bytes.
-
-    Examples
-    --------
-    >>> bytes_of("1 GiB"), bytes_of("500MB"), bytes_of(2**20)
-    (1073741824, 500000000, 1048576)
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(amount).lower())
-    size = round(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
-    if isinstance(amount, bool) or size < _LEAST_MEMORY:
-        raise ConfigError(f"memory must be an amount of at least 1 MiB, such as '1 GiB' or '500 MB', got {amount!r}.")
-    return size
 
 
 @dataclass(frozen=True, slots=True)

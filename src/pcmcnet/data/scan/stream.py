@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from pcmcnet.arrays import Ints
+from pcmcnet.concurrency import ahead
 from pcmcnet.data.batches import EncodedSets, Part, Portion
-from pcmcnet.data.chunks import ahead
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.scan.cache import joined
 from pcmcnet.data.scan.scanned import ScannedData

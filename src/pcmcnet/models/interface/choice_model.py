@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
+from pcmcnet.concurrency import begun
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.chunks import Chunk, ChunkProblem, begun
+from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
@@ -33,8 +34,7 @@ from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.prediction import by_row, chunks_log_proba, log_proba, require_probabilities
 from pcmcnet.progress import Report
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import as_path
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, sole_writer
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import undisturbed
 

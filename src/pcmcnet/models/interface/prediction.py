@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.concurrency import ahead
 from pcmcnet.data import ChoiceData, ScannedData
 from pcmcnet.data import long as long_table
-from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, ahead, blurred_columns, chunk_source, open_table
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, blurred_columns, chunk_source, open_table
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.data.columns.statistics import Span

@@ -24,19 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
+from pcmcnet.concurrency import ahead
 from pcmcnet.data import ScannedData, Schema
-from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks, ahead
+from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks
 from pcmcnet.data.files.read_files import column_names
 from pcmcnet.data.files.sources import CsvStream, Stream, open_copy, open_stream
 from pcmcnet.data.files.write_files import appending
 from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.data.scan.cache import sources_of
 from pcmcnet.data.scan.convert import row_bytes
-from pcmcnet.data.scan.scanned import bytes_of
+from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.prediction import shards_log_proba
-from pcmcnet.storage.files import replacing, require_folder, writing
+from pcmcnet.storage import replacing, require_folder, writing
 from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")

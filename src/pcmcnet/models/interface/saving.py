@@ -21,8 +21,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.encoders import own_encoders
 from pcmcnet.models.interface.fitted import Fitted, TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.options import option_names
-from pcmcnet.storage.files import as_path, json_bytes, package_version, to_disk, write_bytes, writing
-from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage import as_path, json_bytes, package_version, sole_writer, to_disk, write_bytes, writing
 from pcmcnet.training.run_folder import checkpoints, is_run_file, member_folders
 
 # -- The files of a saved model's folder: which of them are read, and how large they may be ----------------------------

@@ -34,7 +34,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, cross_folds, descend_ladder, held_out_groups, held_out_weights
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

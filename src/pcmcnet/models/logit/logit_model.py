@@ -33,7 +33,7 @@ from pcmcnet.models.logit.maximum_likelihood import products_in_one_thread
 from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, estimate_frame, estimate_rows, interval_ends
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")

@@ -35,7 +35,7 @@ from pcmcnet.models.networks.network_config import signs_of_numbers
 from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import batches_on
-from pcmcnet.training.network import ChoiceNetwork, require_differences
+from pcmcnet.training.network import ChoiceNetwork
 
 if TYPE_CHECKING:
     from pcmcnet.models.pcmcnet import PCMCNetConfig
@@ -124,7 +124,7 @@ class PCMCNetwork(ChoiceNetwork):
     @torch.no_grad()
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check that alternatives differ, and undo a start in which most rates have no gradient."""
-        require_differences(sets)
+        sets.require_differences()
         if self.rates.rate == "relu":
             # Dead rates are counted on the batch of the largest sets: a set of one alternative has no pair.
             plan = plan_batches(sets.sizes, batch_size=1024, pair_budget=pair_budget)

@@ -34,7 +34,7 @@ from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination import exported_distribution
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
-from pcmcnet.storage.files import json_bytes, write_bytes
+from pcmcnet.storage import json_bytes, write_bytes
 from pcmcnet.training.device import undisturbed
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph

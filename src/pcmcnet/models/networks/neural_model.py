@@ -40,7 +40,7 @@ from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_network_encoder, network_log_proba
 from pcmcnet.reports.formats import Summary
-from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage import json_bytes
 from pcmcnet.training.chunks import predict_chunks
 from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
 from pcmcnet.training.network import ChoiceNetwork

@@ -31,7 +31,7 @@ from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.training.network import ChoiceNetwork, require_differences
+from pcmcnet.training.network import ChoiceNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class SetNetwork(ChoiceNetwork):
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check that alternatives of a choice set differ."""
-        require_differences(sets)
+        sets.require_differences()
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
         """Start as the logit inside if the decay is strong."""
