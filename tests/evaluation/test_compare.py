@@ -522,8 +522,8 @@ def compared(
 ) -> Comparison:
     gives = change.pop("gives", {})
     models = {label: kinds[gives.get(label, "Tilt")]() for label in outcomes}
-    options: dict[str, Any] = {"groups": None, "top": (1,), "seed": 0, "resamples": 200, "design": {}}
-    return tally(models, outcomes, table or data(), PLAN, **{**options, **change})
+    groups, design = change.pop("groups", None), {"top": (1,), "seed": 0, "resamples": 200, **change}
+    return tally(models, outcomes, table or data(), PLAN, groups, design)
 
 
 def test_values_are_means_over_all_sets_and_folds_are_kept(kinds: dict[str, Any]) -> None:

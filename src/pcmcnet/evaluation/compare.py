@@ -178,33 +178,33 @@ def tally(
     outcomes: Outcomes,
     data: ChoiceData,
     plan: Sequence[Fold],
-    *,
     groups: Ints | None,
-    top: tuple[int, ...],
-    seed: int,
-    resamples: int,
     design: Mapping[str, Any],
 ) -> Comparison:
     """Turn what was measured into the result; ``groups`` (S,) are resampled where given, else sets."""
+    # 1. Join the folds into one sample: values of each model and metric over all tested sets.
     tested = np.concatenate([fold.test for fold in plan])
     there = data.weights[tested] > 0  # a set of weight 0 takes no part
     weights = data.weights[tested[there]]
     pooled = _pooled(outcomes, there)
     means = {label: mean_metrics(per_set, weights) for label, per_set in pooled.items()}
+    # 2. Compare each model with the best, set by set.
     best = _best(models, means)
     if best is not None:
         for label, per_set in pooled.items():
             if label != best and "nll" in per_set:
                 per_set[DIFFERENCE] = per_set["nll"] - pooled[best]["nll"]
                 means[label][DIFFERENCE] = float(np.average(per_set[DIFFERENCE], weights=weights))
+    # 3. Resample all means together, for intervals and p-values.
     units = None if groups is None else groups[tested[there]]
-    ends, p = _resampled(pooled, weights, units, seed=seed, resamples=resamples)
+    ends, p = _resampled(pooled, weights, units, seed=design["seed"], resamples=design["resamples"])
+    # 4. A row for each model, and the uniform model as a reference.
     rows = []
     for label, model in models.items():
         results = _fold_results(outcomes[label], [data.weights[fold.test] for fold in plan])
         facts = _facts(label, means[label], ends, p, pooled[label]) if label in means else {}
         rows.append(_row(label, model, results, facts, is_best=label == best))
-    chosen = data.require_chosen("a comparison")
+    chosen, top = data.require_chosen("a comparison"), tuple(design["top"])
     reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top)
     uniform = mean_metrics({name: values[tested] for name, values in reference.items()}, data.weights[tested])
     return Comparison(
@@ -470,17 +470,8 @@ def compare(
             store.open()
         ask = partial(measure, top=top, seed=int(seed), device=device)
         outcomes = _measure_all(models, data, plan, store, ask, progress)
-        comparison = tally(
-            models,
-            outcomes,
-            data,
-            plan,
-            groups=None if by is None else groups,
-            top=tuple(int(n) for n in top),
-            seed=int(seed),
-            resamples=int(resamples),
-            design={**common, "resamples": int(resamples), "device": device, **surroundings()},
-        )
+        design = {**common, "resamples": int(resamples), "device": device, **surroundings()}
+        comparison = tally(models, outcomes, data, plan, None if by is None else groups, design)
         if store is not None:
             store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
             store.write_file("comparison.md", f"# Comparison\n\n{comparison.to_markdown()}\n")

@@ -19,7 +19,7 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of, require_sampling, set_of, some_sets
+from pcmcnet.insight.questions import ask, id_of, members, name_of, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
 from pcmcnet.reports.formats import PartOfReport
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
@@ -128,7 +128,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
     """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
     i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
     pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
-    first = np.exp(ask_alike(model, data, pairs, set_of(data, pairs[:, 0]))[:, 0]).reshape(3, -1)
+    first = np.exp(ask(model, data, list(pairs), set_of(data, pairs[:, 0]))[::2]).reshape(3, -1)
     over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of member a in the pair with b
     for p, (a, b) in zip(first, ((0, 1), (1, 2), (0, 2)), strict=True):
         over[a, b], over[b, a] = p, 1 - p

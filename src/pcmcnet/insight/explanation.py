@@ -380,7 +380,8 @@ def explain(
             raise ConfigError(f"no part {name!r} to skip." + did_you_mean(name, PARTS))
     data = _read(model, data)
     require_sets(data)
-    work = _Work(model, data, seed, sets, {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines)
+    baselines = {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines
+    work = _Work(model, data, seed, sets, baselines)
     left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
     if data.chosen is None:
         left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
@@ -396,13 +397,21 @@ def explain(
             except PcmcNetError as error:
                 left_out[name] = str(error)
                 report.end(name, f"left out: {error}")
+    where = surroundings()
     return Explanation(
         title=title or type(model).__name__,
         **work.found,
         removals=extrapolation(model, data),
         names=data.schema.names,
         left_out={name: left_out[name] for name in PARTS if name in left_out},
-        facts=_facts(work, time.perf_counter() - began),
+        facts={
+            "table (SHA-256)": data.fingerprint(),
+            "seed": seed,
+            "sampled choice sets": len(work.sample),
+            "versions": {"pcmcnet": package_version("pcmcnet"), **where["versions"]},
+            "machine": where["machine"],
+            "seconds": round(time.perf_counter() - began, 1),
+        },
     )
 
 
@@ -412,7 +421,6 @@ class _Work:
     def __init__(
         self, model: ChoiceModel, data: ChoiceData, seed: int, sets: int, baselines: Mapping[str, ChoiceModel]
     ) -> None:
-        self.model, self.data, self.seed = model, data, seed
         counted = np.random.default_rng(seed).permutation(np.flatnonzero(data.weights > 0))
         self.sample = data.subset(np.sort(counted[:sets]))
         self.found: dict[str, Any] = {}
@@ -480,15 +488,3 @@ def _read(model: Any, data: Any) -> ChoiceData:
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     known = schema.has_choices_in(rows.column_names)
     return ChoiceData.from_schema(rows, schema if known else schema.for_prediction())
-
-
-def _facts(work: _Work, seconds: float) -> dict[str, Any]:
-    found = surroundings()
-    return {
-        "table (SHA-256)": work.data.fingerprint(),
-        "seed": work.seed,
-        "sampled choice sets": len(work.sample),
-        "versions": {"pcmcnet": package_version("pcmcnet"), **found["versions"]},
-        "machine": found["machine"],
-        "seconds": round(seconds, 1),
-    }

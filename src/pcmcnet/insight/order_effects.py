@@ -80,6 +80,7 @@ def moebius(values: Floats) -> Floats:  # (P, 2^m) -> (P, 2^m)
 
 def exact_terms(model: Predictor, data: ChoiceData, position: int, pairs: Ints, top: int) -> SetTerms:
     """Ask about all subsets of a set of up to EXACT alternatives."""
+    # 1. Ask about every subset of two alternatives or more; bit b of its number says whether b is in it.
     inside = members(data, position)
     n, low = len(inside), int(inside[0])
     subsets = np.arange(2**n)
@@ -89,6 +90,7 @@ def exact_terms(model: Predictor, data: ChoiceData, position: int, pairs: Ints, 
     log_p[holds & (holds.sum(1) >= 2)[:, None]] = ask(
         model, data, [inside[holds[subset]] for subset in asked], np.full(len(asked), position)
     )
+    # 2. v of each pair with every subset of the others, then mu.
     others = np.array([[j for j in range(n) if j not in pair] for pair in (pairs - low).tolist()], np.int64)
     bits = (np.arange(2 ** (n - 2))[:, None] >> np.arange(n - 2)) & 1  # (2^m, m)
     i, k = (pairs - low).T[:, :, None]
@@ -96,6 +98,7 @@ def exact_terms(model: Predictor, data: ChoiceData, position: int, pairs: Ints, 
     with np.errstate(invalid="ignore"):  # infinite ones are refused next
         odds = require_odds(log_p[subset, i] - log_p[subset, k], model, data, low)
     terms, order = moebius(odds), bits.sum(1)
+    # 3. Add up by order, and find the largest terms that belong to context.
     by_order = (order[:, None] == np.arange(n - 1)).astype(np.float64)  # (2^m, K)
     size = np.where(order > 0, np.abs(terms), -1.0)
     first = np.argsort(-size, axis=None, kind="stable")[: top if n > 2 else 0]
@@ -129,11 +132,13 @@ def sampled_terms(
     rng: np.random.Generator,
 ) -> SetTerms:
     """Ask about small subsets of a large set: all groups T of the first orders, or so many drawn of each."""
+    # 1. Draw the groups T of each pair and order.
     inside = members(data, position)
     drawn: list[tuple[int, tuple[int, ...]]] = []  # number of the pair, T
     for p, pair in enumerate(pairs):
         others = inside[~np.isin(inside, pair)]
         drawn += [(p, group) for t in range(orders) for group in _groups(others, t, draws, rng)]
+    # 2. Ask once about the whole set and every pair with a part of one of its groups.
     asked = {tuple(inside.tolist()): 0}
     for p, group in drawn:
         for part in _parts(group):
@@ -148,12 +153,14 @@ def sampled_terms(
         i, k = starts[number] + np.searchsorted(places, pair)
         return float(log_p[i]) - float(log_p[k])  # plain numbers: infinite ones are refused below, without a warning
 
+    # 3. mu(T) of each group, by its definition.
     whole = np.array([odds(questions[0], pair) for pair in pairs])
     terms = np.array([
         sum((-1) ** (len(group) - len(part)) * odds((*pairs[p].tolist(), *part), pairs[p]) for part in _parts(group))
         for p, group in drawn
     ])  # fmt: skip
     require_odds(np.append(terms, whole), model, data, int(inside[0]))
+    # 4. Sums of each pair and order, as the mean of the terms drawn times their number.
     owner, order = np.array([p for p, _ in drawn]), np.array([len(group) for _, group in drawn])
     sums, errors = np.zeros((2, len(pairs), orders))
     for p in range(len(pairs)):
@@ -162,6 +169,7 @@ def sampled_terms(
             sums[p, t] = number * found.mean()
             if len(found) < number:
                 errors[p, t] = number * found.std(ddof=1) / math.sqrt(len(found))
+    # 5. The largest terms that belong to context.
     context = np.flatnonzero(order > 0)
     first = context[np.argsort(-np.abs(terms[context]), kind="stable")[:top]]
     return SetTerms(

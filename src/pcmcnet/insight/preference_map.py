@@ -10,7 +10,7 @@ a and b out of a table, and a third whose other columns are held.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,24 +20,15 @@ from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.evaluation.predictions import Predictor as LogPredictor
-from pcmcnet.evaluation.predictions import predicted_log_p, require_data
+from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
 from pcmcnet.insight.questions import compose, members, name_of, require_place, set_of, with_values
 from pcmcnet.insight.removals import share
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Point = tuple[float, float]
 Probabilities = Callable[[Floats], ArrayLike]  # attributes (sets, 3, 2) -> probabilities (sets, 3)
 
 A, B = (4.0, 6.0), (6.0, 4.0)  # as in the paper
-
-
-@runtime_checkable
-class Predictor(Protocol):
-    """What a fitted model offers here."""
-
-    def predict_proba(self, data: ChoiceData, /) -> NDArray[Any]:
-        """Return one probability per row of the table."""
-        ...
 
 
 class PreferenceMap(NamedTuple):
@@ -53,7 +44,7 @@ class PreferenceMap(NamedTuple):
 
 
 def preference_map(
-    model: Probabilities | Predictor,
+    model: Probabilities | ChoiceModel,
     *,
     a: Point = A,
     b: Point = B,
@@ -108,10 +99,11 @@ def _centres(low: float, high: float, cells: int) -> Floats:
     return centres
 
 
-def _probabilities(model: Probabilities | Predictor, features: tuple[str, str]) -> Probabilities:
-    """Let a fitted model look like a function of attributes."""
-    if not isinstance(model, Predictor):
-        return model
+def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
+    """Return a fitted model as a function of attributes; such a function stays what it is."""
+    if not hasattr(model, "predict_proba"):
+        function: Probabilities = model
+        return function
 
     def ask(attributes: Floats) -> Floats:  # (sets, 3, 2) -> (sets, 3)
         sets, n, _ = attributes.shape
@@ -150,7 +142,7 @@ def preference_error(found: PreferenceMap, truth: PreferenceMap) -> PreferenceMa
 
 
 def preference_map_in_set(
-    model: LogPredictor,
+    model: Predictor,
     data: Any,
     a: int,
     b: int,
@@ -199,6 +191,7 @@ def preference_map_in_set(
         When ``cells`` or ``quantiles`` are out of range.
     """
     require_number("cells", cells, whole=True, low=2)
+    # 1. Where a, b and the third are, and the grid that the third moves on.
     data = require_data(model, data)
     a, b, third = (require_place(data, at, what) for at, what in ((a, "a"), (b, "b"), (third, "third")))
     here = int(set_of(data, a))
@@ -207,6 +200,7 @@ def preference_map_in_set(
     grids = [_grid(data, name, (a, b, third), cells, quantiles) for name in features]
     if features[0] == features[1]:
         raise ConfigError(f"expected two different features, got {features[0]!r} twice.")
+    # 2. The set without the third, and with it in every cell of the grid.
     inside = members(data, here)
     moves = third if third not in (a, b) and not copy else -1  # the one that is not at its old place
     rest = inside[~np.isin(inside, (a, b, moves))] if others else np.empty(0, np.int64)
@@ -218,6 +212,7 @@ def preference_map_in_set(
         column = _numbers(asked, name).copy()
         column[at] = values
         asked = with_values(asked, name, column)
+    # 3. The share of a against b in each of these sets.
     log_p = predicted_log_p(model, asked)
     log_a, log_b = log_p[asked.offsets[:-1]], log_p[asked.offsets[:-1] + 1]
     if np.isneginf(np.maximum(log_a, log_b)).any():

@@ -196,11 +196,6 @@ def ask(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individua
     return predicted_log_p(model, compose(data, sets, individuals)) if len(sets) else np.empty(0)
 
 
-def ask_alike(model: Predictor, data: ChoiceData, sets: Ints, individuals: Ints) -> Floats:
-    """Ask about sets of one size: places (Q, n) -> log-probabilities (Q, n)."""
-    return ask(model, data, list(sets), individuals).reshape(sets.shape)
-
-
 def require_place(data: ChoiceData, place: object, what: str) -> int:
     """Return the place of an alternative, refusing what is none."""
     place = int(place) if isinstance(place, np.integer) else place
