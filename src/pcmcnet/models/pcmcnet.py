@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -47,9 +47,6 @@ from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, ja
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import encode_on
-from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +251,6 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         yield from self._answers(data, self.network_.chains)
-
-    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
-        network, budget = self.network_, self.config.pair_budget
-        encoded = encode_on(device_of(network), self.encoder_, data)
-        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
-            yield sets, values
 
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
         """Return chains whose rates do not depend on the rest of the set; each averaged network has its own."""
