@@ -106,9 +106,7 @@ class PointingNetwork(ChoiceNetwork):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        who = self.individual(
-            batch.individual_numeric, batch.individual_categorical, batch.individual_contents
-        )  # (B, D0)
+        who = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         what = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
         encoded, state = self.encode(torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1), batch.mask)
         start = self.start.expand(len(who), -1) if self.ask is None else self.start + self.ask(who)

@@ -31,9 +31,6 @@ from pcmcnet.layers.perceptron import ACTIVATIONS, Dropout, Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import encode_on
-from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +141,8 @@ class RUMnet(SetModel):
         """Return the K^2 logits, which have equal shares: see :meth:`ChoiceModel.as_logits`."""
         assert isinstance(self.network_, RandomUtilities)
         count = self.config.samples**2
-        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out: Floats = np.empty((len(data.rows), count))
-        answer = self.network_.logits
-        for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
-            out[stretches(data.offsets[sets], data.sizes[sets])] = log_p[batch.mask].cpu().numpy()
+        for sets, log_p in self._answers(data, self.network_.logits):
+            real = np.arange(log_p.shape[1]) < data.sizes[sets][:, None]  # alternatives, and not padding
+            out[stretches(data.offsets[sets], data.sizes[sets])] = log_p.cpu().numpy()[real]
         return np.full((len(data), count), 1 / count), out

@@ -33,9 +33,6 @@ from pcmcnet.models.networks.set_network import (
     log_softmax_of_sets,
     perceptron_of,
 )
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import encode_on
-from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +132,9 @@ class TasteNet(SetModel):
         Columns that are seen by a curve have none, and with tails="bend" those with a long tail have none.
         """
         assert isinstance(self.network_, TasteNetwork)
-        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         codes = self.encoder_.features.numeric
         out: Floats = np.empty((len(data), len(codes)))
-        answer = self.network_.coefficients
-        for sets, _, weights in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
+        for sets, weights in self._answers(data, self.network_.coefficients):
             out[sets] = weights[:, : len(codes)].double().cpu().numpy()
         plain = {k: code for k, code in enumerate(codes) if code.curve is None and code.bend == 0 and code.scale > 0}
         return {code.name: out[:, k] / code.scale for k, code in plain.items()}

@@ -138,13 +138,6 @@ class MixtureModel(NeuralModel, LatentClasses):
         """Number of latent classes of people."""
         return self.spec_.classes
 
-    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
-        network, budget = self.network_, self.config.pair_budget
-        encoded = encode_on(device_of(network), self.encoder_, data)
-        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
-            yield sets, values
-
     def _log_membership(self, sets: ChoiceData) -> Floats:
         log_shares, network = np.zeros((len(sets), self.n_classes_)), self.network_
         if isinstance(network, LatentClassNetwork):

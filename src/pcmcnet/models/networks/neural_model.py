@@ -16,7 +16,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
 from pcmcnet.data.kinds.frozen import Frozen
@@ -43,8 +43,9 @@ from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.chunks import predict_chunks
 from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
+from pcmcnet.training.device_batches import encode_on
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.prediction import size_of
+from pcmcnet.training.prediction import predict, size_of
 
 # -- The weights of a network, read from a safetensors file for the network that saved options describe ----------------
 # Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
@@ -212,6 +213,13 @@ class NeuralModel(ChoiceModel):
             log_ps = predict_chunks(self.network_, self.encoder_, chunks, pair_budget=self.config.pair_budget)
             return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data has no problems: it is checked
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
+
+    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
+        network, budget = self.network_, self.config.pair_budget
+        encoded = encode_on(device_of(network), self.encoder_, data)
+        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
+            yield sets, values
 
     @undisturbed()
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
