@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, ChoiceData, ScannedData, Sets
 from pcmcnet.data.columns.ragged import stretches
@@ -36,10 +35,7 @@ from pcmcnet.models.networks.averaging import MAX_MEMBERS
 from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import encode_on
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.prediction import predict
 
 
 def require_classes_and_members(classes: int | Literal["auto"], by: By, members: int | Literal["auto"]) -> None:
