@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from pcmcnet.concurrency import ahead
 from pcmcnet.data.chunks import (
     Chunk,
     ChunkProblem,
@@ -17,7 +18,6 @@ from pcmcnet.data.chunks import (
     FrameChunks,
     InMemory,
     ParquetChunks,
-    ahead,
     chunk_lengths,
     chunk_source,
     open_table,

@@ -11,8 +11,9 @@ import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.datasets import airline
-from pcmcnet.training import device_batches, prediction
-from pcmcnet.training.device_batches import batches_on, encode_on, gathered, to_host
+from pcmcnet.training import device as training_device
+from pcmcnet.training import prediction
+from pcmcnet.training.device import batches_on, encode_on, gathered, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -64,7 +65,7 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
     data = pn.ChoiceData.from_long(airline.simulate(300, seed=0), **airline.ROLES)
     found = []
     for share in (0.5, 0.0):
-        monkeypatch.setattr(device_batches, "SETS_SHARE_OF_MEMORY", share)
+        monkeypatch.setattr(training_device, "SETS_SHARE_OF_MEMORY", share)
         model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         found.append((model.history[-1]["train_loss"], model.predict_proba(data)))

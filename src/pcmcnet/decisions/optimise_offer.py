@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
@@ -43,7 +43,7 @@ from pcmcnet.decisions.offer_value import CPU, AnyModel, Chains, Logits, OfferVa
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.formats import PlainValues, data_frame
 from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
 from pcmcnet.training.device import device_of
 

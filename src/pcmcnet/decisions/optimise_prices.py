@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats, PlainValues
+from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
 from pcmcnet.decisions.branch_and_bound import PROVEN, Search
 from pcmcnet.decisions.catalogue import Catalogue
@@ -27,7 +27,7 @@ from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.questions import compose, with_values
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.logit.parameter_bounds import listed
-from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.formats import PlainValues, data_frame
 from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
 
 log = logging.getLogger("pcmcnet")

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import PlainValues
 from pcmcnet.errors import visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.formats import InNotebooks, data_frame
+from pcmcnet.reports.formats import InNotebooks, PlainValues, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 

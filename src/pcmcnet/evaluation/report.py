@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats, Ints, PlainValues, to_json
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
@@ -25,7 +25,7 @@ from pcmcnet.evaluation.metrics import mean_metrics, measured
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 from pcmcnet.models.logit.logit_model import LogitModel
-from pcmcnet.reports.formats import InNotebooks
+from pcmcnet.reports.formats import InNotebooks, PlainValues, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 

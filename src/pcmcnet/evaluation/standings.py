@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Floats, PlainValues, to_json
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError, visible
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.report import FOOTNOTE, MARK
-from pcmcnet.reports.formats import InNotebooks, data_frame
+from pcmcnet.reports.formats import InNotebooks, PlainValues, data_frame, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage import require_folder, sole_writer, write_bytes

@@ -17,13 +17,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pcmcnet.arrays import to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation.compare import Failure, fresh, model_identity, surroundings
 from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.interface.saving import MANIFEST
-from pcmcnet.reports.formats import to_html, to_markdown, to_text
+from pcmcnet.reports.formats import to_html, to_json, to_markdown, to_text
 from pcmcnet.reports.sections import Code, Facts, Picture, Section
 from pcmcnet.storage import package_version, require_folder, write_bytes
 from pcmcnet.training.run_folder import checkpoints

@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
 from pcmcnet.insight.questions import ask, id_of, members, name_of, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
-from pcmcnet.reports.formats import PartOfReport
+from pcmcnet.reports.formats import PartOfReport, PlainValues
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
 # -- Axiom checks ------------------------------------------------------------------------------------------------------

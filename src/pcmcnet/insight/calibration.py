@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints, PlainValues, to_json
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import max_by_set
@@ -44,7 +44,7 @@ from pcmcnet.evaluation.predictions import (
 from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.models.calibrated import Calibrated, find_temperature
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import PartOfReport
+from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
 
 LEVEL = 0.95
 

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pcmcnet.arrays import Floats, to_json
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.questions import name_of, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel, require_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import InNotebooks
+from pcmcnet.reports.formats import InNotebooks, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import number
 

@@ -23,7 +23,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, PcmcNetError
@@ -34,7 +33,7 @@ from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
 from pcmcnet.insight.questions import ask, id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, LogRatios, Removals, ask_removals, sample_removals, share
 from pcmcnet.insight.table_summary import plain_values
-from pcmcnet.reports.formats import PartOfReport
+from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
 from pcmcnet.reports.tables import PrintsAsTable, markdown_table, text_table
 
 # -- Context search ----------------------------------------------------------------------------------------------------

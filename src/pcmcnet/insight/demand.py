@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.elasticity import chunks
 from pcmcnet.insight.questions import compose, members, numeric_values, set_segments, with_values
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable
 
 FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())

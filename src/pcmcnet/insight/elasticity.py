@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import ordered_pairs, spread, stretches
@@ -32,6 +32,7 @@ from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.questions import compose, members, numeric_values, segments, with_values
 from pcmcnet.models.logit.logit_effects import cross_means, other_means, own_responses, step_sizes, weighted_mean_by
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable
 
 # -- Slopes ------------------------------------------------------------------------------------------------------------

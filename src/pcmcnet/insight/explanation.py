@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import PlainValues, to_json
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.names import PLAIN, ColumnNames
 from pcmcnet.data.files.tabular import read_table
@@ -53,7 +52,7 @@ from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import said_once, show_steps
-from pcmcnet.reports.formats import PartOfReport, Summary
+from pcmcnet.reports.formats import PartOfReport, PlainValues, Summary, to_json
 from pcmcnet.reports.tables import number, percent
 from pcmcnet.storage import package_version
 

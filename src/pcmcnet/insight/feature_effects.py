@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, PlainValues, to_json
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
@@ -18,7 +18,7 @@ from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p,
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
 from pcmcnet.insight.questions import compose, members, no_elasticity, numeric_values, with_values
-from pcmcnet.reports.formats import PartOfReport
+from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
 from pcmcnet.reports.tables import PrintsAsTable, number
 
 # -- Numeric effects ---------------------------------------------------------------------------------------------------

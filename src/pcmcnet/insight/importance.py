@@ -25,13 +25,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import stretches
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import interval
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable
 
 Scheme = Literal["within", "sets", "rows"]

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
 from pcmcnet.insight.questions import ask, id_of, members, name_of, require_sampling, some_sets
 from pcmcnet.insight.removals import extrapolation
-from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
+from pcmcnet.reports.formats import InEveryFormat, PlainValues, Printed, data_frame
 from pcmcnet.reports.tables import Cells, percent
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import offers_differ
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable
 
 # -- Availability ------------------------------------------------------------------------------------------------------

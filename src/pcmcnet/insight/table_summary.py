@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats, Ints, PlainValues
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Columns, Contents
 from pcmcnet.data.columns.ragged import spread, sum_by_set
@@ -26,7 +26,7 @@ from pcmcnet.insight.questions import members, name_of
 from pcmcnet.insight.removals import Attribution, attribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import PartOfReport
+from pcmcnet.reports.formats import PartOfReport, PlainValues
 
 Role = Literal["label", "feature", "individual"]
 

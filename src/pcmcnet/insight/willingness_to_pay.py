@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats, PlainValues
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
@@ -29,6 +29,7 @@ from pcmcnet.insight.elasticity import Method, slopes
 from pcmcnet.insight.questions import segments, weighted_quantiles
 from pcmcnet.models.ensemble import Ensemble, interval
 from pcmcnet.models.logit.logit_effects import own_responses
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable, number
 
 # -- Trade offs --------------------------------------------------------------------------------------------------------

@@ -16,16 +16,18 @@ all of them. A data frame needs pandas, which is not among what pcmcnet needs.
 from __future__ import annotations
 
 import json
+import math
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from pcmcnet.errors import ConfigError, InputError, visible
@@ -330,3 +332,43 @@ def in_plain_letters(*results: object, width: int | None = None) -> str:
     """Write results one below the other, a line between two staying empty; tables are no wider than ``width``."""
     with fitting(width):
         return "\n\n".join(map(str, results))
+
+
+# -- Plain values ------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """Return plain dicts, lists, numbers and words; what is infinite or not a number becomes None.
+
+    A dataclass becomes the dict of its fields, or what its method ``to_dict`` returns.
+
+    Examples
+    --------
+    >>> to_json({"law": (0.5, np.float64(0.25)), 2: {"nll": float("inf"), "sets": np.int64(3)}})
+    {'law': [0.5, 0.25], '2': {'nll': None, 'sets': 3}}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(inner) for inner in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return to_json(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "to_dict"):
+        return to_json(value.to_dict())
+    if is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+class PlainValues:
+    """A dataclass of results with ``to_dict``; ``_derived`` names the properties that come along."""
+
+    __slots__ = ()
+    _derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as JSON knows them; an infinite number is None."""
+        names = [*self.__dataclass_fields__, *self._derived]  # type: ignore[attr-defined]  # every subclass is a dataclass
+        return {name: to_json(getattr(self, name)) for name in names}

@@ -24,8 +24,7 @@ from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.kinds.category import Unseen
 from pcmcnet.data.tensors import EncodedChunk, encode_chunk
 from pcmcnet.layers.tensor_ops import runs_kernels
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import on_device, to_host
+from pcmcnet.training.device import device_of, on_device, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 

@@ -15,8 +15,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.concurrency import raise_if_heard
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
 from pcmcnet.layers.threads import parts_for
-from pcmcnet.training.device import device_of, undisturbed
-from pcmcnet.training.device_batches import batches_on, in_turns
+from pcmcnet.training.device import batches_on, device_of, in_turns, undisturbed
 from pcmcnet.training.network import ChoiceNetwork
 
 Answer = Callable[[Batch], Tensor]

@@ -36,8 +36,7 @@ from pcmcnet.layers.tensor_ops import has_triton
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group, current_group
-from pcmcnet.training.device import device_of, wait_until_ready
-from pcmcnet.training.device_batches import batches_on, gathered
+from pcmcnet.training.device import batches_on, device_of, gathered, wait_until_ready
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import prediction_plan
 

@@ -12,10 +12,9 @@ from pcmcnet.models.interface.options import (
     make_config,
     option_docs,
     option_names,
-    parse_option,
-    parse_options,
     plain_roles,
 )
+from pcmcnet.models.interface.parse_options import parse_option, parse_options
 
 
 @dataclass(frozen=True, kw_only=True)

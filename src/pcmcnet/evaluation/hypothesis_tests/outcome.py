@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcmcnet.arrays import PlainValues
 from pcmcnet.checks import require_number
 from pcmcnet.errors import visible
+from pcmcnet.reports.formats import PlainValues
 
 
 @dataclass(frozen=True, kw_only=True)

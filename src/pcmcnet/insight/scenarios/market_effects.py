@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Bools, Floats, Ints, PlainValues
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
@@ -19,6 +19,7 @@ from pcmcnet.insight.questions import column_of, grouped, segments, with_alterna
 from pcmcnet.insight.scenarios.offers import Offer
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.logit.logit_model import LogitModel
+from pcmcnet.reports.formats import PlainValues
 from pcmcnet.reports.tables import PrintsAsTable, number, percent
 
 # -- Groups ------------------------------------------------------------------------------------------------------------

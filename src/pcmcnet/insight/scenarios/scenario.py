@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.arrays import Bools, Floats, Ints, to_json
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, raw
@@ -39,7 +39,7 @@ from pcmcnet.insight.scenarios.market_effects import (
 from pcmcnet.insight.scenarios.offers import Extent, Offer
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
-from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
+from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame, to_json
 from pcmcnet.reports.tables import number
 
 # -- Tables ------------------------------------------------------------------------------------------------------------

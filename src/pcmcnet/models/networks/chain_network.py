@@ -33,8 +33,7 @@ from pcmcnet.models.networks.averaging import AveragedNetwork
 from pcmcnet.models.networks.mixture_model import LatentClassNetwork
 from pcmcnet.models.networks.network_config import signs_of_numbers
 from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import batches_on
+from pcmcnet.training.device import batches_on, device_of
 from pcmcnet.training.network import ChoiceNetwork
 
 if TYPE_CHECKING:

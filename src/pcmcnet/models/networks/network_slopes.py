@@ -32,8 +32,7 @@ from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.tensor_ops import real_pairs
 from pcmcnet.layers.threads import parts_for
-from pcmcnet.training.device import device_of
-from pcmcnet.training.device_batches import batches_on, encode_on
+from pcmcnet.training.device import batches_on, device_of, encode_on
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork

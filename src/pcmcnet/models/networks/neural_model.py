@@ -42,8 +42,7 @@ from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_netw
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.chunks import predict_chunks
-from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
-from pcmcnet.training.device_batches import encode_on
+from pcmcnet.training.device import building, device_of, encode_on, resolve_device, undisturbed
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict, size_of
 

@@ -30,8 +30,7 @@ from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.selection import sample_sets
 from pcmcnet.training import Checkpoint, TrainConfig, train
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import building, device_of
-from pcmcnet.training.device_batches import encode_on, to_host
+from pcmcnet.training.device import building, device_of, encode_on, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
