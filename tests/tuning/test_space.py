@@ -7,6 +7,7 @@ import pytest
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MODELS, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.training.config import TrainConfig
 from pcmcnet.tuning.space import NAMES, SPACES, Choice, Range, Space, in_words, parse_search
 
 
@@ -57,11 +58,17 @@ def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, mod
 
 @pytest.mark.parametrize("name", NAMES)
 def test_models_without_a_space_say_so(name: str) -> None:
-    assert set(MODELS) - set(SPACES) == {"uniform", "rank-by"}
+    networks = {name for name, kind in MODELS.items() if issubclass(kind.config_class, TrainConfig)}
+    assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by"}
     with pytest.raises(ConfigError, match="uniform has no options: there is nothing to tune"):
         Space.of(Uniform, name)
     with pytest.raises(ConfigError, match="rank-by has no space of its own: name the options"):
         Space.of(RankBy, name)
+
+
+def test_a_network_without_a_space_searches_decay_and_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcmcnet.tuning.space.SPACES", {})
+    assert set(Space.of(PCMCNet, "default").dimensions) == {"weight_decay", "lr"}
 
 
 def test_an_unknown_space_is_refused() -> None:

@@ -22,6 +22,7 @@ from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.parse_options import parse_option
+from pcmcnet.training.config import TrainConfig
 
 # -- Default spaces ----------------------------------------------------------------------------------------------------
 # The default spaces: for each registered model, the options worth a search and how far to go.
@@ -347,6 +348,8 @@ def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
     if name not in NAMES:
         raise ConfigError(f"unknown space {name!r}." + did_you_mean(name, NAMES))
     if kind.name not in SPACES:
+        if issubclass(kind.config_class, TrainConfig):
+            return _CONTEXT_LOGIT  # weight decay and learning rate, which every network has
         if not option_names(kind.config_class):
             raise ConfigError(f"{kind.name} has no options: there is nothing to tune.")
         raise ConfigError(f"{kind.name} has no space of its own: name the options to search and their values.")
