@@ -11,7 +11,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models import MNL, MODELS, LatentClassMNL, load
-from pcmcnet.serving.sets import inputs_of
+from pcmcnet.serving.request_sets import inputs_of
 
 # Three visits to a shop: A is bought, nothing is bought, B is bought.
 TABLE: dict[str, Any] = {

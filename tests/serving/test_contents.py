@@ -18,8 +18,8 @@ from torch import nn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving import openapi
-from pcmcnet.serving.requests import RefusalError
-from pcmcnet.serving.sets import SetReader, inputs_of
+from pcmcnet.serving.request_body import RefusalError
+from pcmcnet.serving.request_sets import SetReader, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import together
 

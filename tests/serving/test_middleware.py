@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.middleware import SECONDS, Histogram, Metrics, while_wanted
-from pcmcnet.serving.requests import RefusalError
+from pcmcnet.serving.request_body import RefusalError
 from pcmcnet.serving.worker import Job
 
 

@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.requests import RefusalError
+from pcmcnet.serving.request_body import RefusalError
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Job, Worker
 

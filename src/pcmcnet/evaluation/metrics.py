@@ -100,6 +100,11 @@ def places_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.
     return better + rng.integers(0, tied)
 
 
+def pseudo_r2(nll: float | None, uniform_nll: float) -> float | None:
+    """Return McFadden's 1 - NLL / NLL of the uniform model; None if either is missing, zero or infinite."""
+    return 1 - nll / uniform_nll if nll is not None and np.isfinite(nll) and uniform_nll else None
+
+
 def uniform_log_p(offsets: Ints) -> Floats:
     """Return the log-probabilities (N,) of the model that tells no alternatives apart."""
     sizes = np.diff(offsets)

@@ -21,11 +21,11 @@ from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation.bootstrap import by_group, interval
-from pcmcnet.evaluation.metrics import mean_metrics, measured
+from pcmcnet.evaluation.metrics import mean_metrics, measured, pseudo_r2
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 from pcmcnet.models.logit.logit_model import LogitModel
-from pcmcnet.reports.formats import InNotebooks, PlainValues, to_json
+from pcmcnet.reports.formats import InNotebooks, PlainValues
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
@@ -156,8 +156,7 @@ class Report(PlainValues, InNotebooks):
     @property
     def pseudo_r2(self) -> float | None:
         """McFadden's 1 - NLL / NLL of the uniform model; None for a ranking, or where every set has one alternative."""
-        uniform = self.uniform.get("nll", 0.0)
-        return to_json(1 - self.nll / uniform) if self.nll is not None and uniform else None
+        return pseudo_r2(self.nll, self.uniform.get("nll", 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON knows them; an infinite number is None: of ``nll``, ``n_impossible`` says so."""

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving import openapi
 from pcmcnet.serving.middleware import CONTENT_TYPE, Gate, while_wanted
-from pcmcnet.serving.requests import RefusalError
+from pcmcnet.serving.request_body import RefusalError
 from pcmcnet.serving.service import Service
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission

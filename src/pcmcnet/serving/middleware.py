@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pcmcnet.serving.requests import RefusalError, busy
+from pcmcnet.serving.request_body import RefusalError, busy
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pcmcnet.data.kinds import KINDS, category, number
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.serving.request_sets import Input, inputs_of
 from pcmcnet.serving.service import POINTS, sizes_of
-from pcmcnet.serving.sets import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 
 Value = float | bool | str | list[float | str] | None

@@ -28,7 +28,7 @@ from pcmcnet.errors import ConfigError
 # Connections that take too long: to send the head of a request, or to read an answer.
 #
 # uvicorn bounds how long a connection may rest between two requests, and nothing else: a head that comes byte by byte,
-# or an answer that nobody takes, would be kept for ever. Bodies are bounded by `pcmcnet.serving.requests`.
+# or an answer that nobody takes, would be kept for ever. Bodies are bounded by `pcmcnet.serving.request_body`.
 
 
 _LEAST = 65_536  # bytes of an answer that a client must read while the server is patient

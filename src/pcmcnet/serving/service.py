@@ -23,8 +23,8 @@ from pcmcnet.decisions.optimise_offer import prove, structure_of
 from pcmcnet.errors import PcmcNetError, did_you_mean, shown
 from pcmcnet.insight.questions import compose, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.requests import LARGE, Bodies, RefusalError, Size, parse, unusable
-from pcmcnet.serving.sets import Input, SetReader, inputs_of, require_keys, require_within
+from pcmcnet.serving.request_body import LARGE, Bodies, RefusalError, Size, parse, unusable
+from pcmcnet.serving.request_sets import Input, SetReader, inputs_of, require_keys, require_within
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission, HasRates, Job, Worker, shows_rates
 from pcmcnet.storage import json_bytes, package_version

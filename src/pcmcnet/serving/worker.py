@@ -31,7 +31,7 @@ from pcmcnet.errors import PcmcNetError, shortened, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.design import UnseenLabelError
 from pcmcnet.serving.middleware import Metrics
-from pcmcnet.serving.requests import RefusalError, busy, unusable
+from pcmcnet.serving.request_body import RefusalError, busy, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")

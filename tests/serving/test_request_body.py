@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.requests import LARGE, Bodies, RefusalError, Size, parse, size_of
+from pcmcnet.serving.request_body import LARGE, Bodies, RefusalError, Size, parse, size_of
 from pcmcnet.serving.settings import ServeSettings
 
 JSON = {"Content-Type": "application/json"}

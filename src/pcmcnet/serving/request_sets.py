@@ -26,7 +26,7 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.kind import BadContentError, Pixels
 from pcmcnet.errors import ConfigError, did_you_mean, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.requests import RefusalError, unusable
+from pcmcnet.serving.request_body import RefusalError, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 # -- Columns -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.requests import RefusalError
-from pcmcnet.serving.sets import SetReader, inputs_of, require_known
+from pcmcnet.serving.request_body import RefusalError
+from pcmcnet.serving.request_sets import SetReader, inputs_of, require_known
 from pcmcnet.serving.settings import ServeSettings
 
 Change = Callable[[Any], Any]
