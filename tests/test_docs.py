@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from tools import site_reference
+from tools import site_mathematics, site_reference
 from tools.site_docstrings import for_the_site
 from tools.tutorials import (
     TUTORIALS,
@@ -131,9 +131,30 @@ def test_outputs_differ_by_words_and_by_numbers_beyond_the_tolerance() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     text = "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/reference/*.md"))
-    shown = set(re.findall(r"^::: pcmcnet\.(\w+)$", text, re.MULTILINE)) | {"MODELS"}
+    lists = re.findall(r"^<!-- classes: (.+) -->$", text, re.MULTILINE)
+    linked = {name for names in lists for name in names.split(", ")}
+    described = set(re.findall(r"^::: pcmcnet\.(\w+)$", text, re.MULTILINE)) | linked | {"MODELS"}
     assert "`pn.MODELS`" in text
-    assert set(pn.__all__) - {"__version__"} <= shown
+    assert linked == set(site_reference.public_classes())
+    assert set(pn.__all__) - {"__version__"} <= described
+
+
+def test_every_public_class_has_its_own_page() -> None:
+    assert {"PCMCNet", "ChoiceData", "ChoiceModel"} <= set(site_reference.public_classes())
+    page = site_reference.class_page("PCMCNet")
+    assert "::: pcmcnet.PCMCNet\n" in page
+    assert "| `hidden` | `(64, 64)` |" in page
+    links = site_reference.on_page_markdown("<!-- classes: MNL, ChoiceModel -->")
+    assert re.search(r"^\| \[`MNL`\]\(MNL\.md\) \| .{20,} \|$", links, re.MULTILINE)
+
+
+def test_formulas_become_mathml() -> None:
+    page = site_mathematics.on_page_content('<p><span class="arithmatex">\\(q_{ij} &lt; 1\\)</span></p>')
+    assert page.startswith('<p><math xmlns="http://www.w3.org/1998/Math/MathML" display="inline">')
+    assert "<msub><mi>q</mi>" in page
+    block = site_mathematics.on_page_content('<div class="arithmatex">\\[\n\\pi Q = 0\n\\]</div>')
+    assert 'display="block"' in block
+    assert "arithmatex" not in page + block
 
 
 def test_the_reference_has_every_command_with_its_options() -> None:
@@ -147,7 +168,7 @@ def test_the_reference_has_every_command_with_its_options() -> None:
 
 
 def test_the_reference_has_the_options_of_a_model_and_those_it_inherits() -> None:
-    page = site_reference.on_page_markdown("<!-- options: NestedMNL -->")
+    page = site_reference.options("NestedMNL")
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", page, re.MULTILINE)
     assert ("min_chosen", "`10`") in rows
     assert "nests" in dict(rows)

@@ -1,10 +1,11 @@
 """The generated parts of the reference, written while mkdocs builds the site: a hook of mkdocs.yml.
 
-A page asks for them by a comment of its own:
+Every public class has its own page, reference/NAME.md, which is generated here. Other pages name generated parts in a
+comment:
 
-    <!-- commands -->         every command of the program with its arguments and options
-    <!-- options: NAME -->    the options of the model class pcmcnet.NAME, with their defaults
-    <!-- file: NAME -->       a file of the repository, such as CONTRIBUTING.md
+    <!-- commands -->              every command of the program with its arguments and options
+    <!-- classes: NAME, NAME -->   links to the pages of these classes, with the first sentence of their docstrings
+    <!-- file: NAME -->            a file of the repository, such as CONTRIBUTING.md
 """
 
 from __future__ import annotations
@@ -16,19 +17,62 @@ from enum import EnumMeta
 from pathlib import Path
 from typing import Any, get_args
 
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 from typer.main import get_command
 
 import pcmcnet as pn
 from pcmcnet.cli.app import app
+from pcmcnet.models import ChoiceModel
 from pcmcnet.models.interface.options import REQUIRED, OptionDoc, option_docs
 
 ROOT = Path(__file__).parents[1]
-_MARK = re.compile(r"^<!-- (commands|options|file)(?:: ([\w.]+))? -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (commands|classes|file)(?:: ([\w., ]+))? -->$", re.MULTILINE)
+# Methods of base classes that the page of a class repeats: users look for them there.
+_INHERITED = {
+    "ChoiceData": "true",
+    "PCMCNet": "[rates]",
+    "MNL": "[coefficients, standard_errors, covariance, willingness_to_pay, elasticities, summary]",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for every public class; mkdocs calls this before it reads the pages."""
+    for name in public_classes():
+        files.append(File.generated(config, f"reference/{name}.md", content=class_page(name)))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the generated parts in the place of their comments; mkdocs calls this for every page."""
-    return _MARK.sub(lambda found: _PARTS[found[1]](*found.groups()[1:]), markdown)
+    """Replace each comment by the part that it names; mkdocs calls this for every page."""
+    return _MARK.sub(lambda match: _PARTS[match[1]](*match.groups()[1:]), markdown)
+
+
+# -- classes ------------------------------------------------------------------------------------------------------
+
+
+def public_classes() -> list[str]:
+    """Return the names of the classes that ``pcmcnet`` exports, and of the base class of all models."""
+    return [*sorted(name for name in pn.__all__ if isinstance(getattr(pn, name), type)), "ChoiceModel"]
+
+
+def class_page(name: str) -> str:
+    """Return the page of a class: its docstring and methods, then the options of a model."""
+    path = "pcmcnet.models.ChoiceModel" if name == "ChoiceModel" else f"pcmcnet.{name}"
+    inherited = _INHERITED.get(name, "false")
+    parts = [f"# {name}", f"::: {path}\n    options:\n      inherited_members: {inherited}"]
+    if hasattr(getattr(pn, name, None), "config_class"):
+        parts.append(f"## Options\n\n{options(name)}")
+    return "---\nsearch:\n  boost: 2\n---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def classes(names: str) -> str:
+    """Return a table of links to the pages of classes."""
+    lines = []
+    for name in names.split(", "):
+        kind = ChoiceModel if name == "ChoiceModel" else getattr(pn, name)
+        lines.append(f"| [`{name}`]({name}.md) | {_cell(inspect.getdoc(kind).split(chr(10) * 2)[0])} |")
+    return "\n".join(["| class | description |", "|---|---|", *lines])
 
 
 # -- commands -----------------------------------------------------------------------------------------------------
@@ -58,10 +102,10 @@ def _command(name: str, command: Any) -> str:
     parts = [f"## {name}", f"```text\n{usage}\n```", inspect.cleandoc(command.help or "")]
     if arguments:
         lines = [f"| `{p.name.upper()}` | {_cell(p.help)} |" for p in arguments]
-        parts.append("\n".join(["| argument | what |", "|---|---|", *lines]))
+        parts.append("\n".join(["| argument | meaning |", "|---|---|", *lines]))
     for title, members in panels.items():
         lines = [f"| {_names(p)} | {_type(p)} | {_default(p)} | {_cell(p.help)} |" for p in members]
-        parts.append("\n".join([f"| {title.lower()} | value | default | what |", "|---|---|---|---|", *lines]))
+        parts.append("\n".join([f"| {title.lower()} | value | default | meaning |", "|---|---|---|---|", *lines]))
     return "\n\n".join(parts)
 
 
@@ -107,7 +151,7 @@ def options(name: str) -> str:
     ]
     if not lines:
         return "No options."
-    return "\n".join(["| option | default | what |", "|---|---|---|", *lines])
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *lines])
 
 
 def _option_default(option: OptionDoc) -> str:
@@ -122,4 +166,4 @@ def file(name: str) -> str:
     return (ROOT / name).read_text("utf-8").replace("](docs/", "](")
 
 
-_PARTS: dict[str, Any] = {"commands": commands, "options": options, "file": file}
+_PARTS: dict[str, Any] = {"commands": commands, "classes": classes, "file": file}
