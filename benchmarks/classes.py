@@ -20,7 +20,7 @@ import numpy as np
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets import packaged
-from pcmcnet.evaluation.leaderboard_entries import part_of
+from pcmcnet.evaluation.leaderboard_entries import sample_table
 from pcmcnet.selection import mean_gain
 
 SETS = 1_500
@@ -90,7 +90,7 @@ def main(names: list[str]) -> None:
     chosen = names or [name for name, table in packaged.TABLES.items() if table.use == "development"]
     print("| table | people | classes | NLL | difference | CPU seconds |\n| --- | --- | --- | ---: | ---: | ---: |")
     for name in chosen:
-        data = part_of(ChoiceData.from_schema(*packaged.long_form(name)), SETS).data
+        data = sample_table(ChoiceData.from_schema(*packaged.long_form(name)), SETS).data
         for line in lines(name, data):
             print(line, flush=True)
 

@@ -20,19 +20,19 @@ from benchmarks.harness import RUNS, Row, Section, Table, run
 from pcmcnet import ChoiceData, Constraints, PCMCNet, optimise_offers
 from pcmcnet.arrays import Floats
 from pcmcnet.datasets import airline
-from pcmcnet.decisions.branch_and_bound import climb, starting_offers
-from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.branch_and_bound import local_search, starting_offers
+from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.exact_offers import best_chain_offer, best_mixture_offer
-from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
+from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, expected_revenue
 
 SEEDS, LIMIT, BRIEF, STARTS, PEOPLE = 10, 60.0, 20.0, 8, 10_000
 THREADS = os.cpu_count() or 1
 
 
-def _local(value: OfferValue, rows: Rows) -> tuple[Floats, Floats]:
+def _local(value: OfferValue, rows: ConstraintRows) -> tuple[Floats, Floats]:
     """Return the best of some local searches, as an offer and its value."""
     starts = starting_offers(rows, value.revenue, STARTS, np.random.default_rng(0))
-    offers, values = climb(lambda there, _: earned(value, there), rows, starts)
+    offers, values = local_search(lambda there, _: expected_revenue(value, there), rows, starts)
     return offers[values.argmax()], values.max()
 
 
@@ -69,13 +69,13 @@ def _chain(n: int, sigma: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng([n, sigma, seed])
     rates = np.exp(sigma * rng.standard_normal((1, 1, n + 1, n + 1)))
     value = Chains(np.ones((1, 1)), rates, np.append(0.0, rng.random(n)))
-    rows = Rows.none(np.arange(n + 1) == 0)
+    rows = ConstraintRows.unconstrained(np.arange(n + 1) == 0)
     began = time.process_time()
     offer, near = _local(value, rows)
     found = best_chain_offer(value, rows, offer, stop=lambda: time.process_time() - began > LIMIT)
     ended = time.process_time()
     ordered = np.tri(n, dtype=np.bool_)[:, np.argsort(np.argsort(-value.revenue[1:]))]
-    by_revenue = earned(value, np.insert(ordered, 0, True, axis=1)).max()
+    by_revenue = expected_revenue(value, np.insert(ordered, 0, True, axis=1)).max()
     return {
         "seconds": ended - began,
         "gap": found.gap,
@@ -122,7 +122,7 @@ def _mixture(n: int, C: int, what: str, seed: int) -> dict[str, float]:
         utility = rng.normal([1.0, -0.5, 0.3, 0.0], 0.5, (C, 4)) @ features.T
         utility -= rng.lognormal(np.log(2.0), 0.5, (C, 1)) * revenue
     value = Logits(np.full((1, C), 1 / C), np.exp(utility)[None], revenue)
-    rows = Rows.none(np.arange(n + 1) == 0)
+    rows = ConstraintRows.unconstrained(np.arange(n + 1) == 0)
     began = time.process_time()
     offer, near = _local(value, rows)
     found = best_mixture_offer(value, rows, offer, stop=lambda: time.process_time() - began > BRIEF)

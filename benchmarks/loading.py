@@ -75,7 +75,7 @@ def write_table(path: Path, sets: int, seed: int = 0) -> int:
 def choice_sets(path: Path) -> dict[str, float]:
     """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
     from pcmcnet.data import ChoiceData, Encoder
-    from pcmcnet.data.columns.arrays import raw
+    from pcmcnet.data.columns.arrays import stored_values
     from pcmcnet.data.files.tabular import read_table
 
     roles = {"choice_set": "session", "chosen": "choice", "alternative": "itinerary"}
@@ -89,7 +89,7 @@ def choice_sets(path: Path) -> dict[str, float]:
     clock = Clock()
     ChoiceData.from_long(table, individual=INDIVIDUAL, features=FEATURES, **roles)
     grouping = clock()["seconds"]
-    arrays = [*map(raw, columns), data.rows, data.offsets, data.set_ids, data.weights, data.chosen]
+    arrays = [*map(stored_values, columns), data.rows, data.offsets, data.set_ids, data.weights, data.chosen]
     kept = sum(array.nbytes for array in arrays if array is not None)
     times = {"grouping": grouping, "coded": coded, "tensors": coded}
     return {**read, **times, "kept": kept, "sets": len(sets), "rows": len(sets.numeric)}

@@ -140,18 +140,20 @@ def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons
     """Make a likelihood of simulated choice sets."""
     import numpy as np
 
-    from pcmcnet.models.logit.draws import Draws
-    from pcmcnet.models.logit.mixed_likelihood import MixedSets
-    from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, Random
+    from pcmcnet.models.logit.draws import PersonDraws
+    from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
+    from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
     rng = np.random.default_rng(0)
     others = rng.integers(sizes[0] - 1, sizes[1], sets)
     offsets = np.concatenate([[0], np.cumsum(others)])
     names = tuple(f"x{k}" for k in range(columns))
-    mixing = Mixing(names, columns, tuple(Random(k, Distribution("normal")) for k in range(columns)))
+    mixing = MixingDistribution(
+        names, columns, tuple(RandomCoefficient(k, Distribution("normal")) for k in range(columns))
+    )
     z, person, keys = rng.standard_normal((offsets[-1], columns)), np.arange(sets) % persons, np.arange(persons)
-    made = MixedSets(
-        z, offsets, person, keys, np.zeros((persons, 0)), mixing, Draws("sobol", columns, draws, 0), 2.0**30
+    made = SimulatedLikelihood(
+        z, offsets, person, keys, np.zeros((persons, 0)), mixing, PersonDraws("sobol", columns, draws, 0), 2.0**30
     )
     return made, np.full(2 * columns, 0.1)
 

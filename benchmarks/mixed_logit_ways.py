@@ -89,7 +89,7 @@ def biogeme(task: dict[str, Any]) -> dict[str, Any]:
     import pandas as pd
     from biogeme.biogeme import BIOGEME
     from biogeme.database import Database
-    from biogeme.expressions import Beta, Draws, MonteCarlo, PanelLikelihoodTrajectory, Variable, log
+    from biogeme.expressions import Beta, MonteCarlo, PanelLikelihoodTrajectory, PersonDraws, Variable, log
     from biogeme.models import logit
 
     frame = pd.read_csv(task["file"])
@@ -101,7 +101,7 @@ def biogeme(task: dict[str, Any]) -> dict[str, Any]:
     data.panel("person")
     taste = {
         name: Beta(name, 0, None, None, 0)
-        + Beta(f"sd_{name}", SPREAD, None, None, 0) * Draws(name + "_", "NORMAL_MLHS")
+        + Beta(f"sd_{name}", SPREAD, None, None, 0) * PersonDraws(name + "_", "NORMAL_MLHS")
         for name in NAMES
     }
     alternatives = [int(alternative) for alternative in frame["alt"].unique()]
@@ -149,13 +149,13 @@ def with_draws_of(model: Any, data: Any, theirs: dict[str, Any]) -> float:
     import numpy as np
     import torch
 
-    from pcmcnet.models.logit.draws import Draws
-    from pcmcnet.models.logit.logit_likelihood import LogitSets
-    from pcmcnet.models.logit.mixed_likelihood import MixedSets
+    from pcmcnet.models.logit.draws import PersonDraws
+    from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
+    from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
 
     normal = np.load(theirs["keep"])
 
-    class Given(Draws):
+    class Given(PersonDraws):
         """Draws of a file; a key is the place of the person in it."""
 
         def of(self, keys: Any) -> Any:
@@ -163,10 +163,10 @@ def with_draws_of(model: Any, data: Any, theirs: dict[str, Any]) -> float:
 
     ids, first, person = np.unique(data.keep["id"].plain(), return_index=True, return_inverse=True)
     keys = np.argsort(np.argsort(ids.astype(np.int64)))  # peers number persons by their ids
-    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.chosen)
+    sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.chosen)
     draws = Given("sobol", len(NAMES), normal.shape[-1], 0)
     mixing = dataclasses.replace(model.mixing_, mirror=())
-    made = MixedSets.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
+    made = SimulatedLikelihood.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
     return float(made.evaluate(np.array(theirs["estimates"]), "float64", scores=False)[0].sum())
 
 

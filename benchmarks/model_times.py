@@ -17,19 +17,19 @@ import torch
 from benchmarks.harness import Row, Table
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.leaderboard_entries import SETS, entrants, require_contestants, require_tables
+from pcmcnet.evaluation.leaderboard_entries import MAX_SETS, build_contestants, require_contestants, require_tables
 from pcmcnet.models import ChoiceModel
 
 
 def main(tables: Sequence[str], models: Sequence[str] | None = None) -> list[Row]:
     """Fit every model once to each table, one model a row."""
-    read = {table.name: table.read(SETS).data for table in require_tables(list(tables), None)}
+    read = {table.name: table.read(MAX_SETS).data for table in require_tables(list(tables), None)}
     titles = {name: f"{name}, {len(data):,} sets" for name, data in read.items()}
     found = Table("default fits, seconds of one CPU thread", {"model": "", **dict.fromkeys(titles.values(), ".1f")})
     for label, contestant in require_contestants(models).items():
         row: Row = {"model": label}
         for name, data in read.items():
-            present, _ = entrants({label: contestant}, data)
+            present, _ = build_contestants({label: contestant}, data)
             if label in present:
                 row[titles[name]] = seconds(present[label], data)
         found.add(row)

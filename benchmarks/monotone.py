@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.recipe import Floats, losses
 from pcmcnet import ChoiceData, PCMCNet
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.datasets import packaged
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import ChoiceModel
 
 PRICES = {"mode-canada": "cost", "swissmetro": "cost", "electricity": "pf"}
@@ -31,7 +31,7 @@ TOLERANCE = 1e-5
 def largest_rises(model: ChoiceModel, data: ChoiceData, column: str, grid: Floats) -> Floats:
     """(S,) the most that the log-probability of an alternative rises from one point of the grid to the next."""
     values = data.features[column].values.astype(np.float64)  # type: ignore[union-attr]
-    place = stretches(np.zeros(len(data), np.int64), data.sizes)  # of each alternative within its set
+    place = consecutive_indices(np.zeros(len(data), np.int64), data.sizes)  # of each alternative within its set
     rises = np.full(len(data), -np.inf)
     for k in range(data.largest):
         at = [

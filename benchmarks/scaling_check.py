@@ -31,7 +31,7 @@ from benchmarks.harness import RUNS, Row, Table, surroundings
 from benchmarks.scaling_fit import HIDDEN, figures, on_gpu
 from benchmarks.scaling_model import Job, epoch_seconds, learn_seconds, parts, scan_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
-from pcmcnet.data.scan import learnt
+from pcmcnet.data.scan import learn_or_load_encoder
 
 FILES, EPOCHS, BATCH = 40, 3, 512
 FEATURES = tuple(f"x{k}" for k in range(10))
@@ -105,7 +105,7 @@ def scans(folder: Path, cache: Path, workers: int) -> list[Row]:
 def measured(folder: Path, workers: int, device: str) -> tuple[Row, Job]:
     """Scan, learn and fit; returns seconds by part, and what the plan has to know of the table."""
     data, scan = timed(lambda: pn.ChoiceData.scan(folder, memory=MEMORY, workers=workers, **ROLES))
-    _, learn = timed(lambda: learnt(data, bend=True))
+    _, learn = timed(lambda: learn_or_load_encoder(data, bend=True))
     options = {"hidden": HIDDEN, "batch_size": BATCH, "epochs": EPOCHS, "pair_budget": 4_000_000, "dropout": 0.5}
     model = pn.PCMCNet(**options, **NETWORK)
     _, fit = timed(lambda: model.fit(data, device=device, progress=False))

@@ -38,7 +38,7 @@ from benchmarks.harness import RUNS, Row, Section, Table, run
 from benchmarks.shapes import NETWORK
 from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import EncodedSets, plan_batches
-from pcmcnet.data.scan import learnt
+from pcmcnet.data.scan import learn_or_load_encoder
 from pcmcnet.data.scan.cache import hash_file
 from pcmcnet.datasets import airline
 from pcmcnet.training.checkpoint import Checkpoint, RunState
@@ -233,7 +233,7 @@ def own() -> list[Row]:
     columns = {"workers": "", "cpu": ".2f", "wall": ".2f", "parameters": ",", "shards": "", "buffers": ""}
     with streaming.tables(1_000_000) as folder:
         data = pn.ChoiceData.scan(folder, memory="64 MiB", **streaming.ROLES)
-        learnt(data, bend=True)
+        learn_or_load_encoder(data, bend=True)
         shown = Table(f"an epoch of {len(data):,} sets from disk, 16x16, batches of 256; of each worker", columns)
         about = {"shards": len(data.manifest.shards), "buffers": len(data.buffers()), "memory": data.memory}
         about |= {"sets": len(data), "rows": data.n_rows, "pairs": data.tally.pairs}

@@ -31,7 +31,7 @@ ROUNDS = 2
 
 def main() -> list[Row]:
     """Fit four fifths of each table in all ways, in turns; seconds of the processor, losses on the other fifth."""
-    if compiled_steps.library() is None:
+    if compiled_steps.compiled_library() is None:
         raise ConfigError("the package was built without compiled steps: install it where there is a C compiler.")
     table = Table("default fits of small tables, seconds of one CPU thread", COLUMNS)
     for name in ("mode-canada", "mtc-work"):
@@ -46,7 +46,7 @@ def main() -> list[Row]:
 def measured(name: str, data: ChoiceData, options: dict[str, Any]) -> Row:
     """Fit and evaluate in all ways; ratios are to the one through PyTorch."""
     train, test = data.split((0.8, 0.2), seed=0)
-    library, losses = compiled_steps.library, dict[str, float]()
+    library, losses = compiled_steps.compiled_library, dict[str, float]()
 
     def fit(way: str) -> float:
         given, compiled = WAYS[way]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pcmcnet.datasets import mlba
 from pcmcnet.experiments import experiment1
-from pcmcnet.experiments.experiment1 import Fresh, networks, simple_models, source, training_part
-from pcmcnet.experiments.report import Picture, Result, Section, facts
+from pcmcnet.experiments.experiment1 import FreshSets, describe_source, networks, simple_models, training_part
+from pcmcnet.experiments.report import ExperimentResult, PictureFile, Section, facts
 from pcmcnet.models import ChoiceModel
 from pcmcnet.plots import draw_learning_curve, draw_preference_maps, learning_curve, preference_map
 
@@ -36,32 +36,32 @@ def main() -> None:
 
     print(f"simulating {arguments.train:,} choice sets to learn from and {arguments.test:,} to test on", flush=True)
     train = training_part(None, arguments.train, seed=0)
-    test = Fresh.of(mlba.simulate(arguments.test, seed=2))
+    test = FreshSets.of(mlba.simulate(arguments.test, seed=2))
     logit, *_ = simple_models()
-    rows = experiment1.measure([logit, *networks(arguments.epochs)], train, test, seeds=1)
+    rows = experiment1.measure_models([logit, *networks(arguments.epochs)], train, test, seeds=1)
     shutil.rmtree(arguments.output, ignore_errors=True)
     arguments.output.mkdir(parents=True)
     pictures = draw(arguments.output, rows[-1].models[0])
-    found = Result(
+    found = ExperimentResult(
         title=experiment1.TITLE,
         command=shlex.join(["python", *sys.argv]),
         sections=(experiment1.table1_section(rows, test), Section(title="PCMC-Net 3x16", blocks=pictures)),
         values=experiment1.table1_values(rows, test.floor()),
-        facts=facts(**{"training sets": source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began),
+        facts=facts(**{"training sets": describe_source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began),
     )
     found.write(arguments.output)
     print(f"\n{found}\n")
     print(f"all of it took {time.perf_counter() - began:.0f} s; report, pictures and model: {arguments.output}")
 
 
-def draw(folder: Path, model: ChoiceModel) -> tuple[Picture, Picture]:
+def draw(folder: Path, model: ChoiceModel) -> tuple[PictureFile, PictureFile]:
     """Write the pictures of a model, and the model itself."""
     maps = {"truth (MLBA)": preference_map(mlba.probabilities), "PCMC-Net 3x16": preference_map(model)}
     draw_preference_maps(maps, folder / "preference.png")
     draw_learning_curve(learning_curve(model.history), folder / "learning.png")
     model.save(folder / "model")
     shown = {"preference.png": "Preference of a over b as c moves", "learning.png": "Learning curve"}
-    first, second = (Picture(file=folder / name, caption=caption) for name, caption in shown.items())
+    first, second = (PictureFile(file=folder / name, caption=caption) for name, caption in shown.items())
     return first, second
 
 

@@ -31,16 +31,16 @@ def main() -> None:
     """Load the package and run its command line."""
     listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not in the background of a shell
     if listening:
-        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGINT, exit_interrupted)
     from pcmcnet.cli import main as run
-    from pcmcnet.concurrency import listen
+    from pcmcnet.concurrency import remember_interrupts
 
     if listening:
-        listen()
+        remember_interrupts()
     run()
 
 
-def stop(number: int, frame: object) -> None:
+def exit_interrupted(number: int, frame: object) -> None:
     """End at once: nothing is under way, and an exception might be lost in the middle of an import."""
     os.write(2, b"error: interrupted.\n")
     os._exit(130)

@@ -23,7 +23,7 @@ from pcmcnet import MODELS, ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
 from pcmcnet.models import KINDS, ChoiceModel, load, model_class
-from pcmcnet.models.interface.fitted import Fitted, TrainingTable, record_from_dict, record_to_dict
+from pcmcnet.models.interface.fitted import FittedModel, TrainingTable, record_from_dict, record_to_dict
 from quick_models import QUICK
 
 # Options that make a model quick to fit, or that it cannot do without.
@@ -123,7 +123,7 @@ def test_a_fitted_model_holds_its_options_and_one_record(name: str, model: Choic
     assert set(vars(model)) == set(vars(unfitted))
     assert set(vars(unfitted)) - {"config", "fitted_"} <= BESIDE_OPTIONS
     assert unfitted.fitted_ is None
-    assert isinstance(model.fitted_, Fitted)
+    assert isinstance(model.fitted_, FittedModel)
     assert model.config == unfitted.config
 
 

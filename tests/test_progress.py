@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pcmcnet import progress
-from pcmcnet.progress import clock, describe_epoch, said_once, show_epochs, show_steps
+from pcmcnet.progress import describe_epoch, format_duration, log_once, show_epochs, show_steps
 
 ENTRY = {"epoch": 2, "train_loss": 0.51234, "valid_loss": None, "seconds": 1.26}
 
@@ -146,13 +146,13 @@ def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_length_of_time_is_written_as_on_a_clock() -> None:
-    assert [clock(seconds) for seconds in (0.4, 61, 7325)] == ["0:00:00", "0:01:01", "2:02:05"]
+    assert [format_duration(seconds) for seconds in (0.4, 61, 7325)] == ["0:00:00", "0:01:01", "2:02:05"]
 
 
 def test_what_is_said_again_of_the_same_column_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("pcmcnet")
     with caplog.at_level(logging.INFO, "pcmcnet"):
-        with said_once():
+        with log_once():
             for name, rows in (("a", 1), ("a", 2), ("b", 3)):
                 log.info("column %r: %d rows", name, rows)
             log.warning("column %r: %d rows", "a", 4)  # louder than before

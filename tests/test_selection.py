@@ -13,15 +13,14 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models import BradleyTerry, Uniform
 from pcmcnet.selection import (
-    DIVERGED,
+    DIVERGED_LOSS,
     MAX_SEARCHED_SETS,
     MIN_GROUPS,
     SMALL_TABLE_SETS,
     Trial,
     TrialLog,
-    best_length,
     best_number,
-    bottom_of_parabola,
+    best_number_of_steps,
     cross_folds,
     descend_ladder,
     grow_while_better,
@@ -30,6 +29,7 @@ from pcmcnet.selection import (
     held_out_weights,
     mean_gain,
     out_of_fold,
+    parabola_minimum,
     sample_sets,
     searched_share,
     walk_ladder,
@@ -150,10 +150,10 @@ def test_a_walk_goes_in_the_better_direction_until_it_gets_worse(losses: list[fl
 def test_the_bottom_of_a_parabola_is_found_exactly() -> None:
     """(x - 2.2)^2 at 1, 2 and 3; at most ``max_shift`` from the best rung, which stays at an end."""
     losses = {x: (x - 2.2) ** 2 for x in (1, 2, 3)}
-    assert bottom_of_parabola(losses, 0.5) == pytest.approx(2.2, rel=1e-12)
-    assert bottom_of_parabola(losses, 0.1) == pytest.approx(2.1, rel=1e-12)
-    assert bottom_of_parabola({2: 1.0, 3: 2.0}, 0.5) == 2
-    assert bottom_of_parabola({1: 1.0, 2: 1.0, 3: 1.0}, 0.5) == 1
+    assert parabola_minimum(losses, 0.5) == pytest.approx(2.2, rel=1e-12)
+    assert parabola_minimum(losses, 0.1) == pytest.approx(2.1, rel=1e-12)
+    assert parabola_minimum({2: 1.0, 3: 2.0}, 0.5) == 2
+    assert parabola_minimum({1: 1.0, 2: 1.0, 3: 1.0}, 0.5) == 1
 
 
 def by_value(nll: dict[float, float], noise: float = 0.0) -> Callable[[float], Floats]:
@@ -182,7 +182,7 @@ def test_a_descent_keeps_the_plain_model_unless_another_is_better_beyond_noise()
 def test_a_plain_model_that_is_apart_does_not_end_a_descent() -> None:
     nll = {0.0: 1.0, 1.0: 9.0, 2.0: 8.0, 3.0: 7.0, 4.0: 0.5}
     for apart, tried in ((False, 3), (True, 5)):
-        descent = descend_ladder(list(nll), by_value(nll), np.ones(4), np.arange(4), first_is_apart=apart)
+        descent = descend_ladder(list(nll), by_value(nll), np.ones(4), np.arange(4), first_is_baseline=apart)
         assert len(descent.trials) == tried
     assert descent.best == 4
 
@@ -209,9 +209,9 @@ def test_steps_are_counted_up_to_the_least_loss() -> None:
         yield from values
         raise AssertionError("read too far")
 
-    assert best_length(losses([3, 2, 1, 2, 2, 2]), largest=99, patience=2) == (3, 1)
-    assert best_length(iter([3, 2, 1]), largest=2, patience=9) == (2, 2)
-    assert best_length(iter([1, 1, 1, 1, 1]), largest=9, patience=1) == (1, 1)  # the first of equals
+    assert best_number_of_steps(losses([3, 2, 1, 2, 2, 2]), largest=99, patience=2) == (3, 1)
+    assert best_number_of_steps(iter([3, 2, 1]), largest=2, patience=9) == (2, 2)
+    assert best_number_of_steps(iter([1, 1, 1, 1, 1]), largest=9, patience=1) == (1, 1)  # the first of equals
 
 
 # -- Out-of-fold predictions --------------------------------------------------------------------------------------
@@ -264,18 +264,18 @@ def unmade() -> list[float]:
 def test_a_resumed_log_does_not_repeat_a_trial(tmp_path: Path) -> None:
     path, identity = tmp_path / "search.json", {"options": {"hidden": (4, 4)}, "seed": 1}
     trials = TrialLog.open(path, identity, resume=False)
-    assert trials.remember("decay 1", lambda: [0.5, 0.1 + 0.2]) == [0.5, 0.1 + 0.2]
-    assert trials.remember("decay 1", unmade) == [0.5, 0.1 + 0.2]
+    assert trials.run_once("decay 1", lambda: [0.5, 0.1 + 0.2]) == [0.5, 0.1 + 0.2]
+    assert trials.run_once("decay 1", unmade) == [0.5, 0.1 + 0.2]
     again = TrialLog.open(path, identity, resume=True)
-    assert again.remember("decay 1", unmade) == [0.5, 0.1 + 0.2]  # to the bit
-    assert again.remember("decay 2", lambda: [1.0]) == [1.0]
+    assert again.run_once("decay 1", unmade) == [0.5, 0.1 + 0.2]  # to the bit
+    assert again.run_once("decay 2", lambda: [1.0]) == [1.0]
     assert TrialLog.open(path, identity, resume=False).losses == {}
     assert TrialLog.open(tmp_path / "none.json", identity, resume=True).losses == {}
 
 
 def test_the_log_of_another_run_is_refused_and_so_is_a_damaged_one(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
-    TrialLog.open(path, {"seed": 1}, resume=False).remember("one", lambda: [1.0])
+    TrialLog.open(path, {"seed": 1}, resume=False).run_once("one", lambda: [1.0])
     with pytest.raises(ArtifactError, match="belongs to another run; what differs: seed"):
         TrialLog.open(path, {"seed": 2}, resume=True)
     path.write_bytes(path.read_bytes()[:-9])
@@ -288,10 +288,13 @@ def test_a_diverged_trial_is_worse_than_any_other_and_is_not_repeated(tmp_path: 
         raise TrainingError("training diverged")
 
     trials = TrialLog.open(tmp_path / "search.json", {}, resume=False)
-    assert trials.remember("steep", diverge, if_diverged=2) == [DIVERGED, DIVERGED]
-    assert TrialLog.open(tmp_path / "search.json", {}, resume=True).remember("steep", unmade) == [DIVERGED, DIVERGED]
+    assert trials.run_once("steep", diverge, if_diverged=2) == [DIVERGED_LOSS, DIVERGED_LOSS]
+    assert TrialLog.open(tmp_path / "search.json", {}, resume=True).run_once("steep", unmade) == [
+        DIVERGED_LOSS,
+        DIVERGED_LOSS,
+    ]
 
 
 def test_a_log_without_a_folder_is_kept_in_memory() -> None:
     trials = TrialLog.open(None, {}, resume=False)
-    assert trials.remember("one", lambda: [1.0]) == trials.remember("one", unmade) == [1.0]
+    assert trials.run_once("one", lambda: [1.0]) == trials.run_once("one", unmade) == [1.0]

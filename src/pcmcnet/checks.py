@@ -7,7 +7,7 @@ import sys
 
 from pcmcnet.errors import ConfigError, did_you_mean
 
-MOST = 10**12  # of anything that is counted: more is a slip of the hand
+MAX_COUNT = 10**12  # of anything that is counted: more is a slip of the hand
 
 
 def require_number(
@@ -25,8 +25,8 @@ def require_number(
     fine = isinstance(value, kinds) and not isinstance(value, bool)
     if fine:
         assert isinstance(value, int | float)
-        if whole and high == math.inf and value > MOST:
-            high = MOST
+        if whole and high == math.inf and value > MAX_COUNT:
+            high = MAX_COUNT
         above = value > low if open_low else value >= low
         below = value < high if open_high else value <= high
         fine = above and below and abs(value) <= sys.float_info.max

@@ -17,36 +17,36 @@ from itertools import repeat
 from types import FrameType
 from typing import TypeVar
 
-from pcmcnet_command import stop
+from pcmcnet_command import exit_interrupted
 
 T = TypeVar("T")
 _heard = False
 
 
-def listen() -> None:
+def remember_interrupts() -> None:
     """Remember Ctrl-C from now on, beside raising its exception; for the command line, which ends after it."""
     signal.signal(signal.SIGINT, _interrupt)
 
 
 @contextmanager
-def ending_at_once() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """Let Ctrl-C end the program on the spot where it is listened for: nothing is under way but imports."""
     listening = signal.getsignal(signal.SIGINT) is _interrupt
     if listening:
-        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGINT, exit_interrupted)
     try:
         yield
     finally:
         if listening:
-            listen()
+            remember_interrupts()
 
 
-def heard() -> bool:
+def was_interrupted() -> bool:
     """Tell whether Ctrl-C was pressed."""
     return _heard
 
 
-def raise_if_heard() -> None:
+def raise_if_interrupted() -> None:
     """Raise the exception of a Ctrl-C again; long work calls this now and then."""
     if _heard:
         raise KeyboardInterrupt
@@ -61,7 +61,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 # -- work that threads do before its result is asked for --------------------------------------------------------------
 
 
-def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
+def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     """Submit work to a pool; if the interpreter is shutting down, run it in the calling thread."""
     try:
         return pool.submit(work)
@@ -76,13 +76,13 @@ def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     return done
 
 
-def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
+def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
     """Yield the results of tasks in their order; as many as there are threads run while one result is in use."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()
         try:
             for task in tasks:
-                waiting.append(begun(pool, partial(copy_context().run, task)))
+                waiting.append(submit_or_run(pool, partial(copy_context().run, task)))
                 if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -94,7 +94,7 @@ def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, No
 
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
     """Yield items, none of which is None; a thread makes the next one while one is in use."""
-    with closing(ahead(repeat(partial(next, items, None)))) as results:
+    with closing(results_in_order(repeat(partial(next, items, None)))) as results:
         for item in results:
             if item is None:
                 return

@@ -21,7 +21,7 @@ class PcmcNetError(Exception):
     """Root of all exceptions raised on purpose by pcmcnet."""
 
     def __str__(self) -> str:
-        return visible(super().__str__())
+        return printable(super().__str__())
 
 
 class InputError(PcmcNetError, ValueError):
@@ -60,10 +60,10 @@ class TrainingError(PcmcNetError, RuntimeError):
     """Training broke down; the last good state is kept where a run folder was given."""
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     r"""Write out what a terminal would obey or could not show.
 
-    >>> print(visible("price \x1b[2J"))
+    >>> print(printable("price \x1b[2J"))
     price \x1b[2J
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -83,7 +83,7 @@ def shortened(text: str, most: int = 500) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Show what was found, in few characters: a client may send anything."""
     match value:
         case None:

@@ -19,19 +19,19 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pcmcnet.errors import visible
+from pcmcnet.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 log = logging.getLogger("pcmcnet")
-Report = Callable[[dict[str, Any]], None]  # takes an epoch's entry of the history
+EpochCallback = Callable[[dict[str, Any]], None]  # takes an epoch's entry of the history
 
 _PAUSE = 0.2  # seconds between two pictures of a bar in a notebook
 
 
 @contextmanager
-def show_epochs(epochs: int, *, show: bool) -> Iterator[Report]:
+def show_epochs(epochs: int, *, show: bool) -> Iterator[EpochCallback]:
     """Yield a function that takes each epoch's entry of the history."""
     if not show:
         yield lambda entry: None
@@ -40,7 +40,7 @@ def show_epochs(epochs: int, *, show: bool) -> Iterator[Report]:
 
         def tell(entry: dict[str, Any]) -> None:
             words = f"epoch {entry['epoch']}/{epochs}: {describe_epoch(entry)}"
-            say(words) if bar is None else bar.show(entry["epoch"], words)
+            log_line(words) if bar is None else bar.show(entry["epoch"], words)
 
         yield tell
 
@@ -51,7 +51,7 @@ def describe_epoch(entry: dict[str, Any]) -> str:
     return f"train {entry['train_loss']:.4f}{valid}, {entry['seconds']:.1f} s"
 
 
-class Steps:
+class StepReporter:
     """Told when a step begins, what is under way in it, and how it ended."""
 
     def begin(self, step: str) -> None:
@@ -63,7 +63,7 @@ class Steps:
     def end(self, step: str, result: str) -> None:
         """Say what came of it."""
 
-    def epochs(self, on_epoch: Report | None, **more: Any) -> Report:
+    def epochs(self, on_epoch: EpochCallback | None, **more: Any) -> EpochCallback:
         """Return what notes each epoch of a step, and tells it, with ``more`` about it, to who asked for epochs."""
 
         def tell(entry: dict[str, Any]) -> None:
@@ -74,12 +74,12 @@ class Steps:
         return tell
 
 
-class _Lines(Steps):
+class _Lines(StepReporter):
     def end(self, step: str, result: str) -> None:
-        say(f"{step}: {result}")
+        log_line(f"{step}: {result}")
 
 
-class _Shown(Steps):
+class _Shown(StepReporter):
     def __init__(self, bar: Bar) -> None:
         self.bar, self.done, self.step = bar, 0, ""
 
@@ -99,21 +99,21 @@ class _Shown(Steps):
 
 
 @contextmanager
-def show_steps(steps: int, *, show: bool) -> Iterator[Steps]:
+def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
     """Yield what is told of each of so many steps."""
     if not show:
-        yield Steps()
+        yield StepReporter()
         return
     with _bar(steps) as bar:
         yield _Lines() if bar is None else _Shown(bar)
 
 
-def say(line: str) -> None:
+def log_line(line: str) -> None:
     """Write a line to the log; a program that has set up none gets it on standard error."""
     if log.hasHandlers():
         log.info("%s", line)
     elif sys.stderr is not None:
-        sys.stderr.write(visible(line) + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
 
 # -- bars ---------------------------------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ class _TerminalBar:
         self.live.refresh()
 
     def show(self, done: int, words: str) -> None:
-        self.words.plain = visible(words)
+        self.words.plain = printable(words)
         self.progress.update(self.task, completed=done)
 
     def keep(self, line: str) -> None:
-        self.console.print(visible(line), markup=False, highlight=False)
+        self.console.print(printable(line), markup=False, highlight=False)
 
 
 @contextmanager
@@ -212,7 +212,7 @@ class _NotebookBar:
             self.draw()
 
     def keep(self, line: str) -> None:
-        sys.stderr.write(visible(line) + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
     def draw(self) -> None:
         self.drawn = time.monotonic()
@@ -221,9 +221,9 @@ class _NotebookBar:
     def _html(self) -> Any:
         elapsed = time.monotonic() - self.began
         left = f", {time_left(elapsed, self.done, self.total)} left" if self.done < self.total else ""
-        numbers = f"{self.done / self.total:.0%}, {clock(elapsed)} elapsed{left}"
+        numbers = f"{self.done / self.total:.0%}, {format_duration(elapsed)} elapsed{left}"
         bar = f'<progress max="{self.total}" value="{self.done}"></progress>'
-        return self.browser.HTML(f"{bar} {numbers}<br><small>{html.escape(visible(self.words))}</small>")
+        return self.browser.HTML(f"{bar} {numbers}<br><small>{html.escape(printable(self.words))}</small>")
 
 
 def time_left(elapsed: float, done: float, total: float) -> str:
@@ -234,15 +234,15 @@ def time_left(elapsed: float, done: float, total: float) -> str:
     >>> time_left(60.0, 2, 6), time_left(3.0, 0, 6)
     ('0:02:00', '-:--:--')
     """
-    return clock(elapsed * (total / done - 1)) if done else "-:--:--"
+    return format_duration(elapsed * (total / done - 1)) if done else "-:--:--"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a length of time.
 
     Examples
     --------
-    >>> clock(75.9), clock(3600)
+    >>> format_duration(75.9), format_duration(3600)
     ('0:01:15', '1:00:00')
     """
     minutes, rest = divmod(int(seconds), 60)
@@ -256,7 +256,7 @@ def _in_notebook() -> bool:
 
 
 @contextmanager
-def said_once() -> Iterator[None]:
+def log_once() -> Iterator[None]:
     """Let each message of the log pass once for each thing it is about, such as a column, its first argument."""
     said: set[tuple[int, str, str]] = set()
 

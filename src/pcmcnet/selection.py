@@ -26,7 +26,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, ScannedData, Sets
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.subsets import fold_parts, generator
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.storage import json_bytes, parse_json, write_bytes
@@ -38,8 +38,10 @@ log = logging.getLogger("pcmcnet")
 MIN_GROUPS = 20  # choice sets, or persons, below which held-out ones decide nothing
 SMALL_TABLE_SETS = 5_000  # choice sets below which two quarters are held out in turn; above, one fifth is held out
 MAX_SEARCHED_SETS = 12_000  # choice sets that slow trials look at
-DIVERGED = 1e9  # loss of a trial whose training diverged
-NOISE = 2.0  # standard errors that a gain must exceed; with 1, CDM gave context to 2 of 24 simulated logits
+DIVERGED_LOSS = 1e9  # loss of a trial whose training diverged
+MIN_GAIN_STANDARD_ERRORS = (
+    2.0  # standard errors that a gain must exceed; with 1, CDM gave context to 2 of 24 simulated logits
+)
 
 
 # -- Folds --------------------------------------------------------------------------------------------------------
@@ -102,10 +104,10 @@ def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | No
     if groups is None:
         persons = sets.groups()
         groups = persons if len(np.unique(persons)) >= MIN_GROUPS else np.arange(len(sets))
-    return folds_of(sets, fold_parts(groups, n_folds, generator(seed)), groups)
+    return folds_from_parts(sets, fold_parts(groups, n_folds, generator(seed)), groups)
 
 
-def folds_of(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> list[Fold]:
+def folds_from_parts(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> list[Fold]:
     """Return a fold for each part of the choice sets: the part is held out, and the rest is fitted."""
     everything = np.arange(len(sets))
     return [Fold(sets.subset(np.setdiff1d(everything, part)), (sets.subset(part),), groups[part]) for part in parts]
@@ -178,7 +180,7 @@ class Trial:
     @property
     def is_better(self) -> bool:
         """Whether the gain exceeds noise."""
-        return self.gain > NOISE * self.standard_error
+        return self.gain > MIN_GAIN_STANDARD_ERRORS * self.standard_error
 
 
 def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, float]:  # (H,), (H,), (H,)
@@ -206,7 +208,7 @@ def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: i
     return dict(sorted(losses.items()))
 
 
-def bottom_of_parabola(losses: Mapping[int, float], max_shift: float) -> float:
+def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
     """Return where the loss is least, in rungs: the bottom of a parabola through the best rung and its neighbours.
 
     It is at most ``max_shift`` from the best rung, and that rung itself if a neighbour was not tried.
@@ -240,7 +242,7 @@ def descend_ladder(
     groups: Ints,
     *,
     patience: int = 2,
-    first_is_apart: bool = False,
+    first_is_baseline: bool = False,
 ) -> Descent:
     """Try the rungs from the first on, and stop ``patience`` rungs after the best.
 
@@ -267,7 +269,7 @@ def descend_ladder(
         trials.append(Trial(value=value, held_out_nll=nll, gain=gain, standard_error=error))
         log.info("penalty %g: held-out NLL %.4f", value, nll)
         # 2. Stop once the loss has risen for a while: further down it rises on.
-        walked = [trial.held_out_nll for trial in trials[first_is_apart:]]
+        walked = [trial.held_out_nll for trial in trials[first_is_baseline:]]
         if walked and len(walked) - 1 - int(np.argmin(walked)) >= patience:
             break
     return Descent(tuple(trials), tuple(tried))
@@ -312,7 +314,7 @@ def best_number(trials: Sequence[Trial]) -> int:
     return max((int(trial.value) for trial in trials if trial.is_better), default=1)
 
 
-def best_length(losses: Iterable[float], *, largest: int, patience: int) -> tuple[int, float]:
+def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int) -> tuple[int, float]:
     """Return the number of steps with the least held-out loss, and that loss.
 
     ``losses`` yields the loss after each step; it is read until ``patience`` steps have not been better.
@@ -352,7 +354,7 @@ def out_of_fold(
     log_p = np.full(len(data.rows), np.nan)
     for part in parts:
         predict = fit(data.subset(np.setdiff1d(everything, part)))
-        log_p[stretches(data.offsets[part], data.sizes[part])] = predict(data.subset(part))
+        log_p[consecutive_indices(data.offsets[part], data.sizes[part])] = predict(data.subset(part))
     if np.isnan(log_p).any():
         raise InputError("some choice sets were predicted by no fold, or got no probability.")
     return log_p
@@ -390,7 +392,7 @@ class TrialLog:
         require_same_run(path, identity_of_file, trials.identity)
         return trials
 
-    def remember(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
+    def run_once(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
         """Return the losses of a trial, made now unless the log has them.
 
         A trial whose training diverges has ``if_diverged`` losses that are worse than any other.
@@ -400,8 +402,8 @@ class TrialLog:
                 self.losses[name] = [float(x) for x in trial()]
             except TrainingError as error:
                 log.info("trial %s: %s", name, error)
-                self.losses[name] = [DIVERGED] * if_diverged
-            if self.path is not None and current_group().leads:
+                self.losses[name] = [DIVERGED_LOSS] * if_diverged
+            if self.path is not None and current_group().is_first:
                 write_bytes(self.path, json_bytes({"identity": self.identity, "losses": self.losses}))
-                current_group().kept()
+                current_group().on_checkpoint()
         return self.losses[name]

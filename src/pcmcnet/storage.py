@@ -45,7 +45,7 @@ def as_path(folder: Any) -> Path:
 
 
 @contextmanager
-def replacing(path: str | Path, named: object = None) -> Iterator[Path]:
+def atomic_write(path: str | Path, named: object = None) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; it takes the place of ``path`` only if the block succeeds.
 
     ``named`` is what an error calls it, in place of its path.
@@ -57,20 +57,20 @@ def replacing(path: str | Path, named: object = None) -> Iterator[Path]:
     """
     target = Path(path)
     beside = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the ending, which some writers go by
-    with writing(named or target):
+    with explain_write_errors(named or target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield beside
-            to_disk(beside)
+            flush_to_disk(beside)
             beside.replace(target)
-            to_disk(target.parent)  # so that the new name outlives a power cut
+            flush_to_disk(target.parent)  # so that the new name outlives a power cut
         finally:
             with suppress(OSError):  # what went wrong before is what to hear of
                 beside.unlink(missing_ok=True)
 
 
 @contextmanager
-def writing(place: object) -> Iterator[None]:
+def explain_write_errors(place: object) -> Iterator[None]:
     """Say in one sentence why a file or folder cannot be written, and what to do."""
     try:
         yield
@@ -80,7 +80,7 @@ def writing(place: object) -> Iterator[None]:
         raise ArtifactError(f"{place} cannot be written: {reason}. {remedy}") from error
 
 
-def to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk."""
     windows = sys.platform == "win32"
     if windows and path.is_dir():
@@ -109,8 +109,8 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
-    """Write a whole file atomically; see :func:`replacing`."""
-    with replacing(path, named) as beside:
+    """Write a whole file atomically; see :func:`atomic_write`."""
+    with atomic_write(path, named) as beside:
         beside.write_bytes(content)
 
 
@@ -206,8 +206,8 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
                 folder.rmdir()
 
 
-class Hold:
-    """A file in use, for as long as this object lives: nobody removes its folder by :func:`remove_unheld`."""
+class SharedLock:
+    """A file in use, for as long as this object lives: nobody removes its folder by :func:`remove_if_unlocked`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -217,11 +217,11 @@ class Hold:
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
 
-    def __reduce__(self) -> tuple[type[Hold], tuple[Path]]:
-        return Hold, (self.file,)  # another process holds it as well
+    def __reduce__(self) -> tuple[type[SharedLock], tuple[Path]]:
+        return SharedLock, (self.file,)  # another process holds it as well
 
 
-def remove_unheld(file: Path) -> None:
+def remove_if_unlocked(file: Path) -> None:
     """Remove the folder of a file, unless the file is held or that cannot be known."""
     with suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY)

@@ -15,19 +15,19 @@ from pcmcnet.data.columns.arrays import CURVES
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.datasets.packaged import TABLES
 from pcmcnet.errors import SchemaError
-from pcmcnet.evaluation.leaderboard_entries import BUILT, simulators
+from pcmcnet.evaluation.leaderboard_entries import TABLE_SPECIFIC_MODELS, simulators
 from pcmcnet.models import MODELS
-from pcmcnet.tuning.space import NAMES
+from pcmcnet.tuning.space import SPACE_NAMES
 
 
 def test_the_names_are_those_of_the_registries() -> None:
     """A name that is missing in ``pcmcnet/cli/options.py`` is not completed: add it there."""
     assert list(options.models()) == sorted(MODELS)
-    assert tuple(BUILT) == options.BUILT
+    assert tuple(TABLE_SPECIFIC_MODELS) == options.BUILT
     assert tuple(TABLES) == options.TABLES
     assert tuple(simulators()) == options.SIMULATORS
     assert (*KINDS, *CURVES) == options.KINDS
-    assert set(options.SPACES) == set(NAMES)
+    assert set(options.SPACES) == set(SPACE_NAMES)
 
 
 @pytest.mark.parametrize(

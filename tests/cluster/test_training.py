@@ -121,7 +121,7 @@ class Witness(pn.PCMCNet):
     def _fit(self, train: Any, valid: Any, settings: Any) -> None:
         super()._fit(train, valid, settings)
         if torch.distributed.is_initialized():
-            found = {"train": sorted(train.checked.seen), "valid": sorted(valid.checked.seen)}
+            found = {"train": sorted(train.verified.seen), "valid": sorted(valid.verified.seen)}
             (Path(self.folder) / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, plan_batches, plan_persons
+from pcmcnet.data.batches import Batch, CodedContents, DistributedSets, EncodedSets, plan_batches, plan_person_batches
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.errors import ConfigError
@@ -177,8 +177,8 @@ TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents") and
 def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     encoder = Encoder.learn(data)
-    pieces = [encoder.encode(data.subset([k])) for k in (1, 0)]
-    joined, whole = EncodedSets.join(pieces, np.array([1, 0])), encoder.encode(data)
+    chunks = [encoder.encode(data.subset([k])) for k in (1, 0)]
+    joined, whole = EncodedSets.join(chunks, np.array([1, 0])), encoder.encode(data)
     assert joined.sizes.tolist() == whole.sizes.tolist()
     for name in TENSORS:
         ours, theirs = (getattr(sets.batch(np.arange(2)), name) for sets in (joined, whole))
@@ -211,17 +211,17 @@ def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any,
 
 
 def test_a_process_takes_the_sets_that_it_holds_the_first_of_them_too() -> None:
-    portion = Portion(sizes=np.array([2, 3, 1, 2]), own=None, place=np.array([-1, 0, 1, -1]))
+    portion = DistributedSets(sizes=np.array([2, 3, 1, 2]), local=None, place=np.array([-1, 0, 1, -1]))
     assert portion.share(np.array([3, 2, 1, 0])).tolist() == [1, 0]
     assert portion.share(np.array([0, 3])).tolist() == []
 
 
 def test_pictures_of_bytes_become_shares_of_full_light_and_other_contents_stay() -> None:
     codes, index = torch.tensor([1, 0, 1]), torch.tensor([[0, 2], [1, 1]])
-    pixels = Coded(codes, torch.tensor([[0, 51], [255, 102]], dtype=torch.uint8)).at(index)
+    pixels = CodedContents(codes, torch.tensor([[0, 51], [255, 102]], dtype=torch.uint8)).at(index)
     torch.testing.assert_close(pixels.values, torch.tensor([[0.0, 0.2], [1.0, 0.4]]))
     assert pixels.place.tolist() == [[1, 1], [0, 0]]
-    numbers = Coded(codes, torch.tensor([[0.0, 51.0], [255.0, 102.0]])).at(torch.tensor([0]))
+    numbers = CodedContents(codes, torch.tensor([[0.0, 51.0], [255.0, 102.0]])).at(torch.tensor([0]))
     assert numbers.values.tolist() == [[255.0, 102.0]]
 
 
@@ -231,7 +231,7 @@ def test_batches_of_persons_hold_all_sets_of_each(
 ) -> None:
     who, rng = np.array(persons), np.random.default_rng(seed)
     sizes = rng.integers(1, 6, len(who))
-    plan = plan_persons(who, sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng)
+    plan = plan_person_batches(who, sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng)
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(who)))
     for sets in plan:
         together = [int(k) for k in who[sets]]

@@ -214,9 +214,9 @@ def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
 
 
 def test_sets_that_all_count_are_taken_without_a_copy(hundred: ChoiceData) -> None:
-    assert hundred.counted() is hundred
+    assert hundred.with_positive_weight() is hundred
     some = replace(hundred, weights=np.where(np.arange(100) < 40, 0.0, 2.0))
-    assert some.counted().set_ids.tolist() == list(range(40, 100))
+    assert some.with_positive_weight().set_ids.tolist() == list(range(40, 100))
 
 
 def test_folds_hold_out_each_set_once(hundred: ChoiceData) -> None:

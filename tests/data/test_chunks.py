@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pcmcnet.concurrency import ahead
+from pcmcnet.concurrency import results_in_order
 from pcmcnet.data.chunks import (
     Chunk,
     ChunkProblem,
@@ -23,7 +23,7 @@ from pcmcnet.data.chunks import (
     open_table,
     set_starts,
 )
-from pcmcnet.data.files.sources import Stream, open_stream
+from pcmcnet.data.files.sources import TableStream, open_stream
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
@@ -210,7 +210,7 @@ def test_tables_in_memory_are_cut_in_their_own_way(tmp_path: Path) -> None:
 # -- folders --
 
 
-def stream(ids: pa.Array, folder: Path, cuts: tuple[int, ...] = (0,)) -> Stream:
+def stream(ids: pa.Array, folder: Path, cuts: tuple[int, ...] = (0,)) -> TableStream:
     """Write ids, with a number and a word for each, to files that begin at some rows; row groups have three rows."""
     n = len(ids)
     table = pa.table({"id": ids, "x": np.arange(n), "word": [("bus", "car")[k % 2] for k in range(n)]})
@@ -288,7 +288,7 @@ def test_a_folder_without_rows_has_no_chunks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_come_in_the_order_of_tasks(threads: int) -> None:
-    assert list(ahead((partial(pow, k, 2) for k in range(10)), threads)) == [k**2 for k in range(10)]
+    assert list(results_in_order((partial(pow, k, 2) for k in range(10)), threads)) == [k**2 for k in range(10)]
 
 
 def test_later_tasks_begin_while_an_earlier_one_is_under_way() -> None:
@@ -299,7 +299,7 @@ def test_later_tasks_begin_while_an_earlier_one_is_under_way() -> None:
         begun.set()
         return 2
 
-    assert list(ahead([lambda: begun.wait(10), second], 2)) == [True, 2]
+    assert list(results_in_order([lambda: begun.wait(10), second], 2)) == [True, 2]
 
 
 def test_no_more_tasks_are_taken_than_threads_and_one_in_use() -> None:
@@ -310,14 +310,14 @@ def test_no_more_tasks_are_taken_than_threads_and_one_in_use() -> None:
             taken.append(k)
             yield partial(int, k)
 
-    found = ahead(tasks(), 2)  # type: ignore[arg-type]
+    found = results_in_order(tasks(), 2)  # type: ignore[arg-type]
     assert next(found) == 0
     assert taken == [0, 1, 2]
     found.close()  # type: ignore[attr-defined]
 
 
 def test_an_error_ends_the_work_at_its_turn() -> None:
-    found = ahead([lambda: 1, lambda: 1 // 0, lambda: 3], 2)
+    found = results_in_order([lambda: 1, lambda: 1 // 0, lambda: 3], 2)
     assert next(found) == 1
     with pytest.raises(ZeroDivisionError):
         next(found)

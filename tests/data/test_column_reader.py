@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
+from pcmcnet.data.column_reader import MISSING_CATEGORY, ColumnReader
 from pcmcnet.errors import SchemaError
 
 NAN = float("nan")
 
 
-def reader(values: Any, rows: list[int] | None = None) -> Reader:
+def reader(values: Any, rows: list[int] | None = None) -> ColumnReader:
     """Read one column "a"; the choice set of row r is named "set r"."""
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    everything = Reader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
+    everything = ColumnReader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
     return everything if rows is None else everything.at(np.array(rows, np.int64))
 
 
@@ -190,7 +190,7 @@ def test_a_flag_of_another_type_is_refused() -> None:
 
 
 def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> None:
-    first = Reader.of(pa.table({"a": ["x"], "b": ["y"]}), name_set=str)
+    first = ColumnReader.of(pa.table({"a": ["x"], "b": ["y"]}), name_set=str)
     second = first.at(np.array([0]))
     second.categorical("a")
     second.keep_only({"b"})

@@ -11,7 +11,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data import describe as module
 from pcmcnet.data.describe import describe
 from pcmcnet.data.kinds import number
-from pcmcnet.data.kinds.category import MOST_CATEGORIES
+from pcmcnet.data.kinds.category import MAX_LISTED_CATEGORIES
 
 
 def table(**more: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_gaps_are_left_out_of_ranges_and_shown_as_none() -> None:
 
 
 def test_of_many_categories_the_most_frequent_are_listed() -> None:
-    n = 3 * MOST_CATEGORIES
+    n = 3 * MAX_LISTED_CATEGORIES
     names = [f"{k:04d}" for k in range(n)] + ["2999"]
     took = np.tile([1, 0], (n + 1) // 2 + 1)[: n + 1]
     took[-1] = 0
@@ -74,7 +74,7 @@ def test_of_many_categories_the_most_frequent_are_listed() -> None:
         {"trip": np.append(np.arange(n) // 2, 0), "took": took, "kind": names}, features=["kind"], **ROLES
     )
     found = describe(data)["columns"]["kind"]
-    assert found == {"categories": [*names[: MOST_CATEGORIES - 1], "2999"], "most": "2999", "distinct": n}
+    assert found == {"categories": [*names[: MAX_LISTED_CATEGORIES - 1], "2999"], "most": "2999", "distinct": n}
 
 
 def test_a_description_is_json_and_the_same_each_time() -> None:

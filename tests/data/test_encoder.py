@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoder import COMMON, Encoder, label_column, learn_encoder
-from pcmcnet.data.kinds.category import UNSEEN
+from pcmcnet.data.encoder import MIN_SETS_OF_LABEL, Encoder, label_column, learn_encoder
+from pcmcnet.data.kinds.category import UNSEEN_INDEX
 from pcmcnet.errors import ArtifactError, SchemaError
 
 NAN = float("nan")
@@ -231,27 +231,27 @@ def labelled(modes: list[str], **roles: Any) -> ChoiceData:
 
 
 def test_labels_are_a_category_after_the_others() -> None:
-    data = labelled(["car", "bus"] * COMMON, features=["x"], individual=[])
+    data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL, features=["x"], individual=[])
     encoder = Encoder.learn(data, labels=True)
     assert encoder.labels
     assert [code.name for code in encoder.features.categorical] == ["mode"]
     assert encoder.features.categorical[0].categories == ("bus", "car")
     sets = encoder.encode(data)
-    assert sets.categorical.tolist() == [[2], [1]] * COMMON
+    assert sets.categorical.tolist() == [[2], [1]] * MIN_SETS_OF_LABEL
     np.testing.assert_array_equal(sets.numeric, Encoder.learn(data).encode(data).numeric)
 
 
 def test_labels_that_are_rare_or_never_seen_have_the_reserved_index() -> None:
     """car returns COMMON times and is known; bike is in one set fewer."""
-    modes = ["car", "bike"] * (COMMON - 1) + ["car", "walk"]
+    modes = ["car", "bike"] * (MIN_SETS_OF_LABEL - 1) + ["car", "walk"]
     encoder = Encoder.learn(labelled(modes), labels=True)
     assert encoder.features.categorical[0].categories == ("car",)
     found = encoder.encode(labelled(["car", "bike", "walk", "plane"])).categorical
-    assert found.flatten().tolist() == [1, UNSEEN, UNSEEN, UNSEEN]
+    assert found.flatten().tolist() == [1, UNSEEN_INDEX, UNSEEN_INDEX, UNSEEN_INDEX]
 
 
 def test_rare_words_of_other_columns_are_known_all_the_same() -> None:
-    modes = ["car", "bus"] * COMMON
+    modes = ["car", "bus"] * MIN_SETS_OF_LABEL
     table = {"id": np.arange(len(modes)) // 2, "mode": modes, "c": ["u"] * (len(modes) - 1) + ["v"]}
     encoder = Encoder.learn(read(table, alternative="mode", features=["c"]), labels=True)
     assert [code.categories for code in encoder.features.categorical] == [("u", "v"), ("bus", "car")]
@@ -268,7 +268,7 @@ def test_without_being_asked_for_labels_change_nothing(trips: Any, roles: Any) -
 
 def test_a_label_that_is_a_feature_is_not_doubled() -> None:
     """And is a feature like others: rare words are known, too."""
-    modes = ["car", "bus"] * COMMON + ["car", "bike"]
+    modes = ["car", "bus"] * MIN_SETS_OF_LABEL + ["car", "bike"]
     data = labelled(modes, features=["x", "mode"])
     encoder = Encoder.learn(data, labels=True)
     assert not encoder.labels
@@ -280,7 +280,7 @@ def test_a_label_that_is_a_feature_is_not_doubled() -> None:
 
 
 def test_a_table_that_declares_no_labels_is_refused_by_an_encoder_that_reads_them() -> None:
-    encoder = Encoder.learn(labelled(["car", "bus"] * COMMON), labels=True)
+    encoder = Encoder.learn(labelled(["car", "bus"] * MIN_SETS_OF_LABEL), labels=True)
     other = read({"id": [1, 1], "x": [0.0, 1.0], "mode": ["car", "bus"]}, features=["x"])
     expected = r"column 'mode', which this table does not declare: read it with alternative='mode', or .*labels=False"
     with pytest.raises(SchemaError, match=expected):
@@ -288,7 +288,7 @@ def test_a_table_that_declares_no_labels_is_refused_by_an_encoder_that_reads_the
 
 
 def test_an_encoder_of_labels_is_saved_and_read_back() -> None:
-    data = labelled(["car", "bus"] * COMMON)
+    data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL)
     encoder = Encoder.learn(data, labels=True)
     entries = json.loads(json.dumps(encoder.to_dict()))
     back = Encoder.from_dict(entries)
@@ -299,7 +299,7 @@ def test_an_encoder_of_labels_is_saved_and_read_back() -> None:
 
 
 def test_a_side_of_no_columns_is_false() -> None:
-    data = labelled(["car", "bus"] * COMMON, features=[])
+    data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL, features=[])
     assert not Encoder.learn(data).features
     assert Encoder.learn(data, labels=True).features
     assert not Encoder.learn(data, labels=True).individual

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.column_reader import Reader, is_categorical
+from pcmcnet.data.column_reader import ColumnReader, is_categorical
 from pcmcnet.errors import SchemaError
 
 READ = {"memory": ChoiceData.from_long, "disk": lambda *args, **roles: ChoiceData.scan(*args, **roles).read()}
@@ -132,10 +132,10 @@ def test_the_error_of_a_type_without_numbers_names_its_kind(read: Any, values: A
 # -- by the type, and by what is written -----------------------------------------------------------------
 
 
-def reader(values: Any) -> Reader:
+def reader(values: Any) -> ColumnReader:
     """Read one column "a"; the choice set of row r is named "set r"."""
     column = values if isinstance(values, pa.Array) else pa.array(values)
-    return Reader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
+    return ColumnReader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_the_default_kind_follows_the_type(values: Any, expected: bool) -> None:
 def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) -> None:
     """One of ten, or two of twenty, is little; two of nineteen is not. Gaps do not count."""
 
-    def text(values: list[str | None]) -> Reader:
+    def text(values: list[str | None]) -> ColumnReader:
         found = reader(pa.array(values).dictionary_encode() if encoded else values)
-        return Reader(found.columns, found.rows, True, found.name_set, dictionaries_are_text=encoded)
+        return ColumnReader(found.columns, found.rows, True, found.name_set, dictionaries_are_text=encoded)
 
     message = (
         "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such rows. Correct them, or list"

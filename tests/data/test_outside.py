@@ -11,7 +11,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models import MNL, MODELS, LatentClassMNL, load
-from pcmcnet.serving.request_sets import inputs_of
+from pcmcnet.serving.request_sets import input_columns
 
 # Three visits to a shop: A is bought, nothing is bought, B is bought.
 TABLE: dict[str, Any] = {
@@ -254,7 +254,7 @@ def test_what_cannot_complete_a_table_says_so(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="a scanned table has no outside option: write rows of 'none'"):
         ChoiceData.scan(tmp_path / "table.csv", **ROLES)
     with pytest.raises(ConfigError, match="the outside option 'none', which a request has no place for"):
-        inputs_of(Schema.from_dict(ROLES))
+        input_columns(Schema.from_dict(ROLES))
     catalogue = {"brand": ["A", "B"], "price": [1.0, 2.0], "colour": ["red", "blue"]}
     schema = read().schema
     with pytest.raises(InputError, match="the outside option 'none', which is not in the catalogue: add its row"):

@@ -35,10 +35,10 @@ def test_text_columns_are_labels_declared_categories_and_what_is_only_kept() -> 
 
 def test_a_person_is_carried_along_once_and_read_as_a_name() -> None:
     schema = Schema(choice_set="id", person="who", keep=["who", "g"], features=["x"])
-    assert schema.kept == ("who", "g")
+    assert schema.kept_columns == ("who", "g")
     assert schema.columns == ("id", "who", "x", "g")
     alone = Schema(choice_set="id", person="who", keep=["g"], features=["x"])
-    assert alone.kept == ("g", "who")
+    assert alone.kept_columns == ("g", "who")
     assert alone.text_columns == {"g", "who"}
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.subsets import fold_parts, generator, number_groups, positions, split_parts
+from pcmcnet.data.subsets import fold_parts, generator, number_groups, set_positions, split_parts
 from pcmcnet.errors import InputError, SchemaError
 
 
@@ -173,10 +173,10 @@ def test_tables_of_different_schemas_are_not_joined(trips: Any, roles: Any) -> N
 
 
 def test_positions_count_from_either_end_and_a_mask_counts_as_its_positions() -> None:
-    assert positions(np.array([2, -1, 0]), 4).tolist() == [2, 3, 0]
-    assert positions(np.array([True, False, True]), 3).tolist() == [0, 2]
-    assert positions(np.array([]), 3).tolist() == []
-    assert positions(np.array([1], np.uint8), 3).tolist() == [1]
+    assert set_positions(np.array([2, -1, 0]), 4).tolist() == [2, 3, 0]
+    assert set_positions(np.array([True, False, True]), 3).tolist() == [0, 2]
+    assert set_positions(np.array([]), 3).tolist() == []
+    assert set_positions(np.array([1], np.uint8), 3).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_positions_count_from_either_end_and_a_mask_counts_as_its_positions() ->
 )
 def test_what_points_at_no_set_is_refused(index: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        positions(np.asarray(index), 3)
+        set_positions(np.asarray(index), 3)
 
 
 # -- Splits ------------------------------------------------------------------------------------------------------------

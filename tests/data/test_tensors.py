@@ -15,8 +15,8 @@ from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.statistics import Span
 from pcmcnet.data.encoder import Encoder, SideEncoder
-from pcmcnet.data.kinds.category import CategoryCode, Unseen
-from pcmcnet.data.kinds.number import NumericCode, PieceCode
+from pcmcnet.data.kinds.category import CategoryCode, UnseenCounts
+from pcmcnet.data.kinds.number import BinCode, NumericCode
 from pcmcnet.data.tensors import EncodedChunk, encode_rows
 
 CPU = torch.device("cpu")
@@ -139,7 +139,7 @@ def test_a_gap_among_categories_is_a_problem() -> None:
 def test_bins_of_a_curve_are_encoded_from_one_column() -> None:
     """With bins, a column has several codes: it's sent once."""
     data = ChoiceData.from_long(TABLE, **ROLES)
-    by = Encoder.learn(data, labels=True).with_knots(data).with_pieces(4)
+    by = Encoder.learn(data, labels=True).with_knots(data).with_bins(4)
     assert len(by.features.numeric) > 1
     assert_same_sets(encode(pa.table(TABLE), by), by.encode(data))
 
@@ -186,7 +186,7 @@ CODES = (
     NumericCode("constant", 2.0, 0.0, True),
     NumericCode("bent", 1.3, 0.7, False, bend=2.5),
     NumericCode("gaps", -0.3, 0.7, True),
-    PieceCode("plain", -0.1, 0.4, False),
+    BinCode("plain", -0.1, 0.4, False),
 )
 
 
@@ -208,8 +208,8 @@ def test_indices_are_those_of_the_host() -> None:
         "a": Categorical(np.array([0, 1, 2], np.int32), ("y", "new", "x")),
         "b": Categorical(np.array([0, 0, 0], np.int32), ("u",)),
     }
-    found = tensors.indices_on_device(side.codes(columns, Unseen()), 3, CPU)
-    assert found.tolist() == side.indices(columns, 3, Unseen()).tolist() == [[2, 1], [0, 1], [1, 1]]
+    found = tensors.indices_on_device(side.codes(columns, UnseenCounts()), 3, CPU)
+    assert found.tolist() == side.indices(columns, 3, UnseenCounts()).tolist() == [[2, 1], [0, 1], [1, 1]]
 
 
 def test_no_columns_give_empty_rows() -> None:

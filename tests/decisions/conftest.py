@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pcmcnet.arrays import Bools
-from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
+from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
 
 
-def random_rows(n: int, rng: np.random.Generator) -> Rows:
+def random_rows(n: int, rng: np.random.Generator) -> ConstraintRows:
     """Draw constraints on n alternatives and, mostly, an outside option before them; some offer fulfils them."""
     columns = {"shelf": rng.integers(1, 5, n + 1).tolist(), "brand": rng.choice(["x", "y"], n + 1).tolist()}
     labels = [f"a{k}" for k in range(n + 1)]
@@ -25,12 +25,12 @@ def random_rows(n: int, rng: np.random.Generator) -> Rows:
             together=[("a1", "a2")] if rng.random() < 0.2 else [],
             never=["a2"] if rng.random() < 0.2 else [],
         )
-        rows = rows_of(constraints, labels, columns, outside)
+        rows = constraint_rows(constraints, labels, columns, outside)
         if rows.best(np.zeros(n + 1)) is not None:
             return rows
 
 
-def every_offer(rows: Rows) -> Bools:
+def every_offer(rows: ConstraintRows) -> Bools:
     """Return all offers that fulfil constraints."""
     offers = np.array(list(product([False, True], repeat=len(rows.always))))
     return offers[rows.allow(offers) & offers.any(axis=1)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
+from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
 from pcmcnet.errors import ConfigError, InputError
 
 LABELS = ["none", "a", "b", "c"]
@@ -12,7 +12,7 @@ COLUMNS = {"shelf": [None, 1, 2, 4], "brand": ["-", "x", "x", "y"]}
 
 def allowed(**words: object) -> list[str]:
     """Return all offers that fulfil constraints, without the outside option, as words."""
-    rows = rows_of(Constraints(**words), LABELS, COLUMNS, 0)
+    rows = constraint_rows(Constraints(**words), LABELS, COLUMNS, 0)
     offers = np.array([[True, *map(bool, (k & 1, k & 2, k & 4))] for k in range(8)])
     names = np.array(LABELS)
     return ["".join(names[offer][1:]) for offer in offers[rows.allow(offers)]]
@@ -37,19 +37,19 @@ def test_constraints_allow_what_they_say(words: dict[str, object], offers: list[
 
 
 def test_the_best_of_linear_worths_fulfils_the_constraints() -> None:
-    rows = rows_of(Constraints(capacity={"shelf": 4}), LABELS, COLUMNS, 0)
+    rows = constraint_rows(Constraints(capacity={"shelf": 4}), LABELS, COLUMNS, 0)
     best = rows.best(np.array([0.0, 2.0, 2.0, 3.0]))
     assert best is not None
     assert best.tolist() == [True, True, True, False]
 
 
 def test_without_an_outside_option_something_is_shown() -> None:
-    rows = rows_of(Constraints(), LABELS, COLUMNS, None)
+    rows = constraint_rows(Constraints(), LABELS, COLUMNS, None)
     assert rows.allow(np.array([[False] * 4, [False, True, False, False]])).tolist() == [False, True]
 
 
 def test_constraints_that_no_offer_fulfils_are_named() -> None:
-    rows = rows_of(Constraints(size=1, always=["a", "b"]), LABELS, COLUMNS, 0)
+    rows = constraint_rows(Constraints(size=1, always=["a", "b"]), LABELS, COLUMNS, 0)
     with pytest.raises(InputError, match=r"no offer fulfils the constraints; .* at most 1 alternatives"):
         rows.require_possible()
 
@@ -89,8 +89,8 @@ def test_constraints_that_are_none_are_refused(words: dict[str, object], message
 )
 def test_names_that_the_catalogue_lacks_are_refused(words: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        rows_of(Constraints(**words), LABELS, COLUMNS, 0)
+        constraint_rows(Constraints(**words), LABELS, COLUMNS, 0)
 
 
 def test_no_constraints_leave_all_offers() -> None:
-    assert Rows.none(np.array([True, False])).allow(np.array([[True, False], [True, True]])).all()
+    assert ConstraintRows.unconstrained(np.array([True, False])).allow(np.array([[True, False], [True, True]])).all()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pcmcnet.arrays import Bools
-from pcmcnet.decisions.branch_and_bound import climb, starting_offers
-from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.branch_and_bound import local_search, starting_offers
+from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.exact_offers import best_chain_offer
-from pcmcnet.decisions.offer_value import Chains, earned
+from pcmcnet.decisions.offer_value import Chains, expected_revenue
 
 
 def chains(n: int, rng: np.random.Generator, members: int = 1, sigma: float = 1.5) -> Chains:
@@ -18,7 +18,7 @@ def chains(n: int, rng: np.random.Generator, members: int = 1, sigma: float = 1.
     return Chains(rng.dirichlet(np.ones(members))[None], rates, np.append(0.0, rng.random(n)))
 
 
-def start(value: Chains, rows: Rows) -> Bools:
+def start(value: Chains, rows: ConstraintRows) -> Bools:
     return starting_offers(rows, value.revenue, 1, np.random.default_rng(0))[0]
 
 
@@ -30,7 +30,9 @@ def test_two_alternatives_worked_by_hand() -> None:
     """
     rates = np.array([[[[0, 1, 3], [1, 0, 1e-15], [1, 1e-15, 0]]]])
     value = Chains(np.ones((1, 1)), rates, np.array([0.0, 6.0, 4.0]))
-    found = best_chain_offer(value, Rows.none(np.array([True, False, False])), np.array([True, True, False]))
+    found = best_chain_offer(
+        value, ConstraintRows.unconstrained(np.array([True, False, False])), np.array([True, True, False])
+    )
     assert found.offer.tolist() == [True, True, True]
     assert found.value == pytest.approx(3.6, abs=1e-12)
     assert found.bound == pytest.approx(3.6, abs=1e-8)
@@ -53,14 +55,14 @@ def _compare(seed: int, rows_maker: Any, enumerate_offers: Any, most: int) -> No
     value, rows = chains(n, rng, members=int(rng.integers(1, 4))), rows_maker(n, rng)
     found = best_chain_offer(value, rows, start(value, rows))
     assert rows.allow(found.offer[None])[0]
-    assert found.value == pytest.approx(earned(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
     assert found.gap <= 1e-9
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bound_of_an_interrupted_search_holds(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    value, rows = chains(12, rng), Rows.none(np.arange(13) == 0)
+    value, rows = chains(12, rng), ConstraintRows.unconstrained(np.arange(13) == 0)
     best = best_chain_offer(value, rows, start(value, rows))
     for patience in (0, 1, 2):
         left = iter(range(patience))
@@ -77,6 +79,6 @@ def test_local_search_finds_nearly_all_of_the_best_offers(rows_maker: Any, enume
         value = chains(int(rng.integers(3, 9)), rng)
         rows = rows_maker(len(value.revenue) - 1, rng)
         starts = starting_offers(rows, value.revenue, 8, rng)
-        _, values = climb(lambda offers, _, value=value: earned(value, offers), rows, starts)
-        hits.append(values.max() >= earned(value, enumerate_offers(rows)).max() * (1 - 1e-9))
+        _, values = local_search(lambda offers, _, value=value: expected_revenue(value, offers), rows, starts)
+        hits.append(values.max() >= expected_revenue(value, enumerate_offers(rows)).max() * (1 - 1e-9))
     assert np.mean(hits) >= 0.95

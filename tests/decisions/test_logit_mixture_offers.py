@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pcmcnet.decisions.branch_and_bound import starting_offers
-from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.exact_offers import best_mixture_offer
-from pcmcnet.decisions.offer_value import Logits, earned
+from pcmcnet.decisions.offer_value import Logits, expected_revenue
 
 
 def tastes(n: int, rng: np.random.Generator, draws: int) -> Logits:
@@ -25,7 +25,9 @@ def test_two_kinds_of_people_worked_by_hand() -> None:
     """
     attraction = np.array([[[1, 1, 1e-300], [1, 1e-300, 1]]])
     value = Logits(np.full((1, 2), 0.5), attraction, np.array([0.0, 4.0, 2.0]))
-    found = best_mixture_offer(value, Rows.none(np.array([True, False, False])), np.array([True, True, False]))
+    found = best_mixture_offer(
+        value, ConstraintRows.unconstrained(np.array([True, False, False])), np.array([True, True, False])
+    )
     assert found.offer.tolist() == [True, True, True]
     assert (found.value, found.bound) == (pytest.approx(1.5, abs=1e-12), pytest.approx(1.5, abs=1e-8))
 
@@ -47,13 +49,13 @@ def _compare(seed: int, rows_maker: Any, enumerate_offers: Any, most: int) -> No
     value, rows = tastes(n, rng, draws=25), rows_maker(n, rng)
     found = best_mixture_offer(value, rows, starting_offers(rows, value.revenue, 1, rng)[0])
     assert rows.allow(found.offer[None])[0]
-    assert found.value == pytest.approx(earned(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
     assert found.gap <= 1e-9
 
 
 def test_the_bound_of_an_interrupted_search_holds() -> None:
     rng = np.random.default_rng(3)
-    value, rows = tastes(15, rng, draws=10), Rows.none(np.arange(16) == 0)
+    value, rows = tastes(15, rng, draws=10), ConstraintRows.unconstrained(np.arange(16) == 0)
     best = best_mixture_offer(value, rows, rows.always)
     for patience in (0, 1):
         left = iter(range(patience))

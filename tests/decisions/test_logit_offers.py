@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pcmcnet.decisions.branch_and_bound import starting_offers
-from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.exact_offers import best_logit_mixture_offer, best_logit_offer
-from pcmcnet.decisions.offer_value import Logits, earned
+from pcmcnet.decisions.offer_value import Logits, expected_revenue
 
 
 def logits(n: int, rng: np.random.Generator, members: int) -> Logits:
@@ -19,7 +19,7 @@ def logits(n: int, rng: np.random.Generator, members: int) -> Logits:
 def test_the_best_offer_of_a_logit_is_ordered_by_revenue() -> None:
     """Attraction 1 each, revenue 0 (outside), 4, 3, 1: {4} earns 2, {4, 3} earns 7/3, {4, 3, 1} earns 2."""
     value = Logits(np.ones((1, 1)), np.ones((1, 1, 4)), np.array([0.0, 4.0, 3.0, 1.0]))
-    rows = Rows.none(np.array([True, False, False, False]))
+    rows = ConstraintRows.unconstrained(np.array([True, False, False, False]))
     found = best_logit_offer(value, rows, np.array([True, True, True, True]))
     assert found.offer.tolist() == [True, True, True, False]
     assert (found.value, found.gap) == (pytest.approx(7 / 3, abs=1e-12), pytest.approx(0.0, abs=1e-9))
@@ -48,5 +48,5 @@ def _compare(seed: int, members: int, rows_maker: Any, enumerate_offers: Any, mo
     else:
         found = best_logit_mixture_offer(value, rows, start, seconds=60.0)
     assert rows.allow(found.offer[None])[0]
-    assert found.value == pytest.approx(earned(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
     assert found.gap <= 1e-6

@@ -7,9 +7,9 @@ import pytest
 
 import pcmcnet as pn
 from choice_tables import logit_choices, read
-from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.exact_offers import NestedLogits, best_nested_offer
-from pcmcnet.decisions.offer_value import AnyModel, earned
+from pcmcnet.decisions.offer_value import BlackBoxModel, expected_revenue
 from pcmcnet.decisions.optimise_offer import structure_of
 
 
@@ -34,9 +34,9 @@ def test_nor_in_larger_catalogues(seed: int, enumerate_offers: Any) -> None:
 def _compare(seed: int, enumerate_offers: Any, most: int) -> None:
     rng = np.random.default_rng(seed)
     value = nested(int(rng.integers(2, most + 1)), rng)
-    rows = Rows.none(np.arange(len(value.revenue)) == 0)
+    rows = ConstraintRows.unconstrained(np.arange(len(value.revenue)) == 0)
     found = best_nested_offer(value, rows, rows.always)
-    assert found.value == pytest.approx(earned(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
     assert found.gap <= 1e-9
 
 
@@ -47,7 +47,7 @@ def test_with_constraints_the_best_free_offer_is_a_bound(rows_maker: Any, enumer
         offers = enumerate_offers(rows)
         found = best_nested_offer(value, rows, offers[0])
         assert rows.allow(found.offer[None])[0]
-        assert found.bound >= earned(value, offers).max() * (1 - 1e-9)
+        assert found.bound >= expected_revenue(value, offers).max() * (1 - 1e-9)
 
 
 def test_a_fitted_nested_logit_is_taken_for_what_it_is() -> None:
@@ -57,5 +57,5 @@ def test_a_fitted_nested_logit_is_taken_for_what_it_is() -> None:
     value = structure_of(model, sets, np.arange(4.0))
     assert isinstance(value, NestedLogits)
     offers, who = np.array([[True, True, False, True], [True, True, True, True]]), np.array([0, 0])
-    asked = AnyModel(model, sets, np.arange(4.0)).probabilities(offers, who)
+    asked = BlackBoxModel(model, sets, np.arange(4.0)).probabilities(offers, who)
     np.testing.assert_allclose(value.probabilities(offers, who), asked, atol=1e-12)

@@ -6,7 +6,7 @@ import torch
 
 import pcmcnet as pn
 from choice_tables import read, trips
-from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, earned
+from pcmcnet.decisions.offer_value import BlackBoxModel, Chains, Logits, expected_revenue
 from pcmcnet.decisions.optimise_offer import structure_of
 
 OFFERS = np.array([[True, True, False], [True, True, True], [False, True, False]])
@@ -16,13 +16,15 @@ def test_a_chain_of_two_and_three_worked_by_hand() -> None:
     """0 <-> 1 with rates 1 and 3: p = (3, 1) / 4; with 2, entered from 1 at 1, left for 1 at 2: p = (6, 2, 1) / 9."""
     rates = np.array([[0, 1, 0], [3, 0, 1], [0, 2, 0]], float)[None, None]
     value = Chains(np.ones((1, 1)), rates, np.array([4.0, 8.0, 9.0]))
-    np.testing.assert_allclose(earned(value, OFFERS), [5.0, (24 + 16 + 9) / 9, 8.0], rtol=1e-14)
+    np.testing.assert_allclose(expected_revenue(value, OFFERS), [5.0, (24 + 16 + 9) / 9, 8.0], rtol=1e-14)
 
 
 def test_a_mixture_of_logits_worked_by_hand() -> None:
     """Half see attractions 1, 1, 2 and half 3, 1, 4."""
     value = Logits(np.full((1, 2), 0.5), np.array([[[1, 1, 2], [3, 1, 4]]], float), np.array([1.0, 0.0, 0.0]))
-    np.testing.assert_allclose(earned(value, OFFERS), [(1 / 2 + 3 / 4) / 2, (1 / 4 + 3 / 8) / 2, 0.0], rtol=1e-14)
+    np.testing.assert_allclose(
+        expected_revenue(value, OFFERS), [(1 / 2 + 3 / 4) / 2, (1 / 4 + 3 / 8) / 2, 0.0], rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_a_mixture_of_logits_worked_by_hand() -> None:
         (pn.MixedMNL(random={"price": "normal"}, draws=20), Logits),
         (pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1), Chains),
         (pn.Ensemble(pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1), n=2), Chains),
-        (pn.RandomForest(trees=3), AnyModel),
+        (pn.RandomForest(trees=3), BlackBoxModel),
     ],
 )
 def test_every_structure_predicts_what_its_model_does(model: pn.models.ChoiceModel, structure: type) -> None:
@@ -43,11 +45,11 @@ def test_every_structure_predicts_what_its_model_does(model: pn.models.ChoiceMod
     sets = data.subset([0, 1])
     value = structure_of(model, sets, np.arange(3.0))
     assert isinstance(value, structure)
-    asked = AnyModel(model, sets, np.arange(3.0))
+    asked = BlackBoxModel(model, sets, np.arange(3.0))
     who = np.array([0, 1, 1])
     np.testing.assert_allclose(value.probabilities(OFFERS, who), asked.probabilities(OFFERS, who), atol=2e-6)
     np.testing.assert_allclose(
-        value.only(1).probabilities(OFFERS, 0 * who), value.probabilities(OFFERS, 0 * who + 1), atol=1e-12
+        value.for_individual(1).probabilities(OFFERS, 0 * who), value.probabilities(OFFERS, 0 * who + 1), atol=1e-12
     )
 
 

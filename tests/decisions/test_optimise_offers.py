@@ -9,7 +9,7 @@ import pytest
 
 import pcmcnet as pn
 from choice_tables import logit_choices, read
-from pcmcnet.decisions.optimise_offers import pieces
+from pcmcnet.decisions.optimise_offers import individual_chunks
 from pcmcnet.errors import InputError, SchemaError
 
 CATALOGUE = {"mode": ["A", "B", "C", "D"], "x": [0.0, 1.0, -1.0, 0.5], "margin": [None, 3.0, 2.0, 2.5]}
@@ -55,7 +55,7 @@ def test_no_more_than_two_pieces_are_held(model: pn.MNL) -> None:
             taken.append(number)
             yield pa.record_batch({"income": np.full(100, float(number))})
 
-    found = pieces(batches())
+    found = individual_chunks(batches())
     first = next(found)
     assert (first.num_rows, len(taken)) == (1_000, 10)
     assert [piece.num_rows for piece in found] == [1_000, 1_000, 1_000]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from choice_tables import logit_choices
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import raw
+from pcmcnet.data.columns.arrays import stored_values
 from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.interface.choice_model import FitRun, Gives
@@ -51,7 +51,7 @@ class Tilt(ChoiceModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedTilt:
         self.parts, self.seed, self.device = (train, valid), run.seed, run.device  # for tests alone
         chosen = train.offsets[:-1] + train.require_chosen("fit")
-        x = raw(train.features["x"])
+        x = stored_values(train.features["x"])
         Tilt.fits.append(self)
         return FittedTilt(theta=float(x[chosen].mean() - x.mean()))
 
@@ -61,7 +61,7 @@ class Tilt(ChoiceModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         Tilt.asked.append(data)
-        x = raw(data.features["x"]).astype(np.float64)
+        x = stored_values(data.features["x"]).astype(np.float64)
         return log_softmax_by_set(self.config.scale * self.theta * x, data.offsets)
 
     def _files(self) -> dict[str, bytes]:
@@ -90,7 +90,7 @@ class Sure(Tilt):
     name = "sure"
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        x = raw(data.features["x"]).astype(np.float64)
+        x = stored_values(data.features["x"]).astype(np.float64)
         top = np.repeat(np.maximum.reduceat(x, data.offsets[:-1]), data.sizes)
         return np.where(x == top, 0.0, -np.inf)
 

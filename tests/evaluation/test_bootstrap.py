@@ -13,7 +13,14 @@ from choice_tables import logit_choices, read
 from pcmcnet import MNL, BootstrapErrors, ChoiceData, LatentClassMNL, Uniform, bootstrap_errors, calibrate_constants
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import bootstrap
-from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, percentiles, relabelled, resampled_means
+from pcmcnet.evaluation.bootstrap import (
+    aggregate_by_group,
+    bootstrap_interval,
+    p_values,
+    percentile_interval,
+    relabel_classes,
+    resampled_means,
+)
 
 TABLE = logit_choices(400, {"x": 1.0, "y": 0.5})
 
@@ -119,8 +126,8 @@ def test_classes_in_another_order_are_numbered_as_in_the_model(data: ChoiceData)
     model = LatentClassMNL(formula="x + y", classes=3, membership="1", starts=2, prior=0.1).fit(data)
     b, g = model.estimates_.values[:6].reshape(3, 2), np.array([0.0, *model.estimates_.values[6:]])
     turned = np.concatenate([b[[2, 0, 1]].ravel(), g[[0, 1]] - g[2]])
-    assert relabelled(model, turned) == pytest.approx(model.estimates_.values, rel=1e-10)
-    assert relabelled(model, model.estimates_.values) == pytest.approx(model.estimates_.values, rel=1e-12)
+    assert relabel_classes(model, turned) == pytest.approx(model.estimates_.values, rel=1e-10)
+    assert relabel_classes(model, model.estimates_.values) == pytest.approx(model.estimates_.values, rel=1e-12)
 
 
 def test_constants_moved_to_known_shares_are_refused() -> None:
@@ -157,7 +164,7 @@ def test_resampled_means_are_weighted_means_of_drawn_sets(sets: int, seed: int) 
 
 def test_the_interval_of_a_proportion_is_the_binomial_one() -> None:
     """0.7 -+ 1.96 sqrt(0.7 0.3 / 1000) = 0.6716, 0.7284."""
-    found = interval(np.repeat([0.0, 1.0], [300, 700]), rng=rng(), resamples=20_000)
+    found = bootstrap_interval(np.repeat([0.0, 1.0], [300, 700]), rng=rng(), resamples=20_000)
     # The percentiles of 20,000 resamples have an error of 0.0003, and means come in steps of 0.001.
     np.testing.assert_allclose(found, [0.6716, 0.7284], rtol=0, atol=0.0015)
 
@@ -165,7 +172,7 @@ def test_the_interval_of_a_proportion_is_the_binomial_one() -> None:
 def test_few_sets_are_covered_as_often_as_promised() -> None:
     """Eight normal values: the expanded percentiles hold the mean in 0.95 of samples, the plain ones do not."""
     samples = rng().normal(size=(8, 1000))  # 1,000 samples side by side
-    ends = interval(samples, rng=rng(1), resamples=4000)
+    ends = bootstrap_interval(samples, rng=rng(1), resamples=4000)
     covered = ((ends[:, 0] < 0) & (ends[:, 1] > 0)).mean()
     assert abs(covered - 0.95) < 0.03  # four standard errors of a share of 1,000
     plain = np.quantile(resampled_means(samples, rng=rng(1)), [0.025, 0.975], axis=0)
@@ -182,40 +189,40 @@ def test_few_sets_move_the_percentiles_outwards(n: float, t: float) -> None:
 
 def test_many_sets_are_covered_as_often_as_promised() -> None:
     samples = rng(2).exponential(size=(300, 1000))
-    ends = interval(samples, rng=rng(3), resamples=1000)
+    ends = bootstrap_interval(samples, rng=rng(3), resamples=1000)
     covered = ((ends[:, 0] < 1) & (ends[:, 1] > 1)).mean()
     assert abs(covered - 0.95) < 0.03  # four standard errors of a share of 1,000
 
 
 def test_a_lower_level_gives_an_interval_inside() -> None:
     values = rng().normal(size=50)
-    (low, high), (lower, higher) = (interval(values, rng=rng(), level=level) for level in (0.5, 0.95))
+    (low, high), (lower, higher) = (bootstrap_interval(values, rng=rng(), level=level) for level in (0.5, 0.95))
     assert lower < low < values.mean() < high < higher
 
 
 def test_one_set_says_nothing_about_the_spread() -> None:
-    assert interval([3.0], rng=rng()).tolist() == [-np.inf, np.inf]
-    assert interval([[3.0, 4.0]], rng=rng()).tolist() == [[-np.inf, np.inf]] * 2
-    assert interval([3.0, 4.0], [0.0, 1.0], rng=rng()).tolist() == [-np.inf, np.inf]
+    assert bootstrap_interval([3.0], rng=rng()).tolist() == [-np.inf, np.inf]
+    assert bootstrap_interval([[3.0, 4.0]], rng=rng()).tolist() == [[-np.inf, np.inf]] * 2
+    assert bootstrap_interval([3.0, 4.0], [0.0, 1.0], rng=rng()).tolist() == [-np.inf, np.inf]
 
 
 def test_two_sets_give_their_range() -> None:
-    assert interval([1.0, 3.0], rng=rng()).tolist() == [1.0, 3.0]
+    assert bootstrap_interval([1.0, 3.0], rng=rng()).tolist() == [1.0, 3.0]
 
 
 def test_a_set_that_outweighs_all_others_widens_the_interval() -> None:
     """Effectively one set: the interval spans all resamples, the percentiles of equal weights would not."""
     values = np.arange(40.0)
-    ends = interval(values, [1e9, *[1.0] * 39], rng=rng())
+    ends = bootstrap_interval(values, [1e9, *[1.0] * 39], rng=rng())
     means = resampled_means(values, [1e9, *[1.0] * 39], rng=rng())
     assert ends.tolist() == [means.min(), means.max()]
 
 
 def test_only_the_ratio_of_weights_counts_and_weight_zero_is_absence() -> None:
     values, weights = rng().normal(size=20), rng().uniform(1, 2, 20)
-    expected = interval(values, weights, rng=rng())
-    np.testing.assert_allclose(interval(values, 8 * weights, rng=rng()), expected, rtol=1e-12)
-    padded = interval([*values, np.inf], [*weights, 0.0], rng=rng())
+    expected = bootstrap_interval(values, weights, rng=rng())
+    np.testing.assert_allclose(bootstrap_interval(values, 8 * weights, rng=rng()), expected, rtol=1e-12)
+    padded = bootstrap_interval([*values, np.inf], [*weights, 0.0], rng=rng())
     np.testing.assert_array_equal(padded, expected)
 
 
@@ -233,7 +240,7 @@ def test_infinite_values_make_infinite_ends_and_no_nan(sign: int) -> None:
     means = resampled_means(values, rng=rng())
     assert 0.3 < np.isfinite(means).mean() < 0.44  # 0.37 -+ 4 standard errors
     assert (means[np.isinf(means)] * sign > 0).all()
-    low, high = interval(values, rng=rng())
+    low, high = bootstrap_interval(values, rng=rng())
     assert (high == np.inf) if sign > 0 else (low == -np.inf)
     assert np.isfinite(low if sign > 0 else high)
 
@@ -257,46 +264,46 @@ def test_memory_is_bounded() -> None:
 
 def test_the_seed_decides() -> None:
     values = rng().normal(size=30)
-    assert interval(values, rng=rng(5)).tolist() == interval(values, rng=rng(5)).tolist()
-    assert interval(values, rng=rng(5)).tolist() != interval(values, rng=rng(6)).tolist()
+    assert bootstrap_interval(values, rng=rng(5)).tolist() == bootstrap_interval(values, rng=rng(5)).tolist()
+    assert bootstrap_interval(values, rng=rng(5)).tolist() != bootstrap_interval(values, rng=rng(6)).tolist()
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0, np.nan])
 def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
     with pytest.raises(ConfigError, match="level must lie between 0 and 1, got"):
-        interval([1.0, 2.0], rng=rng(), level=level)
+        bootstrap_interval([1.0, 2.0], rng=rng(), level=level)
 
 
 def test_no_resamples_are_refused() -> None:
     with pytest.raises(ConfigError, match="resamples must be at least 1, got 0"):
-        interval([1.0, 2.0], rng=rng(), resamples=0)
+        bootstrap_interval([1.0, 2.0], rng=rng(), resamples=0)
 
 
 @pytest.mark.parametrize(("values", "weights"), [(np.ones((2, 2, 2)), None), ([1.0, 2.0], [1.0])])
 def test_shapes_that_do_not_fit_are_refused(values: object, weights: object) -> None:
     with pytest.raises(InputError, match=r"expected values \(S,\) or \(S, M\) and weights \(S,\), got shapes"):
-        interval(values, weights, rng=rng())  # type: ignore[arg-type]
+        bootstrap_interval(values, weights, rng=rng())  # type: ignore[arg-type]
 
 
 def test_nan_is_refused_and_counted() -> None:
     with pytest.raises(InputError, match="got NaN for 2 of 3"):
-        interval([1.0, np.nan, np.nan], rng=rng())
+        bootstrap_interval([1.0, np.nan, np.nan], rng=rng())
 
 
 def test_inf_and_minus_inf_in_one_mean_are_refused() -> None:
     with pytest.raises(InputError, match="both inf and -inf"):
-        interval([np.inf, -np.inf], rng=rng())
+        bootstrap_interval([np.inf, -np.inf], rng=rng())
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
 def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights must be finite, at least 0, and above 0 for at least one"):
-        interval([1.0, 2.0], weights, rng=rng())
+        bootstrap_interval([1.0, 2.0], weights, rng=rng())
 
 
 def test_no_sets_are_refused() -> None:
     with pytest.raises(InputError, match="above 0 for at least one choice set"):
-        interval([], rng=rng())
+        bootstrap_interval([], rng=rng())
 
 
 # -- p-values and groups -----------------------------------------------------------------------------------------
@@ -324,13 +331,13 @@ def test_p_values_are_uniform_where_there_is_no_difference() -> None:
 def test_percentiles_of_resamples_are_the_interval() -> None:
     values, weights = rng().normal(size=(30, 2)), rng().uniform(1, 2, 30)
     means = resampled_means(values, weights, rng=rng(7))
-    np.testing.assert_array_equal(percentiles(means, weights), interval(values, weights, rng=rng(7)))
+    np.testing.assert_array_equal(percentile_interval(means, weights), bootstrap_interval(values, weights, rng=rng(7)))
 
 
 def test_groups_have_the_mean_of_their_sets() -> None:
     """Group 4: (1 1 + 3 3) / 4 = 2.5 of weight 4; group 7: 5 of weight 2; group 9 weighs nothing."""
     values, weights = np.array([[1.0], [5.0], [3.0], [np.inf]]), np.array([1.0, 2.0, 3.0, 0.0])
-    means, total = by_group(values, weights, [4, 7, 4, 9])
+    means, total = aggregate_by_group(values, weights, [4, 7, 4, 9])
     assert (means.tolist(), total.tolist()) == ([[2.5], [5.0]], [4.0, 2.0])
     assert np.average(means[:, 0], weights=total) == np.average([1, 5, 3], weights=[1, 2, 3])
 
@@ -339,12 +346,14 @@ def test_sets_that_are_copies_of_each_other_say_no_more_than_one() -> None:
     """Twenty people with ten equal trips each: resampling people gives the interval of twenty values."""
     values = rng().normal(size=(20, 2))
     people = np.repeat(np.arange(20), 10)
-    means, total = by_group(values[people], np.ones(200), people)
-    np.testing.assert_allclose(interval(means, total, rng=rng()), interval(values, rng=rng()), rtol=1e-12)
-    naive = interval(values[people], rng=rng())
-    assert (np.diff(interval(means, total, rng=rng())) > 2 * np.diff(naive)).all()
+    means, total = aggregate_by_group(values[people], np.ones(200), people)
+    np.testing.assert_allclose(
+        bootstrap_interval(means, total, rng=rng()), bootstrap_interval(values, rng=rng()), rtol=1e-12
+    )
+    naive = bootstrap_interval(values[people], rng=rng())
+    assert (np.diff(bootstrap_interval(means, total, rng=rng())) > 2 * np.diff(naive)).all()
 
 
 def test_an_infinite_set_makes_its_group_infinite() -> None:
-    means, _ = by_group(np.array([[np.inf, 1.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3), [0, 0, 1])
+    means, _ = aggregate_by_group(np.array([[np.inf, 1.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3), [0, 0, 1])
     assert means.tolist() == [[np.inf, 1.5], [3.0, 4.0]]

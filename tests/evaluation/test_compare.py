@@ -10,8 +10,17 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, TrainingError
 from pcmcnet.evaluation import compare
-from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, resampled_means
-from pcmcnet.evaluation.compare import Cell, Failure, Fold, fresh, measure, model_identity, plan_folds, tally
+from pcmcnet.evaluation.bootstrap import aggregate_by_group, bootstrap_interval, p_values, resampled_means
+from pcmcnet.evaluation.compare import (
+    Cell,
+    Failure,
+    FoldIndices,
+    build_comparison,
+    fit_and_test,
+    model_identity,
+    plan_folds,
+    unfitted_copy,
+)
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.report import evaluate
 from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
@@ -450,7 +459,7 @@ def test_a_failure_is_one_line_and_names_classes_of_others() -> None:
 
 def test_a_fresh_model_has_the_options_and_nothing_else(kinds: dict[str, Any], trips: ChoiceData) -> None:
     fitted = kinds["TiltScores"](scale=3.0, sizes=(4, 5)).fit(trips)
-    copy = fresh(fitted)
+    copy = unfitted_copy(fitted)
     assert (type(copy), copy.config) == (type(fitted), fitted.config)
     assert copy.fitted_ is None
 
@@ -464,7 +473,7 @@ def test_the_identity_tells_options_and_classes_apart(kinds: dict[str, Any]) -> 
 def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
     parts, model = fold.cut(trips), kinds["Tilt"](scale=2.0)
-    cell = measure(model, parts, top=(1, 2), seed=5, device="cpu")
+    cell = fit_and_test(model, parts, top=(1, 2), seed=5, device="cpu")
     (fitted,) = kinds["Tilt"].fits
     assert fitted is not model
     assert fitted.parts == (parts.train, parts.valid)
@@ -477,7 +486,7 @@ def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], 
 
 def test_a_model_is_asked_without_the_answers(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.5, 0.5)})
-    measure(kinds["Tilt"](), fold.cut(trips), top=(1,), seed=0, device="cpu")
+    fit_and_test(kinds["Tilt"](), fold.cut(trips), top=(1,), seed=0, device="cpu")
     (question,) = kinds["Tilt"].asked
     assert question.chosen is None
     assert ids(question) == ids(fold.cut(trips).test)
@@ -490,7 +499,7 @@ def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
     parts = fold.cut(trips)
     assert parts.valid is not None
-    measure(kinds["Tilt"](), parts, top=(1,), seed=0, device="cpu")
+    fit_and_test(kinds["Tilt"](), parts, top=(1,), seed=0, device="cpu")
     train, valid = kinds["Tilt"].fits[-1].parts
     assert valid is None
     assert len(train) == len(parts.train) + len(parts.valid)
@@ -500,7 +509,7 @@ def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
 # Values that can be worked out by hand: four sets of two alternatives, two folds.
 
 
-PLAN = [Fold(np.array([0, 2]), None, np.array([1, 3])), Fold(np.array([1, 3]), None, np.array([0, 2]))]
+PLAN = [FoldIndices(np.array([0, 2]), None, np.array([1, 3])), FoldIndices(np.array([1, 3]), None, np.array([0, 2]))]
 TESTED = np.array([1, 3, 0, 2])
 NLL = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([2.0, 2.0, 5.0, 4.0])}  # of sets 0, 1, 2, 3
 
@@ -523,7 +532,7 @@ def compared(
     gives = change.pop("gives", {})
     models = {label: kinds[gives.get(label, "Tilt")]() for label in outcomes}
     groups, design = change.pop("groups", None), {"top": (1,), "seed": 0, "resamples": 200, **change}
-    return tally(models, outcomes, table or data(), PLAN, groups, design)
+    return build_comparison(models, outcomes, table or data(), PLAN, groups, design)
 
 
 def test_values_are_means_over_all_sets_and_folds_are_kept(kinds: dict[str, Any]) -> None:
@@ -554,10 +563,12 @@ def test_differences_are_paired_set_by_set(kinds: dict[str, Any]) -> None:
     gap = (NLL["b"] - NLL["a"])[TESTED]
     assert found["b"].difference == 0.75
     rng = np.random.default_rng
-    assert found["b"].intervals["difference"] == pytest.approx(interval(gap, rng=rng(0), resamples=200), rel=1e-12)
+    assert found["b"].intervals["difference"] == pytest.approx(
+        bootstrap_interval(gap, rng=rng(0), resamples=200), rel=1e-12
+    )
     means = resampled_means(gap, rng=rng(0), resamples=200)
     assert found["b"].p_value == p_values(means[:, None])[0]
-    expected = interval(NLL["a"][TESTED], rng=rng(0), resamples=200)
+    expected = bootstrap_interval(NLL["a"][TESTED], rng=rng(0), resamples=200)
     assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
     assert (found["a"].difference, found["a"].p_value, "difference" in found["a"].intervals) == (0.0, None, False)
 
@@ -573,8 +584,8 @@ def test_a_constant_advantage_is_certain_though_the_values_vary(kinds: dict[str,
 def test_groups_are_resampled_whole(kinds: dict[str, Any]) -> None:
     groups = np.array([0, 0, 1, 1])
     found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=groups)
-    means, total = by_group(NLL["a"][TESTED][:, None], np.ones(4), groups[TESTED])
-    expected = interval(means, total, rng=np.random.default_rng(0), resamples=200)[0]
+    means, total = aggregate_by_group(NLL["a"][TESTED][:, None], np.ones(4), groups[TESTED])
+    expected = bootstrap_interval(means, total, rng=np.random.default_rng(0), resamples=200)[0]
     assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
     assert found["a"].intervals["nll"] == pytest.approx((1.5, 3.5), rel=1e-12)  # two people: their range
     assert found["a"].values["nll"] == 2.5

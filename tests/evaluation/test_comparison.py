@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison, FoldResult, Row
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow, FoldResult
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
 
 
-def row(label: str, **facts: Any) -> Row:
-    return Row(**{"label": label, "model": "tilt", "options": {"hidden": (8, 8)}, **facts})
+def row(label: str, **facts: Any) -> ComparisonRow:
+    return ComparisonRow(**{"label": label, "model": "tilt", "options": {"hidden": (8, 8)}, **facts})
 
 
 def comparison(**change: Any) -> Comparison:
@@ -63,7 +63,7 @@ def test_the_verdict_is_a_sentence() -> None:
     best, other = row("a", values={"nll": 1.0}, difference=0.0), row("b", difference=0.05, p_value=0.2)
     scores = row("c", difference=-0.5, p_value=0.001, gives="scores")
 
-    def verdict(*rows: Row, best: str | None = "a") -> str:
+    def verdict(*rows: ComparisonRow, best: str | None = "a") -> str:
         return comparison(rows=rows, best=best).verdict
 
     assert verdict(best, other, scores) == "a has the least NLL, 0.05 NLL below b, which may be chance: p = .200."

@@ -3,14 +3,14 @@ import pytest
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, RankBy, Uniform
 from pcmcnet.errors import NotFittedError
-from pcmcnet.evaluation.report import ROWS, fit_figures
+from pcmcnet.evaluation.report import ROWS, fit_statistics
 
 DATA = read(logit_choices(60, {"x": 1.0}), alternative="mode", features=["x"], person="person")
 
 
 def test_a_logit_has_those_of_its_estimates() -> None:
     model = MNL().fit(DATA)
-    found = fit_figures(model)
+    found = fit_statistics(model)
     assert set(found) == set(ROWS)
     assert found["log-likelihood"] == model.estimates_.log_likelihood == pytest.approx(60 * model.score(DATA))
     assert found["constants-only log-likelihood"] == model.estimates_.constants_log_likelihood
@@ -20,14 +20,14 @@ def test_a_logit_has_those_of_its_estimates() -> None:
 
 def test_another_model_is_asked_about_the_sets_that_are_given() -> None:
     model = Uniform().fit(DATA)
-    assert fit_figures(model)["log-likelihood"] is None
-    found = fit_figures(model, DATA)
+    assert fit_statistics(model)["log-likelihood"] is None
+    found = fit_statistics(model, DATA)
     assert found["log-likelihood"] == pytest.approx(found["null log-likelihood"])
     assert str(found["rho-squared"]) == "0.0"
     assert found["AIC"] is None
-    assert fit_figures(RankBy(column="x").fit(DATA), DATA)["log-likelihood"] is None
+    assert fit_statistics(RankBy(column="x").fit(DATA), DATA)["log-likelihood"] is None
 
 
 def test_a_model_that_is_not_fitted_has_none() -> None:
     with pytest.raises(NotFittedError):
-        fit_figures(MNL())
+        fit_statistics(MNL())

@@ -7,7 +7,7 @@ import pytest
 
 import choice_tables
 from pcmcnet import MNL, ChoiceData
-from pcmcnet.evaluation.predictions import in_sample_warning, seen_by
+from pcmcnet.evaluation.predictions import in_sample_warning, training_overlap
 
 
 def make_trips(seed: int = 0) -> ChoiceData:
@@ -27,11 +27,11 @@ def model(trips: ChoiceData) -> MNL:
 
 
 def test_the_training_table_is_known_by_its_fingerprint(model: MNL, trips: ChoiceData) -> None:
-    assert seen_by(model, trips) == "all"
+    assert training_overlap(model, trips) == "all"
 
 
 def test_another_table_is_not_known(model: MNL) -> None:
-    assert seen_by(model, make_trips(seed=5)) == "none known"
+    assert training_overlap(model, make_trips(seed=5)) == "none known"
 
 
 def test_a_table_that_holds_the_training_table_overlaps_it(trips: ChoiceData) -> None:
@@ -39,17 +39,17 @@ def test_a_table_that_holds_the_training_table_overlaps_it(trips: ChoiceData) ->
     part, _ = trips.split((0.9, 0.1), seed=0)
     model = MNL().fit(part)
     whole = trips.subset(np.arange(len(trips))[::-1])
-    assert seen_by(model, trips) == seen_by(model, whole) == "some"
+    assert training_overlap(model, trips) == training_overlap(model, whole) == "some"
     price = trips.features["price"]
     moved = replace(trips, features={**trips.features, "price": replace(price, values=price.values + 1)})  # type: ignore[type-var]
-    assert seen_by(model, moved) == "none known"
+    assert training_overlap(model, moved) == "none known"
 
 
 def test_the_table_that_a_training_part_was_drawn_from_is_known(trips: ChoiceData) -> None:
     part, _ = trips.split((0.9, 0.1), seed=0)
     model = MNL().fit(part)
-    model.note_table(drawn_from=trips.fingerprint())
-    assert seen_by(model, trips) == "most"
+    model.add_table_facts(drawn_from=trips.fingerprint())
+    assert training_overlap(model, trips) == "most"
     assert "trained on 36 of these 40 choice sets" in (in_sample_warning(model, trips) or "")
 
 

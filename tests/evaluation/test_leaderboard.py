@@ -16,8 +16,8 @@ from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError
 from pcmcnet.evaluation import compare, leaderboard
 from pcmcnet.evaluation.compare import model_identity
-from pcmcnet.evaluation.leaderboard import TooSlowError, limited, time_limit
-from pcmcnet.evaluation.leaderboard_entries import BoardTable, part_of
+from pcmcnet.evaluation.leaderboard import TooSlowError, time_limit, with_time_limit
+from pcmcnet.evaluation.leaderboard_entries import LeaderboardTable, sample_table
 from pcmcnet.models import MNL, Uniform
 
 QUICK: dict[str, Any] = {"folds": 2, "resamples": 100, "progress": False}
@@ -116,7 +116,7 @@ def test_persons_stay_together_unless_the_table_is_cut_by_set(
 ) -> None:
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["x"], "person": "person"}
     panel = ChoiceData.from_long(trips_table(), **roles)
-    table = BoardTable(name="panel", use="judged", read=partial(part_of, panel))
+    table = LeaderboardTable(name="panel", use="judged", read=partial(sample_table, panel))
     both = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
     monkeypatch.setattr("pcmcnet.evaluation.leaderboard_entries.public_tables", lambda: {t.name: t for t in both})
     board = leaderboard(None, ["uniform"], **QUICK)
@@ -177,7 +177,7 @@ def test_outside_the_main_thread_there_is_no_limit() -> None:
 
 def test_a_limited_model_is_the_same_model(trips: ChoiceData, kinds: dict[str, Any]) -> None:
     model = MNL(formula="x", min_chosen=3)
-    timed = limited(model, 100.0)
+    timed = with_time_limit(model, 100.0)
     assert model_identity(timed) == model_identity(model)
     assert isinstance(timed, MNL)
     assert timed.fit(trips).score(trips) == model.fit(trips).score(trips)
@@ -186,4 +186,4 @@ def test_a_limited_model_is_the_same_model(trips: ChoiceData, kinds: dict[str, A
 def test_a_fit_that_is_too_slow_ends(trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds["Tilt"], "_fit", lambda *_: time.sleep(20))
     with pytest.raises(TooSlowError, match=r"not fitted within 0\.05 s"):
-        limited(kinds["Tilt"](), 0.05).fit(trips)
+        with_time_limit(kinds["Tilt"](), 0.05).fit(trips)

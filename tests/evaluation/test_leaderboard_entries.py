@@ -8,13 +8,13 @@ from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import leaderboard_entries
 from pcmcnet.evaluation.leaderboard_entries import (
-    SETS,
-    entrants,
+    MAX_SETS,
+    build_contestants,
     formula_with_individual,
-    part_of,
     public_tables,
     require_contestants,
     require_tables,
+    sample_table,
 )
 from pcmcnet.models import MNL, MODELS, LatentClassMNL, Uniform
 
@@ -80,7 +80,7 @@ def test_a_table_without_such_a_formula_says_why(
     data = read(**roles)
     with pytest.raises(InputError, match=message):
         formula_with_individual(data)
-    models, absent = entrants(require_contestants(["uniform", "mnl+individual"]), data)
+    models, absent = build_contestants(require_contestants(["uniform", "mnl+individual"]), data)
     assert list(models) == ["uniform"]
     assert message in absent["mnl+individual"]
 
@@ -96,9 +96,9 @@ def test_columns_that_add_nothing_to_the_features_leave_no_formula() -> None:
 def test_models_are_names_or_labels_with_models() -> None:
     named = require_contestants(["mnl", "lc-mnl+individual"])
     assert isinstance(named["mnl"], MNL)
-    assert isinstance(entrants(named, read()).models["lc-mnl+individual"], LatentClassMNL)
+    assert isinstance(build_contestants(named, read()).models["lc-mnl+individual"], LatentClassMNL)
     mine = {"flat": Uniform(), "built": lambda data: MNL(formula=next(iter(data.features)))}
-    assert entrants(require_contestants(mine), read()).models["built"].config.formula == "cost"
+    assert build_contestants(require_contestants(mine), read()).models["built"].config.formula == "cost"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_other_models_are_refused(models: Any, error: type[Exception], message: 
 
 
 def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
-    found = entrants(require_contestants(["uniform", "rank-by"]), read())
+    found = build_contestants(require_contestants(["uniform", "rank-by"]), read())
     assert list(found.models) == ["uniform"]
     assert found.absent["rank-by"].startswith("column must name the feature to rank by")
 
@@ -152,17 +152,17 @@ def test_the_floor_of_a_simulated_table_is_the_loss_of_the_truth_on_its_choices(
 
 
 def test_a_simulated_table_has_at_most_a_few_thousand_sets() -> None:
-    assert all(public_tables()[name].read(SETS).whole <= 4_000 for name in ("mlba", "rock-paper-scissors"))
+    assert all(public_tables()[name].read(MAX_SETS).whole <= 4_000 for name in ("mlba", "rock-paper-scissors"))
 
 
 def test_a_part_of_a_table_has_whole_persons_and_is_always_the_same(trips_table: Any, read_trips: Any) -> None:
     table = trips_table(sets=40)
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], person="person")
-    part, whole, floor = part_of(data, 11)
+    part, whole, floor = sample_table(data, 11)
     assert (whole, floor) == (40, None)
     assert len(part) == 12  # three persons of four trips: the first number of persons to reach 11
-    assert part_of(data, 11).data.fingerprint() == part.fingerprint()
-    assert part_of(data, 40).data is data
+    assert sample_table(data, 11).data.fingerprint() == part.fingerprint()
+    assert sample_table(data, 40).data is data
 
 
 def test_a_table_of_large_sets_is_cut_further() -> None:
@@ -170,7 +170,7 @@ def test_a_table_of_large_sets_is_cut_further() -> None:
     n = 100
     table = {"trip": np.repeat(np.arange(n), 16), "took": np.tile([1] + [0] * 15, n), "x": np.arange(16.0 * n)}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"])
-    assert len(part_of(data, 100).data) == 50
+    assert len(sample_table(data, 100).data) == 50
 
 
 def test_tables_are_taken_by_name_by_use_or_as_data(trips: ChoiceData) -> None:

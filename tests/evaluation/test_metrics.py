@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import pcmcnet as pn
 from choice_tables import trips
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.metrics import brier, kl, nll, places_of_chosen, standing, top_hits, uniform_log_p
-from pcmcnet.evaluation.predictions import seen_by
+from pcmcnet.evaluation.metrics import brier, kl, nll, places_of_chosen, rank_of_chosen, top_hits, uniform_log_p
+from pcmcnet.evaluation.predictions import training_overlap
 
 OFFSETS, CHOSEN = np.array([0, 2, 5]), np.array([1, 0])
 LOG_P = np.log([0.75, 0.25, 0.5, 0.25, 0.25])  # two sets, of 2 and 3 alternatives
@@ -86,7 +86,7 @@ def test_top_shares_ties_by_their_places(n: int, expected: list[float]) -> None:
 
 def test_impossible_alternatives_tie_with_each_other() -> None:
     """One is better, three are tied at probability 0: no NaN from inf - inf."""
-    better, tied = standing(log([1.0, 0.0, 0.0, 0.0]), np.array([0, 4]), np.array([2]))
+    better, tied = rank_of_chosen(log([1.0, 0.0, 0.0, 0.0]), np.array([0, 4]), np.array([2]))
     assert (better.tolist(), tied.tolist()) == ([1], [3])
 
 
@@ -145,7 +145,7 @@ def test_places_are_uniform_over_the_tied_and_follow_the_seed() -> None:
 def test_places_lie_among_the_tied(
     sets: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]], seed: int
 ) -> None:
-    better, tied = standing(*sets)
+    better, tied = rank_of_chosen(*sets)
     found = places_of_chosen(*sets, np.random.default_rng(seed))
     assert ((better <= found) & (found < better + tied)).all()
 
@@ -210,6 +210,8 @@ def test_what_a_model_was_trained_on_is_known_of_a_scanned_table_too(
     scanned: pn.ScannedData, in_memory: pn.ChoiceData
 ) -> None:
     model = pn.MNL().fit(in_memory)
-    assert seen_by(model, scanned) == "some"  # by a set that both hold: the fingerprints are of different kinds
-    model.note_table(fingerprint=scanned.fingerprint())
-    assert seen_by(model, scanned) == "all"
+    assert (
+        training_overlap(model, scanned) == "some"
+    )  # by a set that both hold: the fingerprints are of different kinds
+    model.add_table_facts(fingerprint=scanned.fingerprint())
+    assert training_overlap(model, scanned) == "all"

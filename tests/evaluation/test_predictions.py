@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, require_sets, true_p
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, require_sets, true_probabilities
 
 
 class Says:
@@ -41,13 +41,13 @@ def test_predictions_go_from_rows_to_alternatives(data: ChoiceData) -> None:
     with np.errstate(divide="ignore"):
         found = predicted_log_p(Says(np.log(p)), data)
     np.testing.assert_array_equal(found, np.log([0.9, 0.1, 0.2, 0.8]))
-    np.testing.assert_array_equal(true_p(p, data), [0.9, 0.1, 0.2, 0.8])
+    np.testing.assert_array_equal(true_probabilities(p, data), [0.9, 0.1, 0.2, 0.8])
 
 
 def test_float32_rounding_is_no_reason_to_refuse(data: ChoiceData) -> None:
     p = np.array([0.9, 1e-30, 1, 1, 0.1], np.float32)
     assert predicted_log_p(Says(np.log(p)), data).dtype == np.float64
-    assert true_p(p, data).sum() == pytest.approx(2, abs=1e-6)
+    assert true_probabilities(p, data).sum() == pytest.approx(2, abs=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(4,), (5, 1), ()])
@@ -77,18 +77,18 @@ def test_scores_that_are_no_probabilities_are_refused(high: float, found: str, d
 
 def test_truth_of_the_wrong_length_is_refused(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"truth: expected one .* 5 table rows, got shape \(4,\)"):
-        true_p([0.5] * 4, data)
+        true_probabilities([0.5] * 4, data)
 
 
 @pytest.mark.parametrize("bad", [-0.5, np.nan])
 def test_truth_that_is_no_probability_names_row_and_set(bad: float, data: ChoiceData) -> None:
     with pytest.raises(InputError, match=rf"truth, row 3 \(choice set Y\): expected a probability, got {bad}; 1 such"):
-        true_p([0.5, 0.5, 0.0, bad, 0.5], data)
+        true_probabilities([0.5, 0.5, 0.0, bad, 0.5], data)
 
 
 def test_truth_that_does_not_add_up_names_the_set(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"truth, choice set Y: .* got a sum of 0\.9999; 1 such sets\. Divide"):
-        true_p([0.5, 0.5, 0.0, 0.4999, 0.5], data)
+        true_probabilities([0.5, 0.5, 0.0, 0.4999, 0.5], data)
 
 
 @pytest.mark.parametrize(("sets", "count"), [([], 0), ([1], 1)])

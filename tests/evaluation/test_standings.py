@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.standings import Leaderboard, TableResult, alike, critical_distance, ranks
 
@@ -16,13 +16,13 @@ DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "
 HOW: dict[str, Any] = {"folds": 5, "seed": 0, "sets": 5000, "seconds": 600.0}
 
 
-def row(label: str, nll: float | None, p: float | None = None, best: float = 0.0, **facts: Any) -> Row:
+def row(label: str, nll: float | None, p: float | None = None, best: float = 0.0, **facts: Any) -> ComparisonRow:
     values = {} if nll is None else {"nll": nll}
     difference = None if nll is None else nll - best
-    return Row(label=label, model=label, options={}, values=values, difference=difference, p_value=p, **facts)
+    return ComparisonRow(label=label, model=label, options={}, values=values, difference=difference, p_value=p, **facts)
 
 
-def result(name: str, rows: list[Row], use: Use = "judged", **facts: Any) -> TableResult:
+def result(name: str, rows: list[ComparisonRow], use: Use = "judged", **facts: Any) -> TableResult:
     comparison = Comparison(rows=tuple(rows), n_sets=9, best=rows[0].label, top=(1,), uniform={}, design=DESIGN)
     return TableResult(name=name, use=use, comparison=comparison, **{"absent": {}, "whole": 9, **facts})
 

@@ -13,24 +13,24 @@ from pcmcnet.experiments import experiment1, report
 from pcmcnet.experiments.experiment1 import (
     NET,
     TRUTH,
-    Fresh,
+    FreshSets,
+    describe_source,
     networks,
     paper_networks,
     preference_at,
     simple_models,
-    source,
     training_part,
 )
 from pcmcnet.models import PCMCNet
 from pcmcnet.plots import PreferenceMap, preference_error
-from pcmcnet.plots.context import CONTEXTS
+from pcmcnet.plots.context import PAPER_CONTEXTS
 
 
 def test_the_floor_is_the_likelihood_of_the_choices_under_the_truth() -> None:
     """Two sets; the true probabilities of the choices are .5 and .2, the first is the likeliest of its set."""
     rows = {"choice_set": [1, 1, 1, 2, 2, 2], "alternative": list("abcabc"), "chosen": [1, 0, 0, 0, 0, 1]}
     columns = {"attr1": [4.0, 6, 2] * 2, "attr2": [6.0, 4, 2] * 2, "true_prob": [0.5, 0.3, 0.2, 0.5, 0.3, 0.2]}
-    nll, top = Fresh.of(pa.table({**rows, **columns})).floor()
+    nll, top = FreshSets.of(pa.table({**rows, **columns})).floor()
     assert nll == pytest.approx(-(np.log(0.5) + np.log(0.2)) / 2)
     assert top == 0.5
 
@@ -73,8 +73,8 @@ def test_the_training_part_is_simulated_or_read(tmp_path: Path) -> None:
     write_table(mlba.simulate(10, seed=4), tmp_path / "table.parquet")
     read = training_part(tmp_path / "table.parquet", 99, seed=0)
     assert made.fingerprint() == read.fingerprint()
-    assert source(None, made, 3) == "10 (simulated, seed 4)"
-    assert source("a/table.parquet", read, 0).startswith("10 (table.parquet, SHA-256 ")
+    assert describe_source(None, made, 3) == "10 (simulated, seed 4)"
+    assert describe_source("a/table.parquet", read, 0).startswith("10 (table.parquet, SHA-256 ")
 
 
 def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def maps() -> dict[str, PreferenceMap]:
-    return experiment1.maps(training_part(None, 4_000, seed=0), epochs=10, cells=32)
+    return experiment1.preference_maps(training_part(None, 4_000, seed=0), epochs=10, cells=32)
 
 
 def test_the_panels_are_those_of_the_paper(maps: dict[str, PreferenceMap]) -> None:
@@ -118,7 +118,7 @@ def test_the_preference_for_a_rises_around_attraction_and_falls_around_similarit
     name: str, maps: dict[str, PreferenceMap]
 ) -> None:
     """Without c, a and b are chosen alike: .5. Similarity is strongest where c is close to a and not worse."""
-    at = {effect: preference_at(maps[name], place) for effect, place in CONTEXTS.items()}
+    at = {effect: preference_at(maps[name], place) for effect, place in PAPER_CONTEXTS.items()}
     assert at["attraction"] > 0.6
     assert at["compromise"] > 0.5
     assert at["similarity"] < at["attraction"] - 0.05
@@ -154,7 +154,7 @@ def test_every_row_of_the_paper_stands_beside_ours(tmp_path: Path) -> None:
     found = experiment1.run_table1(tmp_path / "out", sets=300, fresh=200, seeds=2, epochs=1, command="the command")
     (cells,) = found.sections[0].tables
     head, *rows, truth = [dict(zip(cells[0], row, strict=True)) for row in cells]
-    assert [row["model"] for row in rows] == list(report.table1())
+    assert [row["model"] for row in rows] == list(report.published_table1())
     assert [row["parameters"] for row in rows] == ["2", "4,290", "97", "369", "641"]
     assert [row["KL, paper"] for row in rows] == ["0.119", "0.022", "0.018", "0.011", "0.009"]
     assert head["difference"] == "difference"
@@ -184,16 +184,16 @@ def test_the_papers_settings_add_rows(tmp_path: Path) -> None:
 
 
 def test_another_number_of_parameters_than_the_papers_is_an_error() -> None:
-    train, fresh = training_part(None, 20, seed=0), Fresh.of(mlba.simulate(10, seed=2))
+    train, fresh = training_part(None, 20, seed=0), FreshSets.of(mlba.simulate(10, seed=2))
     logit = simple_models()[0]
     wrong = replace(logit, row=report.Divergence("MNL", 3, 0.119))
     with pytest.raises(TrainingError, match="MNL has 2 parameters where the paper has 3"):
-        experiment1.measure([wrong], train, fresh)
+        experiment1.measure_models([wrong], train, fresh)
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
-    train, fresh = training_part(None, 60, seed=0), Fresh.of(mlba.simulate(10, seed=2))
-    runs = [experiment1.measure(networks(1, depths=[1]), train, fresh, seeds=2, seed=5)[0].kl for _ in range(2)]
+    train, fresh = training_part(None, 60, seed=0), FreshSets.of(mlba.simulate(10, seed=2))
+    runs = [experiment1.measure_models(networks(1, depths=[1]), train, fresh, seeds=2, seed=5)[0].kl for _ in range(2)]
     assert runs[0] == runs[1]
     assert runs[0][0] != runs[0][1]
 

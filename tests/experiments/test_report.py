@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.experiments import experiment2, report
-from pcmcnet.experiments.report import Result, facts, fit_all
+from pcmcnet.experiments.report import ExperimentResult, facts, fit_all
 from pcmcnet.models import ChoiceModel, PCMCNet, Uniform
 from pcmcnet.plots.style import save_picture
-from pcmcnet.reports.sections import Picture, Section, Table, Text, note
+from pcmcnet.reports.sections import PictureFile, Section, Table, Text, note
 from pcmcnet.training import loop
 
 EVIL = "<script>alert('x')</script>&\"|"
@@ -40,14 +40,14 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def result(folder: Path) -> Result:
+def result(folder: Path) -> ExperimentResult:
     blocks = (
         Text(f"Text {EVIL}"),
         Table(cells=[["model", "KL"], [EVIL, "0.1"], ["net", "failed: no luck"]], strong=frozenset([0])),
         *(note(f"Note {EVIL}"), note("Another.")),
-        Picture(file=folder / "a.png", caption=f"Seen {EVIL}", others=("a.pdf",)),
+        PictureFile(file=folder / "a.png", caption=f"Seen {EVIL}", others=("a.pdf",)),
     )
-    return Result(
+    return ExperimentResult(
         title=f"Title {EVIL}",
         command=f"pcmcnet {EVIL}",
         sections=(Section(title=f"Section {EVIL}", blocks=blocks),),
@@ -204,21 +204,21 @@ def test_an_interrupted_network_goes_on_to_the_same_weights(
 
 
 def test_table_1_is_that_of_the_paper() -> None:
-    rows = report.table1()
+    rows = report.published_table1()
     assert [row.kl for row in rows.values()] == [0.119, 0.022, 0.018, 0.011, 0.009]
     assert [row.parameters for row in rows.values()] == [2, 4290, 97, 369, 641]
-    assert report.sizes("table1") == (20_000, 10_000)
+    assert report.published_sizes("table1") == (20_000, 10_000)
 
 
 def test_table_3_is_that_of_the_paper() -> None:
-    rows = report.table3().values()
+    rows = report.published_table3().values()
     assert [row.top_1 for row in rows] == [0.063, 0.164, 0.154, 0.224, 0.271, 0.273, 0.257, 0.331]
     assert [row.top_5 for row in rows] == [0.255, 0.471, 0.472, 0.624, 0.672, 0.674, 0.665, 0.745]
     assert [row.nll for row in rows] == [3.24, None, None, 2.44, 2.33, None, 2.33, 2.03]
-    assert report.sizes("table3") == (27_160, 6_791)
+    assert report.published_sizes("table3") == (27_160, 6_791)
 
 
 def test_table_2_is_made_of_options_of_the_model() -> None:
-    config = PCMCNet.paper(**report.table2()).config
+    config = PCMCNet.paper(**report.published_table2()).config
     assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
     assert (config.activation, config.epochs) == ("leaky_relu", 66)

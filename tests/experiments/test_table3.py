@@ -44,7 +44,7 @@ def choices(table: pa.Table) -> ChoiceData:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The eight models, small enough for a test."""
-    full = experiment2.models
+    full = experiment2.table3_models
 
     def models(**options: Any) -> dict[str, ChoiceModel]:
         if options.get("paper_settings"):
@@ -59,9 +59,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             PointerNetwork(hidden=8, epochs=2, weight_decay=0.0),
             PCMCNet(hidden=(8,), epochs=options["epochs"] or 2, weight_decay=0.0),
         ]
-        return dict(zip(report.table3(), quick, strict=True))
+        return dict(zip(report.published_table3(), quick, strict=True))
 
-    monkeypatch.setattr(experiment2, "models", models)
+    monkeypatch.setattr(experiment2, "table3_models", models)
 
 
 DATED = {"model.json", "README.md", "history.json", "forest.skops"}  # hold the hour, or the seconds taken
@@ -78,7 +78,7 @@ def artefacts(out: Path, probe: ChoiceData) -> dict[str, bytes]:
 def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Path, bookings: Bookings) -> None:
     found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
     head, *rows = found.sections[0].tables[0]
-    assert [row[0] for row in rows] == list(report.table3())
+    assert [row[0] for row in rows] == list(report.published_table3())
     assert rows[-1][head.index("NLL, paper")] == "2.03"
     by_label = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     for label in ("Cheapest", "Shortest", "RF*"):
@@ -90,7 +90,7 @@ def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Pa
     assert values["Cheapest"]["top_1"] > 0.4  # of four, the cheapest is booked most
     assert "60 sets to fit, 20 to stop, 30 to test" in str(found)
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
-    assert [row["model"] for row in written["values"]["rows"]] == list(report.table3())
+    assert [row["model"] for row in written["values"]["rows"]] == list(report.published_table3())
     assert written["values"]["rows"][-1]["published"]["nll"] == 2.03
 
 
@@ -159,7 +159,7 @@ def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, mon
 
 
 def test_the_papers_settings_are_those_of_its_table_2() -> None:
-    network = experiment2.models(paper_settings=True)["PCMC-Net"]
+    network = experiment2.table3_models(paper_settings=True)["PCMC-Net"]
     config = network.config
     assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
     assert (config.rate, config.epsilon, config.schedule, config.refit) == ("relu", 0.5, "constant", True)

@@ -28,7 +28,7 @@ from pcmcnet.models import load
 from pcmcnet.models.interface.saving import MANIFEST
 from pcmcnet.selection import TrialLog
 from pcmcnet.training.checkpoint import Checkpoint
-from pcmcnet.training.run_folder import SEARCH, checkpoints
+from pcmcnet.training.run_folder import SEARCH, checkpoint_files
 
 SRC = Path(__file__).parents[2] / "src"
 TIMEOUT = 120  # seconds, for a machine that does much else
@@ -254,7 +254,7 @@ def require_sound(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         load(folder)
         return
-    for path in checkpoints(folder):
+    for path in checkpoint_files(folder):
         if path.name == SEARCH:
             entries = json.loads(path.read_bytes())
             assert TrialLog.open(path, entries["identity"], resume=True).losses == entries["losses"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.insight.questions import name_of, telling_columns
+from pcmcnet.insight.queries import name_of, telling_columns
 
 TABLE: dict[str, Any] = {
     "trip": [1, 1, 1, 2, 2],

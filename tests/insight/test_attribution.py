@@ -7,7 +7,7 @@ import pytest
 
 from pcmcnet import MNL, MODELS, ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.questions import compose
+from pcmcnet.insight.queries import compose_sets
 from pcmcnet.insight.removals import attribution
 from pcmcnet.models import ChoiceModel
 
@@ -50,7 +50,7 @@ def test_what_is_left_out_is_left_out(driven: ChoiceData, largest: int, fitted: 
         for k, rival in enumerate(found.rivals):
             assert driven.labels.plain()[found.places[k]] == rival
             rest = inside[labels != rival]
-            p = model.predict_proba(compose(driven, [rest], [largest]))
+            p = model.predict_proba(compose_sets(driven, [rest], [largest]))
             assert found.without[k] == pytest.approx(p[rest == inside[place]][0], rel=1e-5)  # float32, other batches
             assert found.push[k] == pytest.approx(np.log(found.p) - np.log(found.without[k]), abs=1e-12)
     assert (np.diff(np.abs(found.beyond)) <= 1e-9).all()
@@ -98,6 +98,6 @@ def test_bad_questions_are_refused(driven: ChoiceData) -> None:
         attribution(model, driven, 5, "rocket")
     with pytest.raises(InputError, match="single alternative"):
         attribution(model, driven, driven.set_ids[0])
-    unknown = compose(driven, [[0, 1]], [0])
+    unknown = compose_sets(driven, [[0, 1]], [0])
     with pytest.raises(InputError, match="attribution of the choice needs the choices"):
         attribution(model, unknown, 0)

@@ -12,7 +12,7 @@ from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import markov, mlba
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.axioms import Finding, audit, draw_triples
+from pcmcnet.insight.axioms import AxiomFinding, audit, draw_triples
 from pcmcnet.models import MNL, PCMCNet, RandomForest, RankBy
 
 Floats = NDArray[np.float64]
@@ -256,7 +256,7 @@ def test_the_audit_is_one_page_and_survives_json(items: ChoiceData) -> None:
 
 
 def test_a_finding_without_cases_has_no_share() -> None:
-    finding = Finding(axiom="regularity", unit="probability", cases=0, violations=0, mean=0.0, largest=0.0)
+    finding = AxiomFinding(axiom="regularity", unit="probability", cases=0, violations=0, mean=0.0, largest=0.0)
     assert (finding.share, finding.verdict) == (0.0, "not checked")
 
 

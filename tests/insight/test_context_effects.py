@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.context_effects import Effects, measure, search
+from pcmcnet.insight.context_effects import ContextEffectTable, measure, search
 from pcmcnet.models import MNL, PCMC, PCMCNet, Uniform
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ def train() -> ChoiceData:
     return ChoiceData.from_long(mlba.simulate(20_000, seed=1), chosen="chosen", **ROLES)
 
 
-def effects(found: Effects) -> dict[str, float]:
+def effects(found: ContextEffectTable) -> dict[str, float]:
     return {effect.kind: effect.effect for effect in found.effects}
 
 

@@ -23,7 +23,7 @@ def test_the_map_is_that_of_the_strongest_case(net: PCMCNet, driven: ChoiceData)
     assert found.map is not None
     np.testing.assert_array_equal(found.map.preference, expected.preference)
     assert found.strongest == pytest.approx(abs(found.search.cases[0].by_removing), rel=1e-12)
-    assert not found.none
+    assert not found.has_no_effects
     assert found.alternatives["price"] == tuple(
         float(str(driven.features["price"].plain()[place])) for place in (i, j, removed)
     )
@@ -33,7 +33,7 @@ def test_the_map_is_that_of_the_strongest_case(net: PCMCNet, driven: ChoiceData)
 
 def test_a_logit_has_no_context_effects_and_no_map(driven: ChoiceData) -> None:
     found = context_summary(MNL().fit(driven), driven, ["price", "time"])
-    assert found.none
+    assert found.has_no_effects
     assert found.map is None
     assert found.to_dict()["map"] is None
     assert found.to_dict()["orders"] is None

@@ -11,7 +11,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight import elasticity as asking
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import ChoiceModel
 
 

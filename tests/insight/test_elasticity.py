@@ -13,7 +13,7 @@ from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import ChoiceModel
 
 

@@ -12,7 +12,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.models import MNL, Ensemble, PCMCNet, Uniform
-from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Figure, Intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore:More than 20 figures:RuntimeWarning")
@@ -59,7 +59,7 @@ def test_every_figure_of_the_report_is_drawn_by_a_method(found: Explanation) -> 
     """The report has no figure that none of the methods draws, and each draws on the axes that it is given."""
     captions = [
         block.caption
-        for section in sections_of(found)
+        for section in explanation_sections(found)
         for block in section.blocks
         if isinstance(block, Figure | Intervals)
     ]

@@ -49,7 +49,7 @@ def test_shares_are_those_of_the_sets_with_the_category_put_in() -> None:
     average = (2 * share_a + 12 * share_b) / 14
     assert best.lift == pytest.approx(share_a / average, rel=1e-12)
     assert best.low <= best.lift <= best.high
-    assert best.is_sure
+    assert best.is_significant
     with pytest.raises(InputError, match="'line' has one category in this table"):
         category_effects(Liking(B=0.0), data, "line")
 
@@ -58,7 +58,7 @@ def test_equal_categories_have_lift_one_and_rarer_ones_are_counted() -> None:
     data = pairs(["A", "B", "C", "A", "B", "C", "A", "D"])
     found = category_effects(Liking(A=1.0, B=1.0, C=1.0, D=1.0), data, "line", most=3)
     assert [row.lift for row in found.rows] == pytest.approx([1.0] * 3, rel=1e-12)
-    assert not any(row.is_sure for row in found.rows)
+    assert not any(row.is_significant for row in found.rows)
     assert found.others == 1
     assert str(found).splitlines()[0].split()[0] == "line"
     assert found.to_dict()["rows"][0]["category"] in "ABC"

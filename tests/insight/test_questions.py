@@ -5,7 +5,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.questions import (
+from pcmcnet.insight.queries import (
     id_of,
     name_of,
     place_of,

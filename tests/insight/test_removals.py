@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from choice_tables import item_choices, read
 from pcmcnet import MNL, Uniform, explain
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.describe import offers_differ
+from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.insight.axioms import audit
-from pcmcnet.insight.questions import members
+from pcmcnet.insight.queries import members
 from pcmcnet.insight.removals import ask_removals, extrapolation, sample_removals, share
-from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Text
 
 Floats = NDArray[np.float64]
@@ -140,21 +140,21 @@ DIFFERENT = item_choices([("abc", "a"), ("ab", "b"), ("abd", "a")] * 4)
 
 
 def test_offers_differ_by_label_or_by_size() -> None:
-    assert not offers_differ(SAME)
-    assert offers_differ(DIFFERENT)
-    assert offers_differ(item_choices([("abc", "a"), ("abd", "b")]))  # of one size
+    assert not has_varying_offers(SAME)
+    assert has_varying_offers(DIFFERENT)
+    assert has_varying_offers(item_choices([("abc", "a"), ("abd", "b")]))  # of one size
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1.0, 2.0, 3.0, 4.0]}
     plain = read(table, features=["x"])
-    assert not offers_differ(plain)
+    assert not has_varying_offers(plain)
     assert "have the same number of alternatives" in (extrapolation(object(), plain) or "")
-    assert offers_differ(read({**table, "trip": [1, 1, 1, 2], "took": [1, 0, 0, 1]}, features=["x"]))
+    assert has_varying_offers(read({**table, "trip": [1, 1, 1, 2], "took": [1, 0, 0, 1]}, features=["x"]))
 
 
 def test_the_training_table_decides_where_it_is_known() -> None:
     trained = Uniform().fit(SAME)
     assert extrapolation(trained, DIFFERENT) == REMOVALS
     assert extrapolation(Uniform().fit(DIFFERENT), SAME) is None
-    trained.note_table(description={})  # fitted by several processes
+    trained.add_table_facts(description={})  # fitted by several processes
     assert extrapolation(trained, DIFFERENT) is None
     assert extrapolation(object(), SAME) == REMOVALS
     assert REMOVALS in audit(Uniform().fit(SAME), SAME).notes
@@ -177,7 +177,7 @@ def test_the_report_marks_removals_and_leaves_out_clock_times() -> None:
     assert [t.column for t in found.elasticities.tables] == ["price"]
     assert found.elasticities.left_out == {"depTime": "is a clock time: one per cent more of it means nothing"}
     assert found.removals == found.summary()["found"]["removals"] == found.to_dict()["removals"] == REMOVALS
-    by_name = {section.name: section for section in sections_of(found)}
+    by_name = {section.name: section for section in explanation_sections(found)}
     assert by_name["context"].blocks[0] == by_name["examples"].blocks[0] == Text(REMOVALS, "warning")
     words = [block.text for block in by_name["elasticities"].blocks if isinstance(block, Text)]
     assert "No elasticity for depTime: it is a clock time: one per cent more of it means nothing." in words

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pcmcnet import ChoiceData
-from pcmcnet.insight.questions import no_elasticity
+from pcmcnet.insight.queries import no_elasticity
 
 CLOCK, YEAR, IDENTIFIER = "is a clock time", "is a calendar year", "names something by a number"
 

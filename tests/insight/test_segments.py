@@ -7,7 +7,7 @@ import pytest
 
 from pcmcnet import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.questions import numeric_values, segments, set_segments, weighted_quantiles
+from pcmcnet.insight.queries import numeric_values, segments, set_segments, weighted_quantiles
 
 
 def test_columns_of_every_role_group_alternatives(driven: ChoiceData) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from pcmcnet import MNL, ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.insight.queries import compose_sets, with_values
 
 TABLE = {
     "trip": ["b", "b", "a", "a", "a"],
@@ -24,7 +24,7 @@ def data() -> ChoiceData:
 
 
 def test_alternatives_of_several_sets_come_together(data: ChoiceData) -> None:
-    made = compose(data, [[4, 0, 0], [1]], [1, 0])
+    made = compose_sets(data, [[4, 0, 0], [1]], [1, 0])
     assert made.sizes.tolist() == [3, 1]
     assert made.features["price"].values.tolist() == [1.0, 3.0, 3.0, 5.0]
     assert made.features["mode"].plain().tolist() == ["bike", "bus", "bus", "car"]
@@ -36,14 +36,14 @@ def test_alternatives_of_several_sets_come_together(data: ChoiceData) -> None:
 
 def test_the_sets_as_they_are_have_the_same_probabilities(data: ChoiceData) -> None:
     model = MNL(formula="price").fit(data)
-    same = compose(data, [np.arange(2), np.arange(2, 5)], [0, 1])
+    same = compose_sets(data, [np.arange(2), np.arange(2, 5)], [0, 1])
     np.testing.assert_array_equal(model.predict_proba(same), model.predict_proba(data))
 
 
 def test_unavailable_rows_are_left_behind() -> None:
     table = {**TABLE, "there": [1, 1, 1, 0, 1]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"], available="there")
-    made = compose(data, [[0, 1], [2, 3]], [0, 1])
+    made = compose_sets(data, [[0, 1], [2, 3]], [0, 1])
     assert made.n_rows == 4
     assert made.features["price"].values.tolist() == [3.0, 5.0, 2.0, 1.0]
 
@@ -73,7 +73,7 @@ def test_places_that_are_not_there_are_refused(
     data: ChoiceData, sets: list[list[int]], individuals: list[int], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        compose(data, sets, individuals)
+        compose_sets(data, sets, individuals)
 
 
 @pytest.mark.parametrize(

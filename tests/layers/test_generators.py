@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.layers.generators import Draws, drawing_from, generator_on, redirected, seeds_on
+from pcmcnet.layers.generators import SeededGenerators, drawing_from, generator_on, kernel_seeds, redirect_draws
 from pcmcnet.layers.pairwise import PairwiseRates
-from pcmcnet.layers.perceptron import dropped
+from pcmcnet.layers.perceptron import apply_dropout
 
 CPU = torch.device("cpu")
 
@@ -31,7 +31,7 @@ def globally(seed: int, function: Callable[[], Tensor]) -> Tensor:
 
 def test_nothing_is_given_outside_a_block() -> None:
     assert generator_on(CPU) is None
-    with drawing_from(draws := Draws(1)):
+    with drawing_from(draws := SeededGenerators(1)):
         assert generator_on(CPU) is draws.on(CPU)
     assert generator_on(CPU) is None
 
@@ -39,7 +39,7 @@ def test_nothing_is_given_outside_a_block() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda: dropped(torch.ones(100), 0.5),
+        lambda: apply_dropout(torch.ones(100), 0.5),
         lambda: F.dropout(torch.ones(100), 0.5),
         lambda: F.alpha_dropout(torch.ones(100), 0.5, training=True),
         lambda: torch.rand(10),
@@ -58,13 +58,13 @@ def test_redirected_code_draws_what_the_global_generator_would_give_for_the_seed
     function: Callable[[], Tensor],
 ) -> None:
     expected = globally(7, lambda: torch.stack([function(), function()]))
-    with drawing_from(draws := Draws(0)):
+    with drawing_from(draws := SeededGenerators(0)):
         draws.on(CPU)
         draws.seed(7)
-        with redirected():
+        with redirect_draws():
             found = torch.stack([function(), function()])
         draws.seed(7)
-        with redirected():
+        with redirect_draws():
             again = torch.stack([function(), function()])
     assert torch.equal(found, expected)
     assert torch.equal(again, expected)
@@ -73,7 +73,7 @@ def test_redirected_code_draws_what_the_global_generator_would_give_for_the_seed
 
 def test_redirected_code_keeps_its_gradients() -> None:
     x = torch.ones(50, requires_grad=True)
-    with drawing_from(Draws(0)), redirected():
+    with drawing_from(SeededGenerators(0)), redirect_draws():
         F.dropout(x, 0.5).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     assert set(x.grad.tolist()) == {0.0, 2.0}
@@ -81,7 +81,7 @@ def test_redirected_code_keeps_its_gradients() -> None:
 
 def test_without_generators_in_use_nothing_is_redirected() -> None:
     def both() -> Tensor:
-        with redirected():
+        with redirect_draws():
             return torch.rand(5)
 
     assert torch.equal(globally(3, both), globally(3, lambda: torch.rand(5)))
@@ -94,7 +94,7 @@ def test_dropout_over_pairs_draws_from_the_generators_in_use(wide: int) -> None:
     nn.init.ones_(net.output.weight)
     x, mask = torch.ones(20, 8, 2), torch.ones(20, 8, dtype=torch.bool)
     expected = globally(5, lambda: net(x[:, 0, :0], x, mask).detach())
-    with drawing_from(Draws(5)):
+    with drawing_from(SeededGenerators(5)):
         assert torch.equal(net(x[:, 0, :0], x, mask).detach(), expected)
 
 
@@ -103,11 +103,11 @@ def test_threads_draw_their_own_numbers() -> None:
     turn, found = threading.Barrier(2), {}
 
     def draw(seed: int) -> None:
-        with drawing_from(Draws(seed)):
+        with drawing_from(SeededGenerators(seed)):
             rows = []
             for _ in range(20):
-                with redirected():
-                    rows += [torch.rand_like(torch.ones(3)), dropped(torch.ones(30), 0.5)]
+                with redirect_draws():
+                    rows += [torch.rand_like(torch.ones(3)), apply_dropout(torch.ones(30), 0.5)]
                 turn.wait(timeout=60)
         found[seed] = torch.cat(rows)
 
@@ -120,7 +120,7 @@ def test_threads_draw_their_own_numbers() -> None:
         expected = globally(
             seed,
             lambda: torch.cat(
-                [f() for _ in range(20) for f in (lambda: torch.rand(3), lambda: dropped(torch.ones(30), 0.5))]
+                [f() for _ in range(20) for f in (lambda: torch.rand(3), lambda: apply_dropout(torch.ones(30), 0.5))]
             ),
         )
         assert torch.equal(found[seed], expected)
@@ -128,11 +128,11 @@ def test_threads_draw_their_own_numbers() -> None:
 
 def test_seeds_at_hand_are_taken_before_any_are_drawn() -> None:
     """Of five seeds two and two are taken; the next two are more than are left, and are drawn as torch does."""
-    draws = Draws(3)
+    draws = SeededGenerators(3)
     with drawing_from(draws):
         draws.seeds = torch.arange(5, dtype=torch.int32)
-        assert [seeds_on(CPU, 2).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-        assert draws.drawn_on(CPU) is None
-        drawn = seeds_on(CPU, 2)
-    assert draws.drawn_on(CPU) is draws.on(CPU)
-    assert torch.equal(drawn, globally(3, lambda: seeds_on(CPU, 2)))
+        assert [kernel_seeds(CPU, 2).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        assert draws.generator_if_used(CPU) is None
+        drawn = kernel_seeds(CPU, 2)
+    assert draws.generator_if_used(CPU) is draws.on(CPU)
+    assert torch.equal(drawn, globally(3, lambda: kernel_seeds(CPU, 2)))

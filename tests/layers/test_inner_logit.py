@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pcmcnet.data.batches import Batch, Distinct
+from pcmcnet.data.batches import Batch, DistinctContents
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import CategoryCode
-from pcmcnet.data.kinds.networks import VectorWorth, WordsWorth
+from pcmcnet.data.kinds.networks import TextPartWorth, VectorPartWorth
 from pcmcnet.data.kinds.number import NumericCode
-from pcmcnet.data.kinds.text import BUCKETS, bucket
+from pcmcnet.data.kinds.text import BUCKETS, hash_bucket
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers import PairwiseRates, stationary_distribution
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, LinearUtility, SignedLinear, unit_signs
@@ -39,7 +39,7 @@ def drawn(utility: LinearUtility, seed: int = 0) -> LinearUtility:
     return utility
 
 
-def batch_of(numeric: Tensor, categorical: Tensor, contents: tuple[Distinct, ...] = ()) -> Batch:
+def batch_of(numeric: Tensor, categorical: Tensor, contents: tuple[DistinctContents, ...] = ()) -> Batch:
     sets, places = categorical.shape[:2]
     nothing = numeric.new_zeros(sets, 0)
     mask = torch.ones(sets, places, dtype=torch.bool)
@@ -108,7 +108,7 @@ def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
     utility = drawn(LinearUtility(side(0, (), (code,)), 0, 0))
     place = torch.tensor([[0, 1, 1]])
     empty = torch.zeros(1, 3, 0)
-    u = utility.plain(empty.double(), empty.long(), [Distinct(values, place)])
+    u = utility.plain(empty.double(), empty.long(), [DistinctContents(values, place)])
     alone = utility.worths["0"](values.double())
     torch.testing.assert_close(u, alone[place], rtol=0, atol=1e-14)
     assert u[0, 0] != u[0, 1] == u[0, 2]
@@ -117,9 +117,9 @@ def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
 
 def test_a_word_is_found_by_its_hash() -> None:
     code = KINDS["text"].code.learn("x", CONTENTS["text"])  # type: ignore[attr-defined]
-    worth = WordsWorth()
+    worth = TextPartWorth()
     with torch.no_grad():
-        worth.parts[bucket("pool"), 0] = 3.0
+        worth.parts[hash_bucket("pool"), 0] = 3.0
     found = worth(torch.from_numpy(code.prepare(np.array(["a pool", "a room", "Pool pool"], object))))
     assert found.tolist() == [3.0, 0.0, 6.0]
 
@@ -176,7 +176,7 @@ def test_gradients_are_exact() -> None:
 
 def test_gradients_of_worths_are_exact() -> None:
     words = torch.tensor([[[1.0, 2.0, 3.0, 0.7], [1.0, 1.0, 2.0, -4.0]]]).double()
-    text, vector = WordsWorth().double(), VectorWorth(3).double()
+    text, vector = TextPartWorth().double(), VectorPartWorth(3).double()
     parts = torch.randn(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
     def of_text(few: Tensor, value: Tensor) -> Tensor:

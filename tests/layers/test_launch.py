@@ -8,7 +8,7 @@ pytestmark = pytest.mark.gpu
 
 def test_what_is_noted_keeps_no_tensor() -> None:
     from pcmcnet.layers import likelihood_triton
-    from pcmcnet.layers.kernel_launch import compile_together
+    from pcmcnet.layers.kernel_launch import compile_in_parallel
 
     p = torch.rand(1 << 12, 1 << 12, device="cuda")  # 64 MiB
     mask = torch.ones_like(p, dtype=torch.bool)
@@ -19,7 +19,7 @@ def test_what_is_noted_keeps_no_tensor() -> None:
 
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    compile_together(work, torch.cuda.Stream())  # type: ignore[no-untyped-call]
+    compile_in_parallel(work, torch.cuda.Stream())  # type: ignore[no-untyped-call]
     assert torch.cuda.max_memory_allocated() - before < 3 * p.nbytes
     assert torch.equal(likelihood_triton.log_probabilities(p, mask), p.log())
 
@@ -28,10 +28,10 @@ def test_what_does_not_compile_is_told() -> None:
     from triton.compiler import CompilationError
 
     from pcmcnet.layers import likelihood_triton
-    from pcmcnet.layers.kernel_launch import compile_together, launch, noting
+    from pcmcnet.layers.kernel_launch import compile_in_parallel, is_collecting_kernels, launch
 
     p, stream = torch.rand(8, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with pytest.raises(CompilationError):  # a block is a power of 2
-        compile_together(lambda: launch(likelihood_triton._log_forward, (1,), p, p > 0, p, 8, C=12), stream)
+        compile_in_parallel(lambda: launch(likelihood_triton._log_forward, (1,), p, p > 0, p, 8, C=12), stream)
     with torch.cuda.stream(stream):
-        assert not noting()
+        assert not is_collecting_kernels()

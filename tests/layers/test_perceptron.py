@@ -54,7 +54,7 @@ def test_the_derivative_is_that_of_autograd(activation: Activation, dtype: torch
     given = x.clone()
     result = rule.apply(given)
     assert torch.equal(result, y)
-    assert (result is given) != rule.of_input  # overwritten where the result is enough
+    assert (result is given) != rule.needs_input  # overwritten where the result is enough
     back = g.clone()
     assert rule.pull_back_(back, given) is back
     assert torch.equal(back, expected)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from choice_tables import objects, picture
-from pcmcnet.data.batches import Coded, Distinct
+from pcmcnet.data.batches import CodedContents, DistinctContents
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import embedding_width
-from pcmcnet.data.kinds.networks import Bag
+from pcmcnet.data.kinds.networks import BagEncoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.perceptron import Dropout
-from pcmcnet.layers.representation import CURVES, Piecewise, Representation, Spline, representation_of, width_of
+from pcmcnet.layers.representation import CURVES, Piecewise, Representation, Spline, build_representation, encoder_width
 
 png = partial(picture, size=(9, 6))
 TABLES = {
@@ -33,7 +33,7 @@ TABLES = {
 def prepared(kind: str) -> tuple[Any, torch.Tensor]:
     code = KINDS[kind].code.learn("x", TABLES[kind])
     table = torch.from_numpy(code.prepare(TABLES[kind]))
-    return code, Coded(torch.arange(len(table)), table).at(torch.arange(len(table))).values
+    return code, CodedContents(torch.arange(len(table)), table).at(torch.arange(len(table))).values
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -41,7 +41,7 @@ def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind:
     code, values = prepared(kind)
     encoder = KINDS[kind].encoder(code).eval()
     found = encoder(values)
-    assert found.shape == (4, width_of(encoder, code))
+    assert found.shape == (4, encoder_width(encoder, code))
     torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
 
 
@@ -61,20 +61,20 @@ def test_pictures_come_as_numbers_from_0_to_1() -> None:
 
 def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
     code, _ = prepared("image")
-    (encoder,) = representation_of(SideEncoder((), (), (code,))).encoders
+    (encoder,) = build_representation(SideEncoder((), (), (code,))).encoders
     assert [module.p for module in encoder.modules() if isinstance(module, Dropout)] == [0.3]
     assert not any(isinstance(module, nn.Dropout) for module in encoder.modules())
 
 
 def test_ids_need_a_module_of_ones_own() -> None:
     with pytest.raises(ConfigError, match="'x' is of kind id, which needs a module of your own"):
-        representation_of(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
+        build_representation(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
 
 
 def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
     module = nn.Embedding(5, 3)
     side = SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),))
-    (copied,) = representation_of(side, own={"x": module}).encoders
+    (copied,) = build_representation(side, own={"x": module}).encoders
     assert copied is not module
     assert torch.equal(copied.weight, module.weight)
 
@@ -101,16 +101,16 @@ class Odd(nn.Module):
 def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, message: str) -> None:
     code, _ = prepared("vector")
     with pytest.raises(ConfigError, match=r"column 'x': Odd was given two contents of kind vector, torch.float32 of "):
-        width_of(Odd(give), code)
+        encoder_width(Odd(give), code)
     with pytest.raises(ConfigError, match=message):
-        width_of(Odd(give), code)
+        encoder_width(Odd(give), code)
 
 
 def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
     code, _ = prepared("vector")
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 4))
     state = torch.random.get_rng_state()
-    assert width_of(module, code) == 4
+    assert encoder_width(module, code) == 4
     assert module.training
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -118,7 +118,7 @@ def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
 @pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
 def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
     code = KINDS["vector"].code.learn("x", np.random.default_rng(0).normal(size=(5, size)))
-    assert width_of(KINDS["vector"].encoder(code), code) == width
+    assert encoder_width(KINDS["vector"].encoder(code), code) == width
 
 
 def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:
@@ -130,7 +130,7 @@ def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:
             return values * 10
 
     layer = Representation(1, encoders=[(Watched(), 2)])
-    column = Coded(torch.tensor([2, 0, 2, 2]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
+    column = CodedContents(torch.tensor([2, 0, 2, 2]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
     numbers = torch.tensor([[[0.5], [1.5]], [[2.5], [3.5]]])
     found = layer(numbers, torch.zeros(2, 2, 0), [column.at(torch.tensor([[0, 1], [2, 3]]))])
     assert seen == [2]
@@ -142,7 +142,7 @@ def test_gradients_of_all_who_have_a_content_come_together() -> None:
     encoder = nn.Linear(1, 1, bias=False)
     layer = Representation(0, encoders=[(encoder, 1)])
     layer(
-        torch.zeros(3, 0), torch.zeros(3, 0), [Distinct(torch.tensor([[2.0]]), torch.zeros(3, dtype=int))]
+        torch.zeros(3, 0), torch.zeros(3, 0), [DistinctContents(torch.tensor([[2.0]]), torch.zeros(3, dtype=int))]
     ).sum().backward()
     assert encoder.weight.grad is not None
     assert encoder.weight.grad.item() == 6
@@ -150,9 +150,9 @@ def test_gradients_of_all_who_have_a_content_come_together() -> None:
 
 def test_a_side_has_categories_first_then_contents_then_numbers() -> None:
     side = SideEncoder((), (), (prepared("multi")[0], prepared("vector")[0]))
-    layer = representation_of(side)
+    layer = build_representation(side)
     assert layer.width == 2 + 3
-    assert [type(encoder) for encoder in layer.encoders] == [Bag, nn.Identity]
+    assert [type(encoder) for encoder in layer.encoders] == [BagEncoder, nn.Identity]
 
 
 # -- Curves ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from pcmcnet.layers.settings import MULTIPLICATIONS_WORTH_THREADS as ENOUGH
-from pcmcnet.layers.threads import _pool, in_threads, parts_for, side_by_side, threads, threads_for
+from pcmcnet.layers.settings import MIN_MULTIPLICATIONS_FOR_THREADS as ENOUGH
+from pcmcnet.layers.threads import (
+    _pool,
+    iterate_in_parallel,
+    one_thread_if_small,
+    one_thread_per_operation,
+    run_in_threads,
+    threads,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +30,13 @@ def three_threads(threads: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize(("work", "number"), [(0, 1), (ENOUGH - 1, 1), (ENOUGH, 3), (1e12, 3)])
 def test_only_large_work_uses_several_threads(work: float, number: int) -> None:
-    with threads_for(work):
+    with one_thread_if_small(work):
         assert torch.get_num_threads() == number
     assert torch.get_num_threads() == 3
 
 
 def test_the_number_is_put_back_after_an_error() -> None:
-    with pytest.raises(KeyError), threads_for(0):
+    with pytest.raises(KeyError), one_thread_if_small(0):
         raise KeyError
     assert torch.get_num_threads() == 3
 
@@ -40,13 +47,13 @@ def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work()
 
     def work() -> None:
         found.append(torch.get_num_threads())
-        with threads_for(ENOUGH):
+        with one_thread_if_small(ENOUGH):
             found.append(torch.get_num_threads())
-        with threads_for(0):
+        with one_thread_if_small(0):
             found.append(torch.get_num_threads())
         found.append(torch.get_num_threads())
 
-    with threads_for(0):
+    with one_thread_if_small(0):
         other = threading.Thread(target=work)
         other.start()
         other.join()
@@ -58,17 +65,17 @@ def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work()
 @pytest.mark.parametrize(("work", "number"), [(0, 1), (ENOUGH - 1, 1), (ENOUGH, 3), (1e12, 3)])
 def test_large_work_is_shared_out_in_parts_while_each_operation_has_one_thread(work: float, number: int) -> None:
     """Threads that share an operation wait for each other, with their cores busy; beside others that takes long."""
-    with parts_for(work):
+    with one_thread_per_operation(work):
         assert (torch.get_num_threads(), threads()) == (1, number)
     assert (torch.get_num_threads(), threads()) == (3, 3)
 
 
 def test_small_work_within_large_work_is_one_part_and_the_numbers_are_put_back_after_an_error() -> None:
-    with parts_for(ENOUGH):
-        with pytest.raises(KeyError), parts_for(0):
+    with one_thread_per_operation(ENOUGH):
+        with pytest.raises(KeyError), one_thread_per_operation(0):
             raise {1: KeyError}[threads()]
         assert (torch.get_num_threads(), threads()) == (1, 3)
-        seen = in_threads(lambda _: torch.get_num_threads(), [1, 2, 3, 4])
+        seen = run_in_threads(lambda _: torch.get_num_threads(), [1, 2, 3, 4])
         assert (seen, torch.get_num_threads()) == ([1] * 4, 1)
     assert (torch.get_num_threads(), threads()) == (3, 3)
 
@@ -77,10 +84,10 @@ def test_large_work_in_a_thread_that_begins_meanwhile_has_all_threads() -> None:
     found = []
 
     def work() -> None:
-        with parts_for(ENOUGH):
+        with one_thread_per_operation(ENOUGH):
             found.append((torch.get_num_threads(), threads()))
 
-    with parts_for(0):
+    with one_thread_per_operation(0):
         other = threading.Thread(target=work)
         other.start()
         other.join()
@@ -97,7 +104,7 @@ def test_parts_are_computed_side_by_side_in_their_order() -> None:
         all_there.wait(timeout=60)  # no part can end before all have begun
         return 2 * part, torch.get_num_threads(), threading.current_thread().name, torch.is_grad_enabled()
 
-    numbers, threads, names, graphs = zip(*in_threads(double, [1, 2, 3]), strict=True)
+    numbers, threads, names, graphs = zip(*run_in_threads(double, [1, 2, 3]), strict=True)
     assert numbers == (2, 4, 6)
     assert threads == (1, 1, 1)
     assert len(set(names)) == 3
@@ -106,17 +113,17 @@ def test_parts_are_computed_side_by_side_in_their_order() -> None:
 
 
 def test_a_single_part_stays_in_its_thread_with_all_others_to_help() -> None:
-    assert in_threads(lambda _: (threading.current_thread(), torch.get_num_threads()), [0]) == [
+    assert run_in_threads(lambda _: (threading.current_thread(), torch.get_num_threads()), [0]) == [
         (threading.current_thread(), 3)
     ]
 
 
 def test_no_part_is_no_work() -> None:
-    assert in_threads(lambda part: part, []) == []
+    assert run_in_threads(lambda part: part, []) == []
 
 
 def test_threads_to_come_have_the_number_of_before() -> None:
-    in_threads(torch.zeros, [1, 2])
+    run_in_threads(torch.zeros, [1, 2])
     seen: list[int] = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     thread.start()
@@ -126,7 +133,7 @@ def test_threads_to_come_have_the_number_of_before() -> None:
 
 def test_an_error_in_a_part_is_told_and_the_number_is_put_back() -> None:
     with pytest.raises(ZeroDivisionError):
-        in_threads(lambda part: 1 // part, [1, 0, 2])
+        run_in_threads(lambda part: 1 // part, [1, 0, 2])
     assert torch.get_num_threads() == 3
 
 
@@ -139,20 +146,20 @@ def test_a_thread_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch)
     _pool.cache_clear()
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(RuntimeError, match="can't start"):
-        in_threads(abs, [1, 2])
+        run_in_threads(abs, [1, 2])
     _pool.cache_clear()
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_fork_has_threads_of_its_own() -> None:
-    in_threads(abs, [1, 2, 3])
+    run_in_threads(abs, [1, 2, 3])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from Python 3.12 on: forks and threads do not go well together
         child = os.fork()
     if child == 0:
         signal.alarm(60)
-        os._exit(0 if in_threads(abs, [-1, -2, -3]) == [1, 2, 3] else 1)
+        os._exit(0 if run_in_threads(abs, [-1, -2, -3]) == [1, 2, 3] else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -161,14 +168,14 @@ def test_work_goes_on_after_the_main_thread_has_ended(tmp_path: Path) -> None:
     script = f"""
 import threading, torch
 from pcmcnet import ChoiceData, PCMCNet
-from pcmcnet.layers.threads import in_threads, side_by_side
+from pcmcnet.layers.threads import iterate_in_parallel, run_in_threads
 torch.set_num_threads(2)
 table = {{"s": [0, 0, 1, 1, 2, 2], "y": [1, 0, 0, 1, 1, 0], "x": [1.0, 2.0, 1.0, 3.0, 0.0, 2.0]}}
 data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=["x"])
 def work():
     threading.main_thread().join()
-    print(in_threads(abs, [-1, -2]))
-    print(list(side_by_side(abs, [-1, -2], at_once=2, give_up=list)))
+    print(run_in_threads(abs, [-1, -2]))
+    print(list(iterate_in_parallel(abs, [-1, -2], max_workers=2, on_abort=list)))
     model = PCMCNet(hidden=(2,), epochs=2, weight_decay=0.1, members=3)
     model.fit(data, progress=False, run_folder={str(tmp_path / "run")!r})
     print(len(model.history))
@@ -187,13 +194,13 @@ def test_what_goes_side_by_side_comes_in_order_from_threads_that_compute_alone()
         together.wait()
         return part, torch.get_num_threads(), threads(), torch.is_grad_enabled()
 
-    found = list(side_by_side(work, [1, 2, 3, 4], at_once=2, give_up=lambda: None))
+    found = list(iterate_in_parallel(work, [1, 2, 3, 4], max_workers=2, on_abort=lambda: None))
     assert found == [(part, 1, 1, True) for part in (1, 2, 3, 4)]
     assert torch.get_num_threads() == 3
 
 
 def test_one_at_a_time_stays_in_the_calling_thread() -> None:
-    found = side_by_side(lambda _: threading.current_thread(), [1, 2], at_once=1, give_up=lambda: None)
+    found = iterate_in_parallel(lambda _: threading.current_thread(), [1, 2], max_workers=1, on_abort=lambda: None)
     assert set(found) == {threading.current_thread()}
 
 
@@ -207,7 +214,7 @@ def test_when_one_fails_others_give_up_or_never_begin() -> None:
         assert ended.wait(timeout=30)  # as a training that looks after each epoch
 
     with pytest.raises(KeyError):
-        list(side_by_side(work, range(50), at_once=2, give_up=ended.set))
+        list(iterate_in_parallel(work, range(50), max_workers=2, on_abort=ended.set))
     assert ended.is_set()
     assert len(begun) < 50
 
@@ -220,7 +227,7 @@ def test_who_wants_no_more_results_ends_those_under_way() -> None:
         begun.append(k)
         return k if k == 0 or ended.wait(30) else -1
 
-    found = side_by_side(work, range(50), at_once=2, give_up=ended.set)
+    found = iterate_in_parallel(work, range(50), max_workers=2, on_abort=ended.set)
     assert next(found) == 0
     found.close()
     assert ended.is_set()

@@ -15,7 +15,7 @@ from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import Boosted
-from pcmcnet.models.boosted import BoostedConfig, TreeSets, UtilityTrees, grow
+from pcmcnet.models.boosted import BoostedConfig, TreeSets, UtilityTrees, grow_trees
 
 Table = dict[str, Any]
 
@@ -41,7 +41,7 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
     x = np.tile(np.array([[0.0], [1.0]], np.float32), (4, 1))
     sets = TreeSets(x, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
     config = BoostedConfig(lr=0.1, leaves=2, min_samples_leaf=1, l2=1.0, subsample=1.0, max_features=1.0)
-    (tree, value), *_ = islice(grow(sets, config, 0), 1)
+    (tree, value), *_ = islice(grow_trees(sets, config, 0), 1)
     assert value[tree.apply(x)] == pytest.approx(np.tile([-0.05, 0.05], 4))
     assert UtilityTrees.joined([(tree, value)], 1)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
     assert sets.loss(np.zeros(8)) == pytest.approx(np.log(2))
@@ -52,9 +52,9 @@ def test_the_scale_of_weights_changes_nothing(seed: int, weight: float) -> None:
     data = read(bargains(20, seed))
     x = data.features["price"].plain()[:, None].astype(np.float32)
     config = BoostedConfig(min_samples_leaf=2)
-    one = [value for _, value in islice(grow(TreeSets.of(data, x), config, 0), 3)]
+    one = [value for _, value in islice(grow_trees(TreeSets.of(data, x), config, 0), 3)]
     heavy = read({**bargains(20, seed), "w": np.full(60, weight)}, weight="w")
-    other = [value for _, value in islice(grow(TreeSets.of(heavy, x), config, 0), 3)]
+    other = [value for _, value in islice(grow_trees(TreeSets.of(heavy, x), config, 0), 3)]
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-9)  # weights are kept in float32
 
@@ -62,7 +62,7 @@ def test_the_scale_of_weights_changes_nothing(seed: int, weight: float) -> None:
 def test_the_flat_trees_are_those_that_were_grown() -> None:
     data = read(bargains(100))
     x = np.column_stack([data.features["price"].plain(), np.random.default_rng(0).normal(size=300)]).astype(np.float32)
-    grown = list(islice(grow(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
+    grown = list(islice(grow_trees(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
     trees = UtilityTrees.joined(grown, 2)
     expected = sum(value[tree.apply(x)] for tree, value in grown)
     np.testing.assert_allclose(trees(x), expected, rtol=1e-12)

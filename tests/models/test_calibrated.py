@@ -8,7 +8,7 @@ import pytest
 from pcmcnet import Calibrated, Ensemble, PCMCNet, RankBy, Uniform, compare, evaluate, load
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError
-from pcmcnet.models.calibrated import HOTTEST, Temperature, at_temperature, find_temperature
+from pcmcnet.models.calibrated import MAX_TEMPERATURE, Temperature, apply_temperature, find_temperature
 
 
 def test_probabilities_are_taken_to_a_power_within_sets(trips: ChoiceData) -> None:
@@ -16,8 +16,8 @@ def test_probabilities_are_taken_to_a_power_within_sets(trips: ChoiceData) -> No
     table = {"trip": [1, 1, 2], "price": [1.0, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="trip", features=["price"])
     log_p = np.log([0.25, 0.75, 1.0])
-    np.testing.assert_allclose(np.exp(at_temperature(log_p, data, 0.5)), [0.1, 0.9, 1.0], rtol=1e-12)
-    assert at_temperature(log_p, data, 3.0)[2] == 0
+    np.testing.assert_allclose(np.exp(apply_temperature(log_p, data, 0.5)), [0.1, 0.9, 1.0], rtol=1e-12)
+    assert apply_temperature(log_p, data, 3.0)[2] == 0
 
 
 def test_temperature_1_changes_nothing_to_the_bit(fitted: PCMCNet, trips: ChoiceData) -> None:
@@ -124,4 +124,4 @@ def test_a_temperature_that_is_none_is_refused(fitted: PCMCNet, trips: ChoiceDat
 
 def test_an_end_of_the_range_is_a_caveat(fitted: PCMCNet) -> None:
     assert Calibrated(fitted, 2.0).caveats == ()
-    assert Calibrated(fitted, HOTTEST).caveats == ("the temperature is at an end of the range searched",)
+    assert Calibrated(fitted, MAX_TEMPERATURE).caveats == ("the temperature is at an end of the range searched",)

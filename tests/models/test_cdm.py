@@ -15,7 +15,7 @@ from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, BradleyTerry
-from pcmcnet.models.cdm import item_log_p, objective
+from pcmcnet.models.cdm import cdm_log_p, penalised_loss
 from pcmcnet.models.items.universe import DistinctSets, Universe
 
 NAMES = "abcdefgh"
@@ -35,7 +35,7 @@ def all_sets(n: int) -> ChoiceData:
 
 def law(data: ChoiceData, strengths: np.ndarray, context: np.ndarray) -> np.ndarray:  # (N,) by alternative
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
-    return np.exp(sets.to_alternatives(item_log_p(sets, strengths, context)))
+    return np.exp(sets.to_alternatives(cdm_log_p(sets, strengths, context)))
 
 
 def simulate(sets: int, strengths: np.ndarray, context: np.ndarray, seed: int) -> ChoiceData:
@@ -98,7 +98,7 @@ def test_without_context_it_is_bradley_terry(sample: ChoiceData, rank: int | Non
 def test_the_objective_is_convex(sample: ChoiceData) -> None:
     """The Hessian has no negative eigenvalue at random points, but for rounding."""
     sets = DistinctSets.of(sample, Universe.learn(sample).index(sample))
-    loss = objective(sets, 4, ridge=0.0)
+    loss = penalised_loss(sets, 4, ridge=0.0)
     gen = torch.Generator().manual_seed(0)
     for _ in range(5):
         at = torch.randn(20, generator=gen, dtype=torch.float64) * 2

@@ -19,7 +19,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
 from pcmcnet.models.interface import saving
-from pcmcnet.models.interface.saving import digest_of
+from pcmcnet.models.interface.saving import manifest_digest
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"
@@ -44,7 +44,7 @@ def alter_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
     manifest = json.loads((folder / "model.json").read_bytes())
     change(manifest)
     del manifest["sha256"]
-    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": manifest_digest(manifest)}))
 
 
 def rewrite(folder: Path, name: str, **entries: Any) -> None:
@@ -142,7 +142,7 @@ def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.Monk
 
 
 def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "LARGEST_JSON", 2**10)
+    monkeypatch.setattr(saving, "MAX_JSON_BYTES", 2**10)
     with pytest.raises(ArtifactError, match=r"encoder.json has [\d,]+ bytes, and at most 0 MiB are saved and read"):
         fitted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -267,7 +267,7 @@ def test_a_format_that_never_was_is_refused(value: Any, golden: Any) -> None:
     folder = golden("mnl")
     manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
     del manifest["sha256"]
-    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": manifest_digest(manifest)}))
     with pytest.raises(ArtifactError, match=r"model.json is damaged \(the format is a whole number from 1 on\)"):
         load(folder)
 
@@ -291,7 +291,7 @@ def test_a_message_is_one_line_of_bounded_length(name: str, entries: dict[str, A
     if name == "model.json":
         manifest = {**json.loads((folder / name).read_bytes()), **entries}
         del manifest["sha256"]
-        (folder / name).write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
+        (folder / name).write_text(json.dumps({**manifest, "sha256": manifest_digest(manifest)}))
     else:
         rewrite(folder, name, **entries)
     with pytest.raises(ArtifactError) as caught:

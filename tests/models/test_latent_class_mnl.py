@@ -28,8 +28,8 @@ from pcmcnet.errors import (
 from pcmcnet.models import MNL, LatentClassMNL, latent_class_mnl, load
 from pcmcnet.models.interface.saving import state_files
 from pcmcnet.models.logit import latent_class_likelihood
-from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, Mixture, divide
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, LatentClassLikelihood, split_largest_class
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import hessian
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
@@ -72,11 +72,13 @@ def model(data: ChoiceData) -> LatentClassMNL:
     return fitted
 
 
-def mixture_of(model: LatentClassMNL, data: ChoiceData) -> Mixture:
+def mixture_of(model: LatentClassMNL, data: ChoiceData) -> LatentClassLikelihood:
     """Return what the model maximised."""
-    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     persons = np.arange(len(data))
-    return Mixture(sets, persons, model.who_.matrix(data), data.weights, model.n_classes_, model.config.precision)
+    return LatentClassLikelihood(
+        sets, persons, model.membership_design_.matrix(data), data.weights, model.n_classes_, model.config.precision
+    )
 
 
 # -- known answers -------------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ def test_the_run_kept_is_the_best_of_those_followed(
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
     begun, begin = [], ClassSearch._begin
 
-    def note(self: ClassSearch, mixture: Mixture, starts: Any) -> Any:
+    def note(self: ClassSearch, mixture: LatentClassLikelihood, starts: Any) -> Any:
         begun.append((mixture, begin(self, mixture, starts)))
         return list(begun[-1][1])
 
@@ -246,11 +248,11 @@ def test_the_run_kept_is_the_best_of_those_followed(
 def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
     """At a maximum the others have no gradient."""
     two, (b, g) = mixture_of(model, data), model._state.split()
-    three = Mixture(two.sets, two.persons, two.who, two.weights, 3, two.strength)
-    after, _ = three.split(divide(three, b, g, np.random.default_rng(0)).x)
+    three = LatentClassLikelihood(two.sets, two.persons, two.who, two.weights, 3, two.strength)
+    after, _ = three.split(split_largest_class(three, b, g, np.random.default_rng(0)).x)
     np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
     assert (np.abs(after[0] - after[1]) > 0.01).all()
-    same = divide(two, b, g, np.random.default_rng(0))
+    same = split_largest_class(two, b, g, np.random.default_rng(0))
     np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
 
 
@@ -277,7 +279,7 @@ def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
     """One class, whose information is that of the multinomial logit at the same coefficients."""
     data = read(trips(300))
     model = LatentClassMNL(classes=1, prior=50).fit(data)
-    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     _, p, mean = sets.evaluate(model.estimates_.values)
     np.testing.assert_allclose(model.covariance(), np.linalg.inv(-sets.hessian(p, mean, np.ones(300))), rtol=1e-9)
     assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in the errors"
@@ -445,7 +447,7 @@ def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[
     x = np.column_stack([data.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 6, 4, 2)
     v = np.exp(x @ b.T)  # (persons, sets, alternatives, classes)
     p = np.take_along_axis(v / v.sum(2, keepdims=True), data.require_chosen("test").reshape(400, 6, 1, 1), 2)[:, :, 0]
-    odds = np.exp(model.who_.matrix(data)[::6] @ g.T)
+    odds = np.exp(model.membership_design_.matrix(data)[::6] @ g.T)
     joint = odds / odds.sum(1, keepdims=True) * p.prod(1)
     assert model.estimates_.log_likelihood == pytest.approx(np.log(joint.sum(1)).sum(), rel=1e-10)
     np.testing.assert_allclose(model.posterior(data), np.repeat(joint / joint.sum(1, keepdims=True), 6, axis=0))
@@ -453,9 +455,9 @@ def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[
 
 def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
     model, data = panel_model
-    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     number = np.arange(2400) // 6
-    mixture = Mixture(sets, number, model.who_.matrix(data)[::6], np.ones(400), 2, 0.0)
+    mixture = LatentClassLikelihood(sets, number, model.membership_design_.matrix(data)[::6], np.ones(400), 2, 0.0)
     x = model.estimates_.values
     bend, scores = hessian(mixture.objective, x, mixture.all_weights), mixture.objective(x)[1][:-1]
     np.testing.assert_allclose(model.covariance("classical"), np.linalg.inv(-bend), rtol=1e-4, atol=1e-8)
@@ -501,7 +503,7 @@ def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
     panel_model: tuple[LatentClassMNL, ChoiceData],
 ) -> None:
     model, data = panel_model
-    assert model.who_.names == ("constant", "standardise(income)")
+    assert model.membership_design_.names == ("constant", "standardise(income)")
     assert model.summary().facts["left out of it"] == "km: varies within a person"
     with pytest.raises(InputError, match="membership: column 'km' varies within a person, first in choice set 1,"):
         LatentClassMNL(membership="income + km").fit(data)
@@ -668,7 +670,7 @@ def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classe
 
 
 @pytest.mark.parametrize("sample", [200, 4000])
-@pytest.mark.parametrize("step", ["em_steps", "divide"])
+@pytest.mark.parametrize("step", ["em_steps", "split_largest_class"])
 def test_a_start_that_fails_is_passed_over_while_others_do_not(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import LearningMNL
 
 

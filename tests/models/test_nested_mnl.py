@@ -16,7 +16,7 @@ from pcmcnet.models import MNL, NestedMNL, load
 from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.interface.saving import state_files
 from pcmcnet.models.logit.maximum_likelihood import hessian
-from pcmcnet.models.logit.nested_likelihood import NestedSets, Nests
+from pcmcnet.models.logit.nested_likelihood import NestedLikelihood, NestedRows
 from pcmcnet.models.logit.standard_errors import infer
 from pcmcnet.models.nested_mnl import NestedMNLConfig
 
@@ -34,7 +34,7 @@ def trips(sets: int, logsum: float, seed: int, chosen: Any = None) -> dict[str, 
     x = rng.normal(size=(sets, 4)).astype(np.float32).astype(np.float64)
     if chosen is None:
         v, nest = (-x + [0.5, 0, 0, 0]).ravel(), np.tile([0, 1, 1, 2], sets)
-        nests = Nests.find(nest, 4 * np.arange(sets + 1))
+        nests = NestedRows.find(nest, 4 * np.arange(sets + 1))
         p = np.exp(nests.log_probabilities(v, np.array([1, logsum, 1]))).reshape(sets, 4)
         chosen = (rng.random((sets, 1)) > p.cumsum(1)).sum(1)
     return {
@@ -219,7 +219,9 @@ def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
 def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: NestedMNL, data: ChoiceData) -> None:
     nest = np.tile([0, 1, 1, 2], len(data))
     picked = np.isin(np.arange(data.offsets[-1]), data.offsets[:-1] + data.require_chosen("test"))
-    sets = NestedSets(model.design_.matrix(data), Nests.find(nest, data.offsets), picked, np.array([[0.0], [1], [0]]))
+    sets = NestedLikelihood(
+        model.design_.matrix(data), NestedRows.find(nest, data.offsets), picked, np.array([[0.0], [1], [0]])
+    )
     values, ones = model.estimates_.values, np.ones(len(data))
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(ones @ sets.evaluate(values)[1], 0, atol=1e-3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.models import TasteNet
 
 

@@ -24,7 +24,7 @@ from pcmcnet import (
 )
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.insight.elasticity import slopes
-from pcmcnet.models.with_constants import shifts
+from pcmcnet.models.with_constants import find_constants
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def shares_of(model: Any, data: ChoiceData) -> dict[str, float]:
 def test_two_labels_by_hand() -> None:
     """Both are always on offer and equal; 80% for a needs odds of 4, and so a constant of log 4 above b's."""
     data = item_choices([("ab", "a"), ("ab", "b")])
-    found = shifts(Uniform().fit(data), data, {"b": 0.2, "a": 0.8})
+    found = find_constants(Uniform().fit(data), data, {"b": 0.2, "a": 0.8})
     assert found == {"b": 0.0, "a": pytest.approx(math.log(4))}
 
 
@@ -56,7 +56,7 @@ def test_any_shares_that_can_be_are_reached(raw: list[float]) -> None:
     target = np.average(table / table.sum(axis=1, keepdims=True), axis=0, weights=data.weights)
     shares = dict(zip("abcd", target.tolist(), strict=True))
     model = Uniform().fit(data)
-    found = WithConstants(model, shares, constants=shifts(model, data, shares))
+    found = WithConstants(model, shares, constants=find_constants(model, data, shares))
     assert shares_of(found, data) == pytest.approx(shares, abs=1e-9)
     assert [found.constants_[x] - found.constants_["a"] for x in "abcd"] == pytest.approx(
         (3 * (np.array(raw) - raw[0])).tolist(), abs=1e-6

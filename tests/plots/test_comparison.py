@@ -16,7 +16,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import compare
-from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.models import PCMCNet
 from pcmcnet.plots import ComparisonChart, comparison_chart, comparison_page, draw_comparison, write_comparison_page
 from pcmcnet.plots.style import BLUE, ORANGE
@@ -24,11 +24,11 @@ from pcmcnet.plots.style import BLUE, ORANGE
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
 
 
-def row(label: str, **facts: Any) -> Row:
-    return Row(**{"label": label, "model": "net", "options": {}, **facts})
+def row(label: str, **facts: Any) -> ComparisonRow:
+    return ComparisonRow(**{"label": label, "model": "net", "options": {}, **facts})
 
 
-def comparison(rows: tuple[Row, ...], **change: Any) -> Comparison:
+def comparison(rows: tuple[ComparisonRow, ...], **change: Any) -> Comparison:
     facts: dict[str, Any] = {"n_sets": 6, "best": None, "top": (1,), "uniform": {"nll": 1.1, "top_1": 0.3}}
     return Comparison(rows=rows, **{**facts, "design": DESIGN, **change})
 
@@ -182,8 +182,8 @@ class Page(HTMLParser):
 
 
 def full_comparison(**change: Any) -> Comparison:
-    def row(label: str, **facts: Any) -> Row:
-        return Row(**{"label": label, "model": "net", "options": {"hidden": (8,), "note": EVIL}, **facts})
+    def row(label: str, **facts: Any) -> ComparisonRow:
+        return ComparisonRow(**{"label": label, "model": "net", "options": {"hidden": (8,), "note": EVIL}, **facts})
 
     cost = {"fit_seconds": 2.0, "predict_seconds": 0.1, "parameters": 12}
     rows = (
@@ -271,7 +271,7 @@ def test_the_page_is_written_whole_and_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
 def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
-    rows = (Row(label="net", model="net", options={unseen: unseen}, error=f"a{unseen}b"),)
+    rows = (ComparisonRow(label="net", model="net", options={unseen: unseen}, error=f"a{unseen}b"),)
     text = comparison_page(
         full_comparison(rows=rows, best=None, design={**FULL_DESIGN, "by": f"c{unseen}d"}), title=f"e{unseen}f"
     )

@@ -11,20 +11,20 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.context_effects import Case, Search
-from pcmcnet.insight.order_effects import Order, OrderEffects, Term
+from pcmcnet.insight.context_effects import ContextCase, ContextSearch
+from pcmcnet.insight.order_effects import ContextTerm, OrderEffects, OrderRow
 from pcmcnet.insight.preference_map import PreferenceMap
 from pcmcnet.plots import draw_preference_maps, preference_map
 from pcmcnet.plots.charts import Bars
 from pcmcnet.plots.context import draw_effects, draw_third, effects_chart, map_figure, order_chart
 
 CASES = (
-    Case(11, "a decoy", "b", "a", (2, 1, 0), -1.8, -0.7, 0.14, 0.33),
-    Case(
+    ContextCase(11, "a decoy", "b", "a", (2, 1, 0), -1.8, -0.7, 0.14, 0.33),
+    ContextCase(
         "x", "row 7", "row 8", "an alternative with a name that goes on and on and on and on", (7, 8, 9), 0, 1, 0.5, 0.7
     ),
 )
-FOUND = Search("Net", CASES, removals=7, pairs=9, questions=9, mean=0.1)
+FOUND = ContextSearch("Net", CASES, removals=7, pairs=9, questions=9, mean=0.1)
 
 
 def test_the_chart_has_the_shares_with_and_without_in_order() -> None:
@@ -61,7 +61,7 @@ def test_the_cases_become_a_png(
 
 def test_no_case_and_no_picture_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one case to draw"):
-        effects_chart(Search("Net", (), 0, 0, 0, 0.0))
+        effects_chart(ContextSearch("Net", (), 0, 0, 0, 0.0))
     with pytest.raises(InputError, match="ends in"):
         draw_effects(FOUND, tmp_path / "cases.gif")
 
@@ -79,13 +79,13 @@ def test_the_map_of_a_third_is_titled_by_the_preference_without_it(
 
 
 ORDERS = (
-    Order("1", 3, 1.0, 1.5, 0.75, 0.9, 0.0),
-    Order("2", 3, 0.2, 0.5, 0.25, 1.0, 0.1),
+    OrderRow("1", 3, 1.0, 1.5, 0.75, 0.9, 0.0),
+    OrderRow("2", 3, 0.2, 0.5, 0.25, 1.0, 0.1),
 )
-TERMS = (Term(8, "car", "bus", ("train", "bike"), -0.4),)
+TERMS = (ContextTerm(8, "car", "bus", ("train", "bike"), -0.4),)
 
 
-def order_effects(terms: tuple[Term, ...] = TERMS) -> OrderEffects:
+def order_effects(terms: tuple[ContextTerm, ...] = TERMS) -> OrderEffects:
     return OrderEffects(model="Net", orders=ORDERS, terms=terms, sets=1, sampled=1, pairs=3, questions=9, seed=0)
 
 

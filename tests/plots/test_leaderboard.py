@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.plots import draw_ranks, leaderboard_page, rank_chart, write_leaderboard_page
-from pcmcnet.plots.leaderboard import Bar, RankChart
+from pcmcnet.plots.leaderboard import RankBar, RankChart
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0, "sets": 9, "seconds": 9.0}
 
@@ -17,7 +17,9 @@ DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "
 def board(*losses: dict[str, float]) -> Leaderboard:
     tables = []
     for k, nll in enumerate(losses):
-        rows = tuple(Row(label=n, model=n, options={}, values={"nll": v}, difference=0.0) for n, v in nll.items())
+        rows = tuple(
+            ComparisonRow(label=n, model=n, options={}, values={"nll": v}, difference=0.0) for n, v in nll.items()
+        )
         comparison = Comparison(rows=rows, n_sets=9, best=None, top=(), uniform={}, design=DESIGN)
         use: Any = "judged" if k else "simulated"
         tables.append(TableResult(name=f"table {k}", use=use, comparison=comparison, absent={}, whole=9))
@@ -34,14 +36,14 @@ def test_the_chart_holds_mean_ranks_and_the_models_that_are_alike() -> None:
     assert chart.mean_ranks == pytest.approx((4 / 3, 5 / 3, 3))
     assert chart.n_tables == 3
     assert chart.critical_distance == pytest.approx(2.343 * 0.8165, rel=3e-4)
-    assert chart.bars == (Bar(0, 2, 0),)
+    assert chart.bars == (RankBar(0, 2, 0),)
 
 
 def test_many_tables_tell_models_apart_and_bars_that_meet_lie_on_levels() -> None:
     """With 40 tables of ranks 1, 2, 3, 4 the distance is 4.690 / sqrt(40) = 0.742: nobody is alike."""
     assert rank_chart(board(*[{"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}] * 40)).bars == ()
     few = rank_chart(board(*[{"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}] * 14))  # 1.253: neighbours are alike
-    assert few.bars == (Bar(0, 1, 0), Bar(1, 2, 1), Bar(2, 3, 0))
+    assert few.bars == (RankBar(0, 1, 0), RankBar(1, 2, 1), RankBar(2, 3, 0))
 
 
 def test_the_tables_of_one_use_may_be_drawn() -> None:
@@ -54,7 +56,7 @@ def test_one_model_or_no_table_has_no_ranks() -> None:
 
 
 def test_the_figure_names_every_model_with_its_rank() -> None:
-    chart = RankChart(("first", "b$", "c", "last"), (1.0, 2.0, 2.5, 4.0), 5, 1.2, (Bar(0, 1, 0), Bar(1, 2, 1)))
+    chart = RankChart(("first", "b$", "c", "last"), (1.0, 2.0, 2.5, 4.0), 5, 1.2, (RankBar(0, 1, 0), RankBar(1, 2, 1)))
     (axes,) = draw_ranks(chart).axes
     texts = [text.get_text().strip() for text in axes.texts]
     assert {"first  1.00", r"b\$  2.00", "2.50  c", "4.00  last", "critical distance 1.20"} <= set(texts)
@@ -71,7 +73,9 @@ def test_the_method_plot_returns_the_figure_and_writes_it(name: str, tmp_path: P
 
 def page_board(*models: str) -> Leaderboard:
     rows = tuple(
-        Row(label=name, model=name, options={}, values={"nll": 0.1 * (k + 1)}, difference=0.1 * k, p_value=0.01)
+        ComparisonRow(
+            label=name, model=name, options={}, values={"nll": 0.1 * (k + 1)}, difference=0.1 * k, p_value=0.01
+        )
         for k, name in enumerate(models)
     )
     comparison = Comparison(rows=rows, n_sets=9, best=models[0], top=(), uniform={}, design=DESIGN)

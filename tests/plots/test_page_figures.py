@@ -6,14 +6,14 @@ import pytest
 
 from pcmcnet import Explanation
 from pcmcnet.plots.page_figures import safe
-from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Figure
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 
 
 def all_figures(found: Explanation) -> Iterator[Figure]:
-    for section in sections_of(found):
+    for section in explanation_sections(found):
         yield from (block for block in section.blocks if isinstance(block, Figure))
 
 

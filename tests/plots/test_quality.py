@@ -9,7 +9,7 @@ import pytest
 
 from pcmcnet import Explanation
 from pcmcnet.errors import InputError
-from pcmcnet.insight.calibration import Calibration, Curve
+from pcmcnet.insight.calibration import Calibration, CalibrationCurve
 from pcmcnet.plots import draw_learning_curve, learning_curve
 from pcmcnet.plots.page_figures import page_figure
 from pcmcnet.plots.quality import calibration_chart, draw_calibration, learning_chart
@@ -88,7 +88,7 @@ PngSize = Callable[[Path], tuple[int, int]]
 def calibration(*, unknown: bool = False) -> Calibration:
     p = np.array([0.1, 0.5, 0.9])
     ends = (np.full(3, -np.inf), np.full(3, np.inf)) if unknown else (p - 0.05, p + 0.1)
-    curve = Curve(predicted=p, observed=p**2, low=ends[0], high=ends[1], share=np.full(3, 1 / 3))
+    curve = CalibrationCurve(predicted=p, observed=p**2, low=ends[0], high=ends[1], share=np.full(3, 1 / 3))
     return Calibration(alternatives=curve, first=curve, n_sets=100)
 
 

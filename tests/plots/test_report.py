@@ -16,7 +16,7 @@ from pcmcnet import Explanation
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.explanation import PARTS
 from pcmcnet.plots import write_explanation
-from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports import formats
 from pcmcnet.reports.formats import plotly_script, to_html, to_markdown
 from pcmcnet.reports.sections import Dot, Facts, Figure, Intervals, Section, Table, Text, Tiles
@@ -56,7 +56,7 @@ def test_without_plotly_nothing_is_written(
 
 
 def by_name(found: Explanation) -> dict[str, Section]:
-    return {section.name: section for section in sections_of(found)}
+    return {section.name: section for section in explanation_sections(found)}
 
 
 def text_of(section: Section) -> str:
@@ -141,7 +141,7 @@ def test_caveats_stand_at_the_top(explained: dict[str, Explanation]) -> None:
 
 def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[str, Explanation]) -> None:
     for found in explained.values():
-        sections = sections_of(found)
+        sections = explanation_sections(found)
         text = to_markdown(found.title, sections)
         for section in sections:
             assert f"\n## {section.title}\n" in text
@@ -200,7 +200,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(explained: dict[str, Explanation]) -> dict[str, str]:
-    return {name: to_html(found.title, sections_of(found)) for name, found in explained.items()}
+    return {name: to_html(found.title, explanation_sections(found)) for name, found in explained.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,7 +221,7 @@ def test_contents_lead_to_the_sections(name: str, pages: dict[str, str], explain
     ids = [found["id"] for _, found in elements.found if "id" in found]
     assert len(ids) == len(set(ids))
     links = [found["href"] for tag, found in elements.found if tag == "a"]
-    sections = [f"#{section.name}" for section in sections_of(explained[name])]
+    sections = [f"#{section.name}" for section in explanation_sections(explained[name])]
     assert links == [*sections, *(f"#{finding.part}" for finding in explained[name].findings)]
     assert {link[1:] for link in links if link} <= set(ids)
 
@@ -231,7 +231,7 @@ def test_figures_lie_in_the_page_as_json_each_with_its_place_and_its_numbers(
     name: str, pages: dict[str, str], explained: dict[str, Explanation]
 ) -> None:
     elements = Elements(pages[name])
-    figures = [block for s in sections_of(explained[name]) for block in s.blocks if isinstance(block, Figure)]
+    figures = [block for s in explanation_sections(explained[name]) for block in s.blocks if isinstance(block, Figure)]
     scripts = [k for k, (tag, found) in enumerate(elements.found) if tag == "script" and "type" in found]
     for k, figure in zip(scripts, figures, strict=True):
         assert elements.found[k - 1][1]["class"] == "plot"

@@ -9,7 +9,7 @@ from pcmcnet import Explanation
 from pcmcnet.insight.willingness_to_pay import TradeOff, TradeOffs
 from pcmcnet.plots import write_explanation
 from pcmcnet.plots.page_figures import BLUE, GREY, ORANGE
-from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report import explanation_sections
 from pcmcnet.plots.report_sections import (
     categories_section,
     context_section,
@@ -24,7 +24,7 @@ from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Explanation]) -> None:
     part = explained["chain"].context
     assert part is not None
-    assert not part.none
+    assert not part.has_no_effects
     first, cases, heading, strongest, drawn, together, _, orders = context_section(part).blocks
     assert isinstance(first, Text)
     assert f"is {part.search.cases[0].share_with:.1%} where" in first.text
@@ -65,7 +65,7 @@ def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil
     assert {row.name for row in rich.importance.rows} == {"price", "photo", "about", "services", "style", "guest", "at"}
     assert rich.elasticities is not None
     assert [table.column for table in rich.elasticities.tables] == ["price"]
-    sections = {section.name: section for section in sections_of(rich)}
+    sections = {section.name: section for section in explanation_sections(rich)}
     notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Text)]
     assert any(text.startswith("photo, about, services, style are not among them") for text in notes)
     tables = [block.cells for block in sections["examples"].blocks if isinstance(block, Table)]
@@ -91,7 +91,7 @@ def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
     html = page.read_text("utf-8").replace(plotly_script(), "")
     sources = re.findall(r'src="([^"]*)"', html)
     assert rich.context is not None
-    of_context = 0 if rich.context.none else 3  # the strongest case has three rooms
+    of_context = 0 if rich.context.has_no_effects else 3  # the strongest case has three rooms
     assert len(sources) == 2 * (3 + 1) + of_context  # and each of two examples three rooms and a guest
     assert all(source.startswith("data:image/png;") for source in sources)
     assert evil not in html

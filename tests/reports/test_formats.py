@@ -7,9 +7,9 @@ import pytest
 from pcmcnet.errors import InputError
 from pcmcnet.reports import formats
 from pcmcnet.reports.formats import (
-    InEveryFormat,
-    InNotebooks,
-    Printed,
+    FormatsMixin,
+    NotebookMixin,
+    ResultContent,
     Summary,
     data_frame,
     to_markdown,
@@ -22,7 +22,7 @@ from pcmcnet.reports.sections import (
     Facts,
     Figure,
     Heading,
-    Picture,
+    PictureFile,
     Section,
     Table,
     Text,
@@ -30,14 +30,14 @@ from pcmcnet.reports.sections import (
     note,
     warning,
 )
-from pcmcnet.reports.tables import PrintsAsTable
+from pcmcnet.reports.tables import TableMixin
 
 EVIL = "<b>_x_ & \x1b[2J"
 
 
-class Result(InEveryFormat):
-    def _printed(self) -> Printed:
-        return Printed(
+class Result(FormatsMixin):
+    def _content(self) -> ResultContent:
+        return ResultContent(
             title="Toy",
             facts={"sets": "3", "formula": "a + " * 12 + "b"},
             cells=[["name", "value"], ["x", "-1.5*"], [EVIL, "2"]],
@@ -160,7 +160,7 @@ def test_every_kind_of_block_has_its_form() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(PrintsAsTable):
+class Rows(TableMixin):
     values: tuple[int, ...]
 
     def _cells(self) -> list[list[str]]:
@@ -168,7 +168,7 @@ class Rows(PrintsAsTable):
 
 
 @dataclass(frozen=True)
-class Found(InNotebooks):
+class Found(NotebookMixin):
     numbers: list[float]
 
     def _short(self) -> str:
@@ -206,7 +206,7 @@ def test_a_class_may_have_its_own_line() -> None:
 
 def test_a_figure_is_the_table_of_its_numbers() -> None:
     figure = Figure(traces=(), caption="what is seen", numbers=[["x", "y"], ["1", "2"]])
-    other = [Code("a"), Picture(file=Path("a.png"), caption="b")]
+    other = [Code("a"), PictureFile(file=Path("a.png"), caption="b")]
     assert without_figures([figure, *other]) == [Table(cells=figure.numbers, folded="what is seen"), *other]
 
 

@@ -16,7 +16,7 @@ from pcmcnet.reports.sections import (
     Figure,
     Heading,
     Intervals,
-    Picture,
+    PictureFile,
     Point,
     Points,
     Section,
@@ -81,7 +81,7 @@ def test_every_text_of_every_block_is_escaped(tmp_path: Path) -> None:
         Points((Point(EVIL, EVIL, "s"),)),
         *(Table(cells=cells, folded=EVIL), Figure(traces=({"name": EVIL},), caption=EVIL, numbers=cells)),
         Intervals(metric=EVIL, caption=EVIL, labels=(EVIL,), dots=(Dot(0, 1.0, 0.5, 1.5, marked=False),)),
-        Picture(file=picture, caption=EVIL),
+        PictureFile(file=picture, caption=EVIL),
     )
     page = to_html(EVIL, [Section(name="s", title=EVIL, blocks=blocks)]).replace(plotly_script(), "")
     assert "<b>" not in page

@@ -259,7 +259,7 @@ def test_all_categories_that_a_network_knows_are_listed_also_where_it_was_saved_
 def test_a_model_saved_without_a_description_is_served_all_the_same(make_client: Any, make_trips: Any) -> None:
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
     model = Uniform().fit(data)
-    model.note_table(description={})
+    model.add_table_facts(description={})
     client = make_client(model)
     assert "without an example" in error(client.get("/v1/example"), 404)
     assert [column["min"] for column in client.get("/v1/schema").json()["columns"]] == [None, None]

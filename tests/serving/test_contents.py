@@ -19,7 +19,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving import openapi
 from pcmcnet.serving.request_body import RefusalError
-from pcmcnet.serving.request_sets import SetReader, inputs_of
+from pcmcnet.serving.request_sets import SetReader, input_columns
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import together
 
@@ -33,7 +33,7 @@ def client(rich: PCMCNet, make_client: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def reader(rich: PCMCNet) -> SetReader:
-    return SetReader(rich.schema, inputs_of(rich.schema), ServeSettings(max_pixels=10_000), {"taste": 4})
+    return SetReader(rich.schema, input_columns(rich.schema), ServeSettings(max_pixels=10_000), {"taste": 4})
 
 
 def test_answers_are_those_of_a_table(

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.middleware import SECONDS, Histogram, Metrics, while_wanted
+from pcmcnet.serving.middleware import SECONDS, Histogram, ServerMetrics, while_wanted
 from pcmcnet.serving.request_body import RefusalError
 from pcmcnet.serving.worker import Job
 
@@ -202,7 +202,7 @@ def test_requests_are_counted_by_route_and_status(net: PCMCNet, make_client: Any
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.25, 1e12])
 def test_every_number_is_written_as_the_format_has_it(value: float) -> None:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     metrics.request("/health", 200, value)
     assert samples(metrics.text())['pcmcnet_request_seconds_sum{route="/health"}'] == value
     assert len(SECONDS) + 1 == metrics.text().count("_seconds_bucket")

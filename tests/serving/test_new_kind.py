@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Contents, content_codes
 from pcmcnet.data.describe import describe
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.kinds import KINDS, Kind, register
@@ -39,7 +39,7 @@ class DurationCode:
     def prepare(self, table: np.ndarray) -> np.ndarray:
         return (table[:, None] / self.longest).astype(np.float32)
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         return self.longest > 0
 
 
@@ -48,7 +48,7 @@ class DurationKind(Kind):
     fact_checks: ClassVar[Any] = {"longest": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
-        codes, minutes = np.full(len(values), GAP, np.int32), []
+        codes, minutes = np.full(len(values), MISSING_CODE, np.int32), []
         for row, text in enumerate(values.to_pylist()):
             found = None if text is None else re.fullmatch(r"(\d+)h (\d+)m", text)
             if text is not None and found is None:
@@ -57,7 +57,7 @@ class DurationKind(Kind):
                 minutes.append(60 * int(found[1]) + int(found[2]))
         table = np.array(minutes, np.int64)
         present = np.array([text is not None for text in values.to_pylist()])
-        codes[present], first = number_contents(table)
+        codes[present], first = content_codes(table)
         return codes, table[first]
 
     def facts(self, column: Contents) -> dict[str, Any]:

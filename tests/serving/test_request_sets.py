@@ -10,7 +10,7 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.request_body import RefusalError
-from pcmcnet.serving.request_sets import SetReader, inputs_of, require_known
+from pcmcnet.serving.request_sets import SetReader, input_columns, require_known
 from pcmcnet.serving.settings import ServeSettings
 
 Change = Callable[[Any], Any]
@@ -19,7 +19,7 @@ Change = Callable[[Any], Any]
 @pytest.fixture
 def reader(net: PCMCNet) -> SetReader:
     settings = ServeSettings(max_sets=20, max_alternatives=6, max_pairs=300)
-    return SetReader(net.schema, inputs_of(net.schema), settings)
+    return SetReader(net.schema, input_columns(net.schema), settings)
 
 
 def put(*path: Any, value: Any) -> Change:
@@ -169,7 +169,7 @@ def test_a_label_that_is_also_a_feature_of_numbers_is_read_as_both() -> None:
     table = {"s": [0, 0, 1, 1], "took": [1, 0, 0, 1], "item": [1, 2, 2, 3], "price": [1.0, 2.0, 3.0, 4.0]}
     roles: dict[str, Any] = {"choice_set": "s", "alternative": "item", "features": ["item", "price"]}
     data = ChoiceData.from_long(table, chosen="took", **roles)
-    reader = SetReader(data.schema, inputs_of(data.schema), ServeSettings())
+    reader = SetReader(data.schema, input_columns(data.schema), ServeSettings())
     found = reader.read([{"alternatives": [{"item": 1, "price": 1}, {"item": 2.0, "price": 2}]}])
     expected = ChoiceData.from_long({name: values[:2] for name, values in table.items()}, **roles)
     assert found.fingerprint() == expected.fingerprint()
@@ -184,6 +184,6 @@ def test_columns_of_a_table_that_no_prediction_reads_are_told_apart_from_unknown
     """The person is one of them, as are the id of the set, the choice and what is kept."""
     schema = replace(net.schema, keep=("town",), person="who")
     with pytest.raises(RefusalError, match=rf"set 0: column '{name}' takes no part in a prediction: leave it out"):
-        require_known([name], inputs_of(schema), schema, individual=True, at="set 0")
+        require_known([name], input_columns(schema), schema, individual=True, at="set 0")
     with pytest.raises(RefusalError, match="set 0: unknown column 'whom'"):
-        require_known(["whom"], inputs_of(schema), schema, individual=True, at="set 0")
+        require_known(["whom"], input_columns(schema), schema, individual=True, at="set 0")

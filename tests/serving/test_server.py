@@ -22,7 +22,7 @@ from forked import COMMAND, Forked
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.server import TimedProtocol, address_of, bind, own_names, require_guarded, run, timed
+from pcmcnet.serving.server import TimedProtocol, bind, own_names, require_guarded, run, server_url, timed
 from pcmcnet.serving.settings import ServeSettings
 
 TOKEN = "a-token-to-look-for"
@@ -161,7 +161,7 @@ class Running:
         monkeypatch.setattr(uvicorn.Server, "__init__", kept)
         self.app = create_app(net, settings=ServeSettings(**settings))
         self.listening = bind("127.0.0.1", 0)
-        self.address = address_of(self.listening)
+        self.address = server_url(self.listening)
         self.thread = threading.Thread(target=run, args=(self.app, self.listening))
         self.thread.start()
         wait_until(lambda: bool(servers) and servers[0].started)
@@ -290,10 +290,10 @@ def test_answers_are_sent_without_delay() -> None:
 
 def test_an_address_can_be_typed_into_a_browser() -> None:
     with bind("127.0.0.1", 0) as listening:
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address_of(listening))
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server_url(listening))
     try:
         with bind("::1", 0) as listening:
-            assert re.fullmatch(r"http://\[::1\]:\d+", address_of(listening))
+            assert re.fullmatch(r"http://\[::1\]:\d+", server_url(listening))
     except ConfigError:
         pytest.skip("this machine has no IPv6")
 

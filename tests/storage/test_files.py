@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data.files.tabular import read_table
-from pcmcnet.data.files.write_files import writable, write_table
+from pcmcnet.data.files.write_files import writable_table, write_table
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage import package_version, parse_json, replacing, write_bytes
+from pcmcnet.storage import atomic_write, package_version, parse_json, write_bytes
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
     write_bytes(path, b"old")
 
     def write_half() -> None:
-        with replacing(path) as beside:
+        with atomic_write(path) as beside:
             beside.write_bytes(b"half")
             raise RuntimeError("half way")
 
@@ -64,10 +64,10 @@ def test_what_the_system_refuses_is_told_with_the_place_and_the_remedy(
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
     where = rf"a.txt cannot be written: {os.strerror(number)}. {remedy}"
-    with pytest.raises(ArtifactError, match=where), replacing(path):
+    with pytest.raises(ArtifactError, match=where), atomic_write(path):
         raise OSError(number, "whatever a library says")
     assert path.read_bytes() == b"old"
-    with pytest.raises(ArtifactError, match="the checkpoint cannot be written: "), replacing(path, "the checkpoint"):
+    with pytest.raises(ArtifactError, match="the checkpoint cannot be written: "), atomic_write(path, "the checkpoint"):
         raise OSError(number, "whatever a library says")
 
 
@@ -94,15 +94,15 @@ def test_files_and_their_names_are_on_the_disk_when_they_are_said_to_be(
 
 def test_a_csv_holds_lists_as_json_and_refuses_pictures(tmp_path: Path) -> None:
     table = pa.table({"has": [["wifi", "pool"], None], "v": [[0.1, 2.0], [3.0, 4.0]], "word": [b"a", b"b"]})
-    ready = writable(table, tmp_path / "t.csv")
+    ready = writable_table(table, tmp_path / "t.csv")
     assert ready["has"].to_pylist() == ['["wifi", "pool"]', None]
     assert ready["v"].to_pylist() == ["[0.1, 2.0]", "[3.0, 4.0]"]
     assert ready["word"].to_pylist() == ["a", "b"]
     write_table(ready, tmp_path / "t.csv")
-    assert writable(table, tmp_path / "t.parquet") is table
+    assert writable_table(table, tmp_path / "t.parquet") is table
     for column in ([b"\x89PNG"], [{"a": 1}]):
         with pytest.raises(InputError, match=r"column 'photo' has the type .* a CSV file cannot hold: write \.parquet"):
-            writable(pa.table({"photo": column}), tmp_path / "t.csv")
+            writable_table(pa.table({"photo": column}), tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000, "{", b"\xff"])

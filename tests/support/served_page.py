@@ -20,7 +20,7 @@ uvicorn: Any = pytest.importorskip(
     "uvicorn", reason="needs the extra serve: pip install -c constraints.txt -e '.[serve]'"
 )
 from pcmcnet.serving.app import create_app  # noqa: E402  # needs the extra
-from pcmcnet.serving.server import address_of, bind  # noqa: E402
+from pcmcnet.serving.server import bind, server_url  # noqa: E402
 from pcmcnet.serving.settings import ServeSettings  # noqa: E402
 
 expect = playwright.expect
@@ -37,7 +37,7 @@ def serving(*models: Any, **settings: Any) -> Iterator[str]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:
-            yield address_of(listening) + "/"
+            yield server_url(listening) + "/"
         finally:
             server.should_exit = True
             thread.join(timeout=20)

@@ -10,7 +10,7 @@ import torch
 @pytest.mark.gpu
 def test_each_set_finds_its_place_and_what_is_no_number_is_noticed() -> None:
     """Sets of 3, 200, 1 and 5 alternatives; a batch of all but the second, then one of that alone."""
-    from pcmcnet.training.batches_triton import spread
+    from pcmcnet.training.batches_triton import scatter
 
     sizes = np.array([3, 200, 1, 5])
     starts, counts = (torch.from_numpy(x).cuda() for x in (np.cumsum(sizes) - sizes, sizes))
@@ -19,10 +19,10 @@ def test_each_set_finds_its_place_and_what_is_no_number_is_noticed() -> None:
         index = torch.tensor(sets, device="cuda")
         mask = torch.arange(int(sizes[sets].max()), device="cuda") < counts[index].unsqueeze(1)
         log_p = torch.randn(mask.shape, device="cuda").masked_fill(~mask, -torch.inf).log_softmax(1)
-        spread(log_p, index, data, flat)
+        scatter(log_p, index, data, flat)
         for k, row in zip(sets, log_p.double(), strict=True):
             assert torch.equal(flat[starts[k] : starts[k] + sizes[k]], row[: sizes[k]])
     assert 0 <= float(flat[-1]) < 1e-5
     log_p[0, 0] = torch.nan
-    spread(log_p, index, data, flat)
+    scatter(log_p, index, data, flat)
     assert not float(flat[-1]) < 1e-5

@@ -21,7 +21,9 @@ from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.prediction import predict
 from pcmcnet.training.step import Steps, steps_for
 
-needs_compiled = pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
+needs_compiled = pytest.mark.skipif(
+    compiled_steps.compiled_library() is None, reason="the package was built without a compiler"
+)
 
 EVERYTHING = {key: ROLES[key] for key in ("choice_set", "chosen", "alternative", "individual", "features", "weight")}
 NO_INDIVIDUAL = {**EVERYTHING, "individual": []}
@@ -110,7 +112,7 @@ def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatc
     assert np.array_equal(model.fit(data, progress=False).predict_proba(data), at_once)
     assert sum(calls) == sum(whole)
     assert len(calls) > 2 * len(whole)
-    monkeypatch.setattr(compiled_steps, "library", lambda: None)
+    monkeypatch.setattr(compiled_steps, "compiled_library", lambda: None)
     calls.clear()
     np.testing.assert_allclose(model.fit(data, progress=False).predict_proba(data), at_once, atol=1e-4)
     assert not calls
@@ -179,16 +181,16 @@ def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_no
     broken = tmp_path / "libsteps.so"
     broken.write_bytes(b"no library")
     try:
-        compiled_steps.library.cache_clear()
+        compiled_steps.compiled_library.cache_clear()
         monkeypatch.setattr(compiled_steps, "VERSION", -1)
-        assert compiled_steps.library() is None
-        assert ("is of another version" in caplog.text) is compiled_steps.LIBRARY.exists()
-        compiled_steps.library.cache_clear()
-        monkeypatch.setattr(compiled_steps, "LIBRARY", broken)
-        assert compiled_steps.library() is None
+        assert compiled_steps.compiled_library() is None
+        assert ("is of another version" in caplog.text) is compiled_steps.LIBRARY_FILE.exists()
+        compiled_steps.compiled_library.cache_clear()
+        monkeypatch.setattr(compiled_steps, "LIBRARY_FILE", broken)
+        assert compiled_steps.compiled_library() is None
         assert "fits go through PyTorch" in caplog.text
     finally:
-        compiled_steps.library.cache_clear()
+        compiled_steps.compiled_library.cache_clear()
 
 
 @needs_compiled

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 import pcmcnet as pn
 from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import Batch
-from pcmcnet.data.scan.cache import Checked
+from pcmcnet.data.scan.cache import VerifiedShards
 from pcmcnet.datasets import airline
 from pcmcnet.training import Checkpoint, ChoiceNetwork, TrainConfig, train
-from pcmcnet.training.data_parallel import Group, current_group, training_in
+from pcmcnet.training.data_parallel import ProcessGroup, current_group, training_in_group
 
 
 class Meeting:
@@ -30,13 +30,13 @@ class Meeting:
         self.barrier, self.brought = threading.Barrier(n, timeout=60), dict[int, Tensor]()
 
     def adder(self, rank: int) -> Callable[[Tensor], None]:
-        def add_up(tensor: Tensor) -> None:
+        def sum_over_processes(tensor: Tensor) -> None:
             self.brought[rank] = tensor.clone()
             self.barrier.wait()
             tensor.copy_(torch.stack([self.brought[k] for k in sorted(self.brought)]).sum(0))
             self.barrier.wait()
 
-        return add_up
+        return sum_over_processes
 
 
 class Linear(ChoiceNetwork):
@@ -55,7 +55,7 @@ def together(n: int, fit: Callable[[], Any]) -> list[Any]:
     meeting = Meeting(n)
 
     def run(rank: int) -> Any:
-        with training_in(Group(rank, n, meeting.adder(rank))):
+        with training_in_group(ProcessGroup(rank, n, meeting.adder(rank))):
             return fit()
 
     with ThreadPoolExecutor(n) as pool:
@@ -157,18 +157,18 @@ def scanned(tmp_path: Path) -> pn.ScannedData:
 def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int, scanned: pn.ScannedData) -> None:
     """Some 20 steps. Seven processes are more than a buffer has shards, and all are more than the last one has."""
     model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, weight_decay=0.0, batch_size=12)
-    parts = [part.counted() for part in scanned.split((0.8, 0.2), seed=0)]
+    parts = [part.with_positive_weight() for part in scanned.split((0.8, 0.2), seed=0)]
     encoder = Encoder.learn(parts[0])
     network = built(model, encoder)
-    network.prepare(next(EncodedStream(parts[0], encoder, torch.device("cpu")).pieces()), model.config.pair_budget)
+    network.prepare(next(EncodedStream(parts[0], encoder, torch.device("cpu")).chunks()), model.config.pair_budget)
     opened: list[set[str]] = []
 
     def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         group, module = current_group(), copy.deepcopy(network)
-        own = [replace(part, checked=Checked(part.folder)) for part in parts]
+        own = [replace(part, verified=VerifiedShards(part.folder)) for part in parts]
         sets, valid = (EncodedStream(part, encoder, torch.device("cpu"), group.rank, group.size) for part in own)
         outcome = train(module, sets, model.config, valid=valid, seed=3)
-        opened.append(set(own[1].checked.seen))  # by which shards are taken in one order in all epochs
+        opened.append(set(own[1].verified.seen))  # by which shards are taken in one order in all epochs
         return module.state_dict(), outcome.history
 
     assert 9 <= len(parts[0]) / 12 <= 11
@@ -226,16 +226,16 @@ def test_the_first_process_alone_writes_checkpoints(make_sets: Callable[..., Any
 
 
 def test_outside_the_block_a_process_is_alone() -> None:
-    with training_in(Group(1, 2)):
+    with training_in_group(ProcessGroup(1, 2)):
         assert current_group().size == 2
-        assert not current_group().leads
-    assert current_group() == Group()
-    assert current_group().leads
+        assert not current_group().is_first
+    assert current_group() == ProcessGroup()
+    assert current_group().is_first
 
 
 def test_shares_make_up_the_batch_and_each_process_has_its_own_dropout() -> None:
     sets = np.array([5, 3, 8, 1, 9])
-    shares = [Group(rank, 3).share(sets).tolist() for rank in range(3)]
+    shares = [ProcessGroup(rank, 3).share(sets).tolist() for rank in range(3)]
     assert shares == [[5, 1], [3, 9], [8]]
-    assert len({Group(rank, 3).seed(2**63 - 1) for rank in range(3)}) == 3
-    assert Group().seed(7) == 7
+    assert len({ProcessGroup(rank, 3).seed(2**63 - 1) for rank in range(3)}) == 3
+    assert ProcessGroup().seed(7) == 7

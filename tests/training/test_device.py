@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pcmcnet.training.device import get_ready, resolve_device
+from pcmcnet.training.device import resolve_device, start_preloading
 
 
 def test_devices_are_found_by_name() -> None:
@@ -24,7 +24,7 @@ def test_getting_ready_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for state in (torch.cuda.is_available, broken):
         monkeypatch.setattr(torch.cuda, "is_available", state)
         before = set(threading.enumerate())
-        get_ready("auto")
+        start_preloading("auto")
         for thread in set(threading.enumerate()) - before:
             thread.join()
     assert told == []

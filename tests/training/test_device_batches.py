@@ -13,7 +13,7 @@ from pcmcnet.data.encoder import Encoder
 from pcmcnet.datasets import airline
 from pcmcnet.training import device as training_device
 from pcmcnet.training import prediction
-from pcmcnet.training.device import batches_on, encode_on, gathered, to_host
+from pcmcnet.training.device import batches_on, encode_on, gather_batch, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -46,7 +46,7 @@ def test_one_kernel_gathers_the_batch_that_indexing_does(make_sets: MakeSets) ->
     simulated = pn.ChoiceData.from_long(airline.simulate(50, seed=0), **airline.ROLES)
     for data in (make_sets(20), Encoder.learn(simulated).encode(simulated)):
         there, index = data.to(torch.device("cuda")), torch.tensor([7, 3, 3, 19], device="cuda")
-        found, expected = gathered(there, index, data.largest + 2), there.gather(index, data.largest + 2)
+        found, expected = gather_batch(there, index, data.largest + 2), there.gather(index, data.largest + 2)
         for f in fields(expected):
             mine, other = getattr(found, f.name), getattr(expected, f.name)
             assert torch.equal(mine, other) if isinstance(other, torch.Tensor) else mine == other

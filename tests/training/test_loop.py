@@ -16,7 +16,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, CheckpointWriter, RunState
 from pcmcnet.training.config import TrainConfig, learning_rate
-from pcmcnet.training.loop import Outcome, mean_nll, train
+from pcmcnet.training.loop import TrainingOutcome, mean_nll, train
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.step import Steps
 
@@ -77,7 +77,7 @@ def weights(module: nn.Module) -> list[bytes]:
     return [p.detach().numpy().tobytes() for p in module.state_dict().values()]
 
 
-def untimed(outcome: Outcome) -> list[dict[str, Any]]:
+def untimed(outcome: TrainingOutcome) -> list[dict[str, Any]]:
     return [{k: v for k, v in entry.items() if k != "seconds"} for entry in outcome.history]
 
 

@@ -73,7 +73,7 @@ def test_a_loss_of_its_own_is_what_training_minimises(make_sets: MakeSets) -> No
 
 def test_other_answers_than_probabilities_come_from_the_same_batches(make_sets: MakeSets) -> None:
     data, network = make_sets(20), Slope()
-    answers = predict(network, data, pair_budget=40, answer=network.scores)
+    answers = predict(network, data, pair_budget=40, compute=network.scores)
     batches = predict(network, data, pair_budget=40)
     for (sets, batch, scores), (expected, _, _) in zip(answers, batches, strict=True):
         assert np.array_equal(sets, expected)

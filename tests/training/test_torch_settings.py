@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import pcmcnet as pn
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.training.device import building, undisturbed
+from pcmcnet.training.device import default_torch_settings, seeded_initialisation
 
 Surroundings = Callable[[], AbstractContextManager[Any]]
 
@@ -172,7 +172,7 @@ def test_what_was_set_is_set_afterwards(data: pn.ChoiceData) -> None:
         assert torch.is_autocast_enabled("cpu")
         assert torch.is_inference_mode_enabled()
         assert torch.get_default_device() == torch.device("meta")
-        with undisturbed():
+        with default_torch_settings():
             assert not torch.is_autocast_enabled("cpu")
             assert not torch.is_inference_mode_enabled()
             assert torch.zeros(1).device == torch.device("cpu")
@@ -203,10 +203,10 @@ def test_first_weights_are_those_that_torch_draws_for_the_seed() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         expected = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
-    with building(5):
+    with seeded_initialisation(5):
         found = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
     assert all(map(torch.equal, found, expected))
-    with default_type(torch.float64), building(5):
+    with default_type(torch.float64), seeded_initialisation(5):
         assert torch.equal(nn.Linear(3, 4).weight, expected[0])
 
 

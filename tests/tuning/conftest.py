@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import raw
+from pcmcnet.data.columns.arrays import stored_values
 from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
@@ -51,7 +51,9 @@ class Slope(ChoiceModel):
         Slope.asked.append(data)
         if math.isinf(self.config.slope):
             return np.where(np.isin(np.arange(len(data.rows)), data.offsets), 0.0, -np.inf)
-        return log_softmax_by_set(self.config.slope * raw(data.features["x"]).astype(np.float64), data.offsets)
+        return log_softmax_by_set(
+            self.config.slope * stored_values(data.features["x"]).astype(np.float64), data.offsets
+        )
 
     def _files(self) -> dict[str, bytes]:
         return {}

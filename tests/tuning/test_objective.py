@@ -9,7 +9,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.networks.averaging import AUTO_MEMBERS
 from pcmcnet.tuning.objective import MAX_BLOCKS, MAX_FOLDS, SMALL_TABLE_SETS, HeldOut, Objective, number_of_folds
-from pcmcnet.tuning.result import FOLD, TrialRecord
+from pcmcnet.tuning.result import FIRST_FOLD_STEP, TrialRecord
 
 
 def objective(base: ChoiceModel, data: ChoiceData, valid: Any = 0.2) -> Objective:
@@ -78,7 +78,7 @@ def test_the_loss_of_the_first_fold_is_told_and_of_later_ones_only_that_they_liv
     told: list[dict[str, Any]] = []
     objective(slope(slope=1.0), trips)({}, told.append)
     first = -slope(slope=1.0).fit(trips).score(trips.folds(4)[0][1])
-    assert [entry["epoch"] for entry in told] == [FOLD] * 4
+    assert [entry["epoch"] for entry in told] == [FIRST_FOLD_STEP] * 4
     assert told[0]["valid_loss"] == pytest.approx(first, abs=1e-12)
     assert [entry["valid_loss"] for entry in told[1:]] == [None] * 3
 

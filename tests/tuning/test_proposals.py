@@ -13,12 +13,12 @@ from pcmcnet.tuning.study import (
     DEFAULTS,
     INTERRUPTED,
     NOTES,
-    START,
-    Proposals,
+    RANDOM_TRIALS,
+    ProposalSampler,
     distributions,
-    ended,
-    losses,
-    reached,
+    finished_trials,
+    surrogate_losses,
+    trial_loss,
 )
 
 SPACE = Space({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))})
@@ -36,7 +36,7 @@ def trial(value: float | None, state: TrialState = TrialState.COMPLETE, *steps: 
 
 def search(n: int, space: Space = SPACE, seed: int = 0) -> optuna.Study:
     """Minimise (x - 0.3)^2, with 1 added for the wrong kind."""
-    study = optuna.create_study(sampler=Proposals(space, seed))
+    study = optuna.create_study(sampler=ProposalSampler(space, seed))
     go_on(study, n)
     return study
 
@@ -59,7 +59,7 @@ def silent() -> Iterator[None]:
 
 def test_the_search_comes_near_the_minimum_that_random_draws_miss() -> None:
     study = search(16)
-    random = np.array([t.value for t in study.trials[:START]])
+    random = np.array([t.value for t in study.trials[:RANDOM_TRIALS]])
     assert len(study.trials) == 16
     assert study.best_value < 1e-4 < random.min()
     assert study.best_params["kind"] == "a"
@@ -71,38 +71,38 @@ def test_proposals_depend_on_the_seed_and_on_the_trials_that_ended() -> None:
     lost = broken.ask(distributions(SPACE))
     lost.set_user_attr(INTERRUPTED, True)
     broken.tell(lost, state=TrialState.FAIL)
-    broken.sampler = Proposals(SPACE, 0)  # as in another process
+    broken.sampler = ProposalSampler(SPACE, 0)  # as in another process
     go_on(broken, 2)
-    assert [t.params for t in ended(broken)] == [t.params for t in whole.trials]
+    assert [t.params for t in finished_trials(broken)] == [t.params for t in whole.trials]
     assert lost.params == whole.trials[7].params
     assert search(1, seed=1).trials[0].params != whole.trials[0].params
 
 
 def test_no_configuration_is_proposed_twice_while_there_are_others() -> None:
     space = Space({"kind": Choice(("a", "b", "c")), "step": Choice((1, 2, 4, 8))})
-    study = optuna.create_study(sampler=Proposals(space, 3))
+    study = optuna.create_study(sampler=ProposalSampler(space, 3))
     go_on(study, 12, space)
     assert len({tuple(sorted(t.params.items())) for t in study.trials}) == 12
 
 
 def test_trials_under_way_are_reckoned_with_and_none_is_drawn_twice() -> None:
     """Four draws before any ends, after a start of trials that ended: they spread instead of meeting at one place."""
-    study = search(START + 2)
+    study = search(RANDOM_TRIALS + 2)
     beside = [study.ask(distributions(SPACE)) for _ in range(4)]
     drawn = [tuple(t.params.values()) for t in beside]
     assert len(set(drawn)) == 4
-    alone = search(START + 2).ask(distributions(SPACE))
+    alone = search(RANDOM_TRIALS + 2).ask(distributions(SPACE))
     assert drawn[0] == tuple(alone.params.values())
 
 
 def test_random_draws_side_by_side_are_those_one_after_another() -> None:
-    study = optuna.create_study(sampler=Proposals(SPACE, 0))
-    beside = [study.ask(distributions(SPACE)).params for _ in range(START)]
-    assert beside == [t.params for t in search(START).trials]
+    study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
+    beside = [study.ask(distributions(SPACE)).params for _ in range(RANDOM_TRIALS)]
+    assert beside == [t.params for t in search(RANDOM_TRIALS).trials]
 
 
 def test_all_that_was_under_way_when_a_process_died_is_proposed_first_and_once() -> None:
-    study = search(START)
+    study = search(RANDOM_TRIALS)
     lost = [study.ask(distributions(SPACE)) for _ in range(3)]
     study.tell(lost[1], 0.5)
     for one in (lost[0], lost[2]):
@@ -116,20 +116,20 @@ def test_all_that_was_under_way_when_a_process_died_is_proposed_first_and_once()
 def test_pruned_and_failed_trials_teach_too() -> None:
     """A pruned one by the least it reached, a failed one as the worst."""
     trials = [trial(1.0), trial(None, TrialState.PRUNED, 3.0, 2.0, 2.5), trial(None, TrialState.FAIL), trial(3.0)]
-    assert [reached(t) for t in trials] == [1.0, 2.0, None, 3.0]
-    assert losses(trials).tolist() == [1.0, 2.0, 3.0, 3.0]
-    assert np.isnan(losses([trial(None, TrialState.FAIL)])).all()
+    assert [trial_loss(t) for t in trials] == [1.0, 2.0, None, 3.0]
+    assert surrogate_losses(trials).tolist() == [1.0, 2.0, 3.0, 3.0]
+    assert np.isnan(surrogate_losses([trial(None, TrialState.FAIL)])).all()
 
 
 def test_a_pruned_trial_teaches_no_more_than_the_median() -> None:
     """Its first fold may have been an easy one: 0.5 is not better than the 1 to 3 of those that went through all."""
     trials = [trial(1.0), trial(2.0), trial(3.0), trial(None, TrialState.PRUNED, 0.5)]
-    assert losses(trials).tolist() == [1.0, 2.0, 3.0, 2.0]
+    assert surrogate_losses(trials).tolist() == [1.0, 2.0, 3.0, 2.0]
 
 
 def with_defaults(space: Space, decay: float | None, value: float) -> optuna.Study:
     """A study whose first trial was that of the defaults."""
-    study = optuna.create_study(sampler=Proposals(space, 0))
+    study = optuna.create_study(sampler=ProposalSampler(space, 0))
     first = study.ask()
     first.set_user_attr(NOTES, {DEFAULTS: True, DECAY: decay})
     study.tell(first, value)
@@ -138,12 +138,12 @@ def with_defaults(space: Space, decay: float | None, value: float) -> optuna.Stu
 
 def test_the_defaults_teach_where_they_have_a_place_with_the_decay_they_learnt() -> None:
     """They count as one of the trials that the process begins with."""
-    space = Space({"weight_decay": Range(0.0, 1.0)}).around({"weight_decay": "auto"})
+    space = Space({"weight_decay": Range(0.0, 1.0)}).with_defaults({"weight_decay": "auto"})
 
     def draws(decay: float | None) -> list[float]:
         study = with_defaults(space, decay, 0.0)
         found = []
-        for _ in range(START):
+        for _ in range(RANDOM_TRIALS):
             drawn = study.ask(distributions(space))
             found.append(drawn.params["weight_decay"])
             study.tell(drawn, (found[-1] - 0.35) ** 2)
@@ -156,7 +156,7 @@ def test_the_defaults_teach_where_they_have_a_place_with_the_decay_they_learnt()
 
 
 def test_defaults_in_the_space_are_not_drawn_again() -> None:
-    space = Space({"step": Choice((1, 2, 4))}).around({"step": 2})
+    space = Space({"step": Choice((1, 2, 4))}).with_defaults({"step": 2})
     study = with_defaults(space, None, 1.0)
     drawn = []
     for _ in range(2):
@@ -168,12 +168,19 @@ def test_defaults_in_the_space_are_not_drawn_again() -> None:
 
 def test_outliers_are_lowered_to_a_fence_and_equal_values_left_alone() -> None:
     """Three quarters lie within 1 above the best: the fence is at 2.5 above it."""
-    assert losses([trial(v) for v in (1.0, 1.5, 2.0, 2.0, 1e6)]).tolist() == [1.0, 1.5, 2.0, 2.0, 3.5]
-    assert losses([trial(v) for v in (1.0, 1.0, 1.0, 1.0, 1.0, 5.0)]).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 5.0]
+    assert surrogate_losses([trial(v) for v in (1.0, 1.5, 2.0, 2.0, 1e6)]).tolist() == [1.0, 1.5, 2.0, 2.0, 3.5]
+    assert surrogate_losses([trial(v) for v in (1.0, 1.0, 1.0, 1.0, 1.0, 5.0)]).tolist() == [
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        5.0,
+    ]
 
 
 def test_a_failure_at_the_start_is_no_obstacle() -> None:
-    study = optuna.create_study(sampler=Proposals(SPACE, 0))
+    study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
     study.tell(study.ask(distributions(SPACE)), state=TrialState.FAIL)
     go_on(study, 7)
     assert len(study.trials) == 8
@@ -192,6 +199,6 @@ def test_dimensions_are_told_to_optuna_with_their_scale() -> None:
 
 
 def test_what_is_no_dimension_is_not_drawn() -> None:
-    study = optuna.create_study(sampler=Proposals(SPACE, 0))
+    study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
     with pytest.raises(KeyError, match="other"):
         study.ask().suggest_float("other", 0, 1)

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.tuning.result import TrialRecord, Tuning, Verdict, best_of, decide, errors_asked, paired_gain
+from pcmcnet.tuning.result import (
+    TrialRecord,
+    Tuning,
+    Verdict,
+    best_complete_trial,
+    decide,
+    paired_gain,
+    required_standard_errors,
+)
 
 DESIGN: dict[str, Any] = {"model": "pcmcnet", "valid": 0.2, "by": None, "seed": 3, "options": {"bins": (1, 2)}}
 
@@ -25,7 +33,7 @@ def tuning() -> Tuning:
         record(4, "failed", None, 4, "the loss | is no_longer finite."),
         record(5, "complete", 0.75, 32),
     ]
-    best = best_of(trials)
+    best = best_complete_trial(trials)
     return Tuning(PCMCNet(), best.options, 0.75, trials, {"hidden": 0.75, "lr": 0.25}, DESIGN, Verdict(3, 0.75, 0.125))
 
 
@@ -160,8 +168,8 @@ def test_the_best_of_more_trials_is_asked_for_more() -> None:
 
 def test_few_blocks_ask_for_more() -> None:
     """Student's 0.975 quantile with 2 degrees of freedom is 4.3, and about 2 with many."""
-    assert errors_asked(2, 3) == pytest.approx(4.3027, abs=1e-4)
-    assert errors_asked(2, 10_000) == pytest.approx(1.96, abs=1e-3)
+    assert required_standard_errors(2, 3) == pytest.approx(4.3027, abs=1e-4)
+    assert required_standard_errors(2, 10_000) == pytest.approx(1.96, abs=1e-3)
 
 
 @pytest.mark.parametrize(("values", "kept"), [((1.0, 2.0), 1), ((None, 2.0, 1.0), 3)])

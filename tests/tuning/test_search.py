@@ -17,9 +17,9 @@ import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models import ChoiceModel
-from pcmcnet.progress import Steps
+from pcmcnet.progress import StepReporter
 from pcmcnet.tuning import tune
-from pcmcnet.tuning.result import FOLD, Measured, TrialRecord
+from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement, TrialRecord
 from pcmcnet.tuning.search import _watched
 
 ROOT = Path(__file__).parents[2]
@@ -424,21 +424,21 @@ def test_twelve_trials_on_mlba_data_beat_the_worst_draw_and_the_median_one() -> 
 def test_a_person_sees_the_options_of_a_trial_its_epochs_and_the_best_so_far() -> None:
     notes: list[str] = []
 
-    class Told(Steps):
+    class Told(StepReporter):
         def note(self, text: str) -> None:
             notes.append(text)
 
-    def objective(options: Any, on_epoch: Any) -> Measured:
-        for epoch in (1, FOLD):
+    def objective(options: Any, on_epoch: Any) -> Measurement:
+        for epoch in (1, FIRST_FOLD_STEP):
             on_epoch({"epoch": epoch, "valid_loss": 0.5})
-        return Measured(0.5, 1)
+        return Measurement(0.5, 1)
 
     entries: list[Any] = []
     found = [TrialRecord(1, "complete", 0.8, {}, 3, 1.0), TrialRecord(2, "pruned", 0.1, {}, 3, 1.0)]
     watched = _watched(objective, Told(), found)  # type: ignore[arg-type]
-    assert watched({"hidden": (8, 8), "lr": 0.01}, entries.append) == Measured(0.5, 1)
+    assert watched({"hidden": (8, 8), "lr": 0.01}, entries.append) == Measurement(0.5, 1)
     assert notes == [
         "best so far 0.8000; hidden=8,8 lr=0.01",
         "epoch 1; best so far 0.8000; hidden=8,8 lr=0.01",
     ]
-    assert [entry["epoch"] for entry in entries] == [1, FOLD]
+    assert [entry["epoch"] for entry in entries] == [1, FIRST_FOLD_STEP]

@@ -8,7 +8,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models import MODELS, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.tuning.space import NAMES, SPACES, Choice, Range, Space, in_words, parse_search
+from pcmcnet.tuning.space import SPACE_NAMES, SPACES, Choice, Range, Space, in_words, parse_search
 
 
 def ends(dimension: Range | Choice) -> list[Any]:
@@ -42,7 +42,7 @@ def test_the_default_space_has_a_number_for_the_weight_decay_and_leaves_utility_
     assert set(space.option_names) == {"weight_decay", "lr", "hidden", "dropout"}
 
 
-@pytest.mark.parametrize(("name", "model"), list(product(NAMES, SPACES)))
+@pytest.mark.parametrize(("name", "model"), list(product(SPACE_NAMES, SPACES)))
 def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, model: str) -> None:
     kind = MODELS[model]
     space = Space.of(kind, name)
@@ -56,7 +56,7 @@ def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, mod
             assert all(getattr(config, n) == v for n, v in options.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPACE_NAMES)
 def test_models_without_a_space_say_so(name: str) -> None:
     networks = {name for name, kind in MODELS.items() if issubclass(kind.config_class, TrainConfig)}
     assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by"}
@@ -157,7 +157,7 @@ def test_what_cannot_be_searched_is_refused(given: Any, message: str) -> None:
 
 def test_a_space_survives_json_and_joins_another() -> None:
     left = Space.of(PCMCNet, {"lr": (0.1, 1.0)})
-    both = left.and_also(Space.of(PCMCNet, {"layers": [1], "nodes": [8]}))
+    both = left.combined_with(Space.of(PCMCNet, {"layers": [1], "nodes": [8]}))
     assert both.to_dict() == {
         "lr": {"low": 0.1, "high": 1.0, "log": False, "whole": False},
         "layers": {"values": [1]},
@@ -201,9 +201,9 @@ def test_true_is_not_the_number_one() -> None:
 def test_defaults_outside_the_space_are_one_configuration_more() -> None:
     space = Space.of(PCMCNet, {"dropout": [0.1, 0.2]})
     assert space.size == 2
-    assert space.around({"dropout": 0.2, "lr": 1.0}).size == 2
-    assert space.around({"dropout": 0.0, "lr": 1.0}).size == 3
-    assert space.around({"dropout": 0.0, "lr": 1.0}).defaults == {"dropout": 0.0}
+    assert space.with_defaults({"dropout": 0.2, "lr": 1.0}).size == 2
+    assert space.with_defaults({"dropout": 0.0, "lr": 1.0}).size == 3
+    assert space.with_defaults({"dropout": 0.0, "lr": 1.0}).defaults == {"dropout": 0.0}
 
 
 # -- words ---------------------------------------------------------------------------------------------------------

@@ -9,26 +9,35 @@ import pytest
 from optuna.trial import TrialState
 
 from pcmcnet.errors import ArtifactError, TrainingError
-from pcmcnet.progress import Report
-from pcmcnet.tuning.result import FOLD, Measured
+from pcmcnet.progress import EpochCallback
+from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement
 from pcmcnet.tuning.space import Choice, Range, Space
-from pcmcnet.tuning.study import FILE, GRACE, UnderWay, block_losses, importance, open_study, records, run_trial
+from pcmcnet.tuning.study import (
+    MIN_EPOCHS_BEFORE_PRUNING,
+    STUDY_FILE,
+    RunningTrial,
+    block_losses,
+    importance,
+    open_study,
+    run_trial,
+    trial_records,
+)
 
 SPACE = Space({"x": Range(0.0, 1.0), "n": Choice((1, 2, 4))})
 IDENTITY: dict[str, Any] = {"model": "a", "options": {"epochs": 3}, "space": SPACE.to_dict(), "seed": 0}
 
 
-def parabola(options: dict[str, Any], on_epoch: Report) -> Measured:
-    return Measured((options["x"] - 0.3) ** 2, None)
+def parabola(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
+    return Measurement((options["x"] - 0.3) ** 2, None)
 
 
 def epochs(losses: list[float]) -> Any:
     """A fit with these validation losses, one after each epoch."""
 
-    def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+    def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         for k, loss in enumerate(losses, 1):
             on_epoch({"epoch": k, "valid_loss": loss})
-        return Measured(min(losses), losses.index(min(losses)) + 1)
+        return Measurement(min(losses), losses.index(min(losses)) + 1)
 
     return objective
 
@@ -45,12 +54,12 @@ def test_a_trial_is_recorded_with_its_options_loss_and_epochs(tmp_path: Path) ->
         assert record.message is None
         assert record.seconds > 0
     with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
-        assert records(study, SPACE) == [record]
+        assert trial_records(study, SPACE) == [record]
 
 
 def test_a_network_worse_than_the_median_is_pruned_and_keeps_what_it_reached() -> None:
     """Five complete trials have a median of 2, 1.5, 1 after three epochs; worse ones end when grace is over."""
-    assert GRACE == 2
+    assert MIN_EPOCHS_BEFORE_PRUNING == 2
     with open_study(None, IDENTITY, SPACE, 0) as study:
         for shift in (-0.2, -0.1, 0.0, 0.1, 0.2):
             assert run_trial(study, SPACE, epochs([2 + shift, 1.5 + shift, 1 + shift])).state == "complete"
@@ -66,9 +75,9 @@ def test_a_network_worse_than_the_median_is_pruned_and_keeps_what_it_reached() -
 def test_epochs_without_validation_are_not_judged() -> None:
     with open_study(None, IDENTITY, SPACE, 0) as study:
 
-        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+        def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
             on_epoch({"epoch": 1, "valid_loss": None})
-            return Measured(1.0, 1)
+            return Measurement(1.0, 1)
 
         assert run_trial(study, SPACE, objective).state == "complete"
         assert study.trials[0].intermediate_values == {}
@@ -82,7 +91,7 @@ def test_epochs_without_validation_are_not_judged() -> None:
     ],
 )
 def test_a_failure_is_a_record_with_its_message(error: Exception, message: str) -> None:
-    def broken(options: dict[str, Any], on_epoch: Report) -> Measured:
+    def broken(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         raise error
 
     with open_study(None, IDENTITY, SPACE, 0) as study:
@@ -94,7 +103,7 @@ def test_a_failure_is_a_record_with_its_message(error: Exception, message: str) 
 def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Path) -> None:
     """The trial that was under way takes no part, and its configuration is drawn again."""
 
-    def interrupted(options: dict[str, Any], on_epoch: Report) -> Measured:
+    def interrupted(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         raise KeyboardInterrupt
 
     with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
@@ -102,7 +111,7 @@ def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Pat
         with pytest.raises(KeyboardInterrupt):
             run_trial(study, SPACE, interrupted)
     with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
-        assert records(study, SPACE) == [first]
+        assert trial_records(study, SPACE) == [first]
         second = run_trial(study, SPACE, parabola)
         assert second.number == 2
         assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
@@ -111,19 +120,19 @@ def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Pat
 
 # -- the defaults --------------------------------------------------------------------------------------------------
 
-WITH_DEFAULTS = SPACE.around({"x": 0.7, "n": 3})  # of which the second is no value of the space
+WITH_DEFAULTS = SPACE.with_defaults({"x": 0.7, "n": 3})  # of which the second is no value of the space
 
 
 def test_the_first_trial_is_that_of_the_defaults_and_draws_nothing(tmp_path: Path) -> None:
-    def told(options: dict[str, Any], on_epoch: Report) -> Measured:
-        return Measured(options["x"], 7, 0.5, (1.0, options["x"]))
+    def told(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
+        return Measurement(options["x"], 7, 0.5, (1.0, options["x"]))
 
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
         first, second = (run_trial(study, WITH_DEFAULTS, told) for _ in range(2))
     assert (first.number, first.defaults, first.options, first.value) == (1, True, {"x": 0.7, "n": 3}, 0.7)
     assert (second.number, second.defaults) == (2, False)
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
-        assert records(study, WITH_DEFAULTS) == [first, second]
+        assert trial_records(study, WITH_DEFAULTS) == [first, second]
         assert [losses.tolist() for losses in block_losses(study)] == [[1.0, 0.7], [1.0, second.value]]
         assert study.trials[0].params == {}
         assert importance(study, 0) == {}  # of one draw alone
@@ -132,32 +141,32 @@ def test_the_first_trial_is_that_of_the_defaults_and_draws_nothing(tmp_path: Pat
 def test_the_defaults_are_never_pruned() -> None:
     """They end last, as by several workers, with what others are pruned for."""
     with open_study(None, IDENTITY, WITH_DEFAULTS, 0) as study:
-        defaults = UnderWay(study, WITH_DEFAULTS)
+        defaults = RunningTrial(study, WITH_DEFAULTS)
         for _ in range(5):
             assert not run_trial(study, WITH_DEFAULTS, epochs([2.0, 1.5, 1.0])).defaults
         assert run_trial(study, WITH_DEFAULTS, epochs([9.0, 9.0, 9.0])).state == "pruned"
         for epoch in (1, 2, 3):
             defaults.on_epoch({"epoch": epoch, "valid_loss": 9.0})
-        assert defaults.end(Measured(9.0, 3)).number == 1  # the first, though it ended last
-        assert [trial.defaults for trial in records(study, WITH_DEFAULTS)] == [True] + [False] * 6
+        assert defaults.end(Measurement(9.0, 3)).number == 1  # the first, though it ended last
+        assert [trial.defaults for trial in trial_records(study, WITH_DEFAULTS)] == [True] + [False] * 6
 
 
 def test_defaults_that_were_interrupted_are_measured_again(tmp_path: Path) -> None:
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
-        UnderWay(study, WITH_DEFAULTS)
+        RunningTrial(study, WITH_DEFAULTS)
         other = run_trial(study, WITH_DEFAULTS, parabola)
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
         again = run_trial(study, WITH_DEFAULTS, parabola)
         assert (again.defaults, again.number) == (True, 1)
-        assert [trial.options for trial in records(study, WITH_DEFAULTS)] == [{"x": 0.7, "n": 3}, other.options]
+        assert [trial.options for trial in trial_records(study, WITH_DEFAULTS)] == [{"x": 0.7, "n": 3}, other.options]
 
 
 def test_a_trial_worse_than_the_median_is_pruned_after_the_first_fold() -> None:
     def folds(loss: float) -> Any:
-        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
-            on_epoch({"epoch": FOLD, "valid_loss": loss})
-            on_epoch({"epoch": FOLD, "valid_loss": None})
-            return Measured(loss, None)
+        def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
+            on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": loss})
+            on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": None})
+            return Measurement(loss, None)
 
         return objective
 
@@ -174,9 +183,9 @@ def test_the_loss_of_a_pruned_trial_is_moved_by_how_much_harder_the_other_folds_
     """The first trial has 1 on the first fold and 1.5 on all: a pruned one with 3 stands for 3.5."""
 
     def folds(first: float, whole: float) -> Any:
-        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
-            on_epoch({"epoch": FOLD, "valid_loss": first})
-            return Measured(whole, None)
+        def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
+            on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": first})
+            return Measurement(whole, None)
 
         return objective
 
@@ -216,7 +225,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"not a database" * 100)
+    (tmp_path / STUDY_FILE).write_bytes(b"not a database" * 100)
     with pytest.raises(ArtifactError, match=r"study\.db cannot be used"), open_study(tmp_path, IDENTITY, SPACE, 0):
         pass
 
@@ -225,9 +234,9 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "a study? 50%25 #1 é"
     with open_study(folder, IDENTITY, SPACE, 0) as study:
         run_trial(study, SPACE, parabola)
-    assert [path.name for path in folder.iterdir()] == [FILE]
+    assert [path.name for path in folder.iterdir()] == [STUDY_FILE]
     with open_study(folder, IDENTITY, SPACE, 0) as study:
-        assert len(records(study, SPACE)) == 1
+        assert len(trial_records(study, SPACE)) == 1
 
 
 def test_optuna_says_nothing_and_keeps_its_settings(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
-from pcmcnet.concurrency import heard
+from pcmcnet.concurrency import was_interrupted
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 _LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
@@ -31,13 +31,13 @@ def main() -> None:
     except KeyboardInterrupt:  # also while the libraries are being loaded
         _fail("interrupted.", 130)
     except Exception:
-        if not heard():  # a library that was cut short has its own words for it
+        if not was_interrupted():  # a library that was cut short has its own words for it
             raise
         _fail("interrupted.", 130)
 
 
 def _named(stream: Any, name: str) -> Any:
-    return stream and Stream(stream, f"standard {name}")  # there is none where it was closed
+    return stream and NamedStream(stream, f"standard {name}")  # there is none where it was closed
 
 
 def _run() -> None:
@@ -77,9 +77,9 @@ def _run() -> None:
 def _fail(message: str, status: int) -> NoReturn:
     """End with one line, whatever a library or a person put into its message."""
     from pcmcnet.cli.output import in_colour
-    from pcmcnet.errors import visible
+    from pcmcnet.errors import printable
 
-    line = visible(" ".join(message.splitlines()))
+    line = printable(" ".join(message.splitlines()))
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
     if sys.stderr is not None:
@@ -89,7 +89,7 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-class Stream:
+class NamedStream:
     """Standard output or error, that names itself where it cannot be written, and ends with the pipe it goes to.
 
     ``pcmcnet ... | head`` has read enough: that is no error, and the status is that of a program ended by SIGPIPE.

@@ -26,7 +26,7 @@ from pcmcnet.cli.scenario import scenario
 from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
-from pcmcnet.concurrency import ending_at_once
+from pcmcnet.concurrency import exit_on_interrupt
 from pcmcnet.storage import package_version
 
 
@@ -37,7 +37,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with ending_at_once():
+        with exit_on_interrupt():
             import_module(self.stage)
         return super().invoke(ctx)
 

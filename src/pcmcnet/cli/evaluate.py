@@ -40,7 +40,7 @@ def evaluate(
     from pcmcnet.data.files.tabular import read_table
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
-    from pcmcnet.evaluation.predictions import in_sample_warning, seen_by
+    from pcmcnet.evaluation.predictions import in_sample_warning, training_overlap
     from pcmcnet.models import load
 
     sizes = whole_numbers("--top", top)
@@ -58,7 +58,7 @@ def evaluate(
         rows = read_table(table, columns, text=schema.text_columns, ids=schema.id_columns)
         known = None if truth is None else _numbers(rows, truth)
         data = ChoiceData.from_schema(rows, schema)
-    report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)
+    report, seen = assess(estimator, data, sizes, seed, truth=known), training_overlap(estimator, data)
     note = in_sample_warning(estimator, data, seen)
     show((report,) if note is None else (report, note), {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
 

@@ -67,14 +67,14 @@ def fit(
     from pcmcnet.checks import require_number
     from pcmcnet.data import ChoiceData, ScannedData
     from pcmcnet.errors import ConfigError
-    from pcmcnet.models import Ensemble, model_in_words
-    from pcmcnet.models.interface.saving import require_free
+    from pcmcnet.models import Ensemble, model_from_options
+    from pcmcnet.models.interface.saving import require_free_folder
     from pcmcnet.storage import sole_writer
-    from pcmcnet.training.device import get_ready
+    from pcmcnet.training.device import start_preloading
 
     # 1. The model and its options.
     began, many = time.perf_counter(), options.workers_of(engine, workers)
-    one = model_in_words(model, set_ or [])
+    one = model_from_options(model, set_ or [])
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
@@ -87,9 +87,9 @@ def fit(
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
     found = options.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
-    require_free(output)
+    require_free_folder(output)
     if one.stops_early and not many:
-        get_ready(device)
+        start_preloading(device)
     # 3. The table: whole, or scanned by this process or by workers.
     if stream and many:
         from pcmcnet.cluster.engine import connected
@@ -106,7 +106,7 @@ def fit(
     say(f"read {data!r}")
     _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
     if held_out is not None:
-        estimator.note_table(drawn_from=data.fingerprint())
+        estimator.add_table_facts(drawn_from=data.fingerprint())
     estimator.save(output)
     _show_fit(estimator, train, held_out, output, time.perf_counter() - began, as_json=json_)
 
@@ -115,7 +115,7 @@ def _train(
     estimator: ChoiceModel, train: Sets, held_out: Sets | None, workers: int, *, run_folder: Path, **settings: Any
 ) -> None:
     """Fit, by workers if there are some; say whether an interrupted fit can go on."""
-    from pcmcnet.training.run_folder import checkpoints
+    from pcmcnet.training.run_folder import checkpoint_files
 
     try:
         if workers:
@@ -125,7 +125,7 @@ def _train(
         else:
             estimator.fit(train, held_out, run_folder=run_folder, **settings)
     except KeyboardInterrupt:
-        if checkpoints(run_folder):
+        if checkpoint_files(run_folder):
             say(f"\ninterrupted; to go on, give the same command with --resume (state in {run_folder}).")
         else:
             say("\ninterrupted before the first epoch was done: there is nothing to resume.")

@@ -161,7 +161,9 @@ def of_command(params: Mapping[str, Any], purpose: str) -> Schema:
 
 def keeping(schema: Schema, *columns: str | None) -> Schema:
     """Carry along columns that grouping asks for, where no role names them yet."""
-    wanted = [c for c in columns if c is not None and c not in (schema.choice_set, *schema.individual, *schema.kept)]
+    wanted = [
+        c for c in columns if c is not None and c not in (schema.choice_set, *schema.individual, *schema.kept_columns)
+    ]
     return replace(schema, keep=(*schema.keep, *dict.fromkeys(wanted)))
 
 

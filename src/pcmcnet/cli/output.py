@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.errors import visible
+from pcmcnet.errors import printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser when it is written.")]
@@ -44,8 +44,8 @@ def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collect
 
     results = text if isinstance(text, tuple) else (text,)
     words = in_plain_letters(*results, width=columns() if sys.stdout.isatty() else None)
-    marked = {visible(line) for line in strong} if in_colour(sys.stdout) else set()
-    for line in visible(words).split("\n"):
+    marked = {printable(line) for line in strong} if in_colour(sys.stdout) else set()
+    for line in printable(words).split("\n"):
         shown = _broken(line, sys.stdout)
         typer.echo(typer.style(shown, bold=True) if line in marked else shown)
 
@@ -89,7 +89,7 @@ def say(message: str) -> None:
 
 def as_message(text: str) -> str:
     """Return a text as standard error shows it."""
-    return "\n".join(_broken(line, sys.stderr) for line in visible(text).split("\n"))
+    return "\n".join(_broken(line, sys.stderr) for line in printable(text).split("\n"))
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
 
     from pcmcnet.data.files.csv_files import append_column
     from pcmcnet.data.files.read_files import ending, read_as_written
-    from pcmcnet.data.files.write_files import writable, write_table
+    from pcmcnet.data.files.write_files import writable_table, write_table
     from pcmcnet.data.wide import long_form
 
     schema, is_csv = estimator.schema, ending(table).startswith(".csv")
@@ -99,7 +99,7 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
         return len(probabilities)
     if woven is None:
         rows = read_as_written(table, schema.number_columns, schema.for_prediction().columns, schema.name_columns)
-    ready = writable(rows, output)  # says what is wrong with it before the work
+    ready = writable_table(rows, output)  # says what is wrong with it before the work
     probabilities = estimator.predict_proba(table if is_csv and woven is None else rows)
     write_table(ready.append_column(column, pa.array(probabilities)), output)
     return len(probabilities)

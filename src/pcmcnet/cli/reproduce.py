@@ -14,7 +14,7 @@ from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show, written
 
 if TYPE_CHECKING:
-    from pcmcnet.experiments.report import Result
+    from pcmcnet.experiments.report import ExperimentResult
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -113,7 +113,7 @@ def table3(
     _run(context, run_table3)
 
 
-def _run(context: typer.Context, experiment: Callable[..., Result]) -> None:
+def _run(context: typer.Context, experiment: Callable[..., ExperimentResult]) -> None:
     """Run an experiment, whose options are those of the command; print the result, and where it was written."""
     from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device

@@ -51,7 +51,7 @@ def serve(
         raise ConfigError(f"serving needs {error.name}: pip install 'pcmcnet[serve]'.") from error
     from pcmcnet.models import load
     from pcmcnet.serving.app import create_app
-    from pcmcnet.serving.server import address_of, bind, own_names, require_guarded, run, until_stopped
+    from pcmcnet.serving.server import bind, own_names, require_guarded, run, server_url, until_stopped
     from pcmcnet.serving.settings import ServeSettings, token_of
 
     token, many = token_of(token), options.workers_of(engine, workers)
@@ -81,5 +81,5 @@ def serve(
         return
     app = create_app(load(model), None if baseline is None else load(baseline), settings)
     with bind(host, port) as listening, until_stopped():
-        where = address_of(listening)
+        where = server_url(listening)
         run(app, listening, on_start=lambda: say(f"serving {model} at {where} (Ctrl+C stops)"))

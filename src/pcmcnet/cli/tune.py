@@ -103,4 +103,4 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
         raise ConfigError(f"{twice[0]} is both held fixed by --set and searched by --search: give one of them.")
     if given and name is None:
         return kind(**fixed), own
-    return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *own.option_names]).and_also(own)
+    return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *own.option_names]).combined_with(own)

@@ -27,7 +27,7 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import write_table
 from pcmcnet.decisions.constraints import Constraints
 from pcmcnet.decisions.optimise_offer import Revenue
-from pcmcnet.decisions.optimise_offers import OfferSearch, Written, searched_piece, write_searched
+from pcmcnet.decisions.optimise_offers import OfferSearch, WrittenOffers, search_chunk, write_offer_chunks
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -262,7 +262,7 @@ def write_offers(
     constraints: Constraints | None = None,
     seed: int = 0,
     workers: int = 2,
-) -> Written:
+) -> WrittenOffers:
     """Find an offer for each individual of a table by several workers: the same file as from one process.
 
     Parameters
@@ -280,6 +280,6 @@ def write_offers(
         many = RayWorkers(ray, workers, retries=-1)
 
         def by_workers(search: OfferSearch, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-            return many.map(lambda numbered: searched_piece(search, *numbered), enumerate(pieces))
+            return many.map(lambda numbered: search_chunk(search, *numbered), enumerate(pieces))
 
-        return write_searched(search, as_path(individuals), as_path(path), by_workers)
+        return write_offer_chunks(search, as_path(individuals), as_path(path), by_workers)

@@ -21,8 +21,8 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.tuning import Space, TrialRecord, Tuning
 from pcmcnet.tuning import tune as search
 from pcmcnet.tuning.objective import Objective
-from pcmcnet.tuning.result import Measured
-from pcmcnet.tuning.search import More
+from pcmcnet.tuning.result import Measurement
+from pcmcnet.tuning.search import StartAnother
 
 POLL = 0.2  # seconds between looks at the board
 RETRIES = 3  # new starts of a trial whose worker died
@@ -59,7 +59,7 @@ def tune(
     with connected(workers) as ray:
         gpu = wants_gpu(ray, device, workers)
 
-        def at_once(study: Any, space: Space, objective: Objective, more: More) -> Iterator[TrialRecord]:
+        def at_once(study: Any, space: Space, objective: Objective, more: StartAnother) -> Iterator[TrialRecord]:
             there = objective if gpu else replace(objective, device="cpu")
             yield from _Trials(ray, study, space, ray.put(there), workers, gpu).run(more)
 
@@ -87,7 +87,7 @@ class _Trials:
     gpu: bool
     under_way: dict[Any, _Under] = field(default_factory=dict)
 
-    def run(self, more: More) -> Iterator[TrialRecord]:
+    def run(self, more: StartAnother) -> Iterator[TrialRecord]:
         """Keep all workers at work; yield each trial that has ended."""
         board = new_board(self.ray)
         measure = self.ray.remote(num_cpus=1, num_gpus=int(self.gpu), max_retries=RETRIES)(_measure)
@@ -106,9 +106,9 @@ class _Trials:
                 self.ray.cancel(task, force=True)
 
     def _begin(self, measure: Any, board: Any) -> None:
-        from pcmcnet.tuning.study import UnderWay
+        from pcmcnet.tuning.study import RunningTrial
 
-        trial = UnderWay(self.study, self.space)
+        trial = RunningTrial(self.study, self.space)
         task = measure.remote(self.objective, trial.options, board, str(trial.trial.number))
         self.under_way[task] = _Under(trial)
 
@@ -140,7 +140,7 @@ class _Trials:
         return record
 
 
-def _measure(objective: Objective, options: dict[str, Any], board: Any, work: str) -> Measured | Exception:
+def _measure(objective: Objective, options: dict[str, Any], board: Any, work: str) -> Measurement | Exception:
     """Fit a configuration at a worker; an error is an answer too."""
     import ray
 

@@ -98,10 +98,10 @@ def served(
     port: int = 8000,
 ) -> Iterator[str]:
     """Serve a model by Ray Serve within the block; yields its address."""
-    from pcmcnet.serving.server import address_of, bind
+    from pcmcnet.serving.server import bind, server_url
 
     with bind(host, port) as listening:  # taken, or not to be had: said before anything is started
-        address = address_of(listening)
+        address = server_url(listening)
         port = int(listening.getsockname()[1])
     with connected(workers):
         from ray import serve

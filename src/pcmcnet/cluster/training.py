@@ -26,13 +26,13 @@ from typing import Any
 from pcmcnet.checks import require_number
 from pcmcnet.cluster.engine import RayWorkers, connected, new_board, on_loopback, wants_gpu
 from pcmcnet.data import ScannedData, Schema, Sets
-from pcmcnet.data.scan.cache import Checked
+from pcmcnet.data.scan.cache import VerifiedShards
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
 from pcmcnet.storage import write_bytes
-from pcmcnet.training.data_parallel import Group, training_in
-from pcmcnet.training.run_folder import checkpoints, is_run_file
+from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
+from pcmcnet.training.run_folder import checkpoint_files, is_run_file
 
 log = logging.getLogger("pcmcnet")
 
@@ -75,7 +75,7 @@ class SharedFolder:
 
     def push(self) -> None:
         """Copy the checkpoints that are new."""
-        for file in checkpoints(self.own):
+        for file in checkpoint_files(self.own):
             stat = file.stat()
             state = (stat.st_mtime_ns, stat.st_ino)
             if self._copied.get(file) != state:
@@ -233,7 +233,7 @@ def _reachable(data: Sets | None) -> Sets | None:
     if not isinstance(data, ScannedData):
         return data
     folder = data.folder.absolute()
-    return replace(data, folder=folder, checked=Checked(folder)).by(None)
+    return replace(data, folder=folder, verified=VerifiedShards(folder)).by(None)
 
 
 def _address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:
@@ -313,19 +313,19 @@ def _work(given: dict[str, Any]) -> PcmcNetError | None:
 
     with SharedFolder.opened(given["address"]) as folder:
         rank, size = context.get_world_rank(), context.get_world_size()
-        group = Group(rank, size, torch.distributed.all_reduce, folder.push)
+        group = ProcessGroup(rank, size, torch.distributed.all_reduce, folder.push)
         folder.pull()
 
         def on_epoch(entry: dict[str, Any]) -> None:
             end = torch.zeros(1, device=device)
-            if group.leads:
+            if group.is_first:
                 end += float(ray.get(given["board"].leave.remote(_FIT, entry)) is not None)
-            group.add_up(end)  # all of them, or none
+            group.sum_over_processes(end)  # all of them, or none
             if end:
                 raise TrainingError("the fit was interrupted.")
 
         try:
-            with training_in(group):
+            with training_in_group(group):
                 model.fit(
                     train, valid, given["seed"], device, False, run_folder=folder.own, resume=True, on_epoch=on_epoch
                 )

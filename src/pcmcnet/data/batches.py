@@ -24,24 +24,26 @@ _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large f
 _ROWS = 2**14  # that are compared at a time
 
 
-class Distinct(NamedTuple):
+class DistinctContents(NamedTuple):
     """The distinct contents of a column in a batch, of which each is encoded once, and who has which."""
 
     values: Tensor  # (u, ...)
     place: Tensor  # (B, J), or (B,) for the individual: positions among the values
 
 
-class Coded(NamedTuple):
+class CodedContents(NamedTuple):
     """One column of contents: a code for each alternative, or each set, and what the codes stand for."""
 
     codes: Tensor  # (N,), or (S,) int64
     table: Tensor  # (U, ...)
 
-    def at(self, index: Tensor) -> Distinct:
+    def at(self, index: Tensor) -> DistinctContents:
         """Take the contents at some places."""
         used, place = torch.unique(self.codes[index], return_inverse=True)
         values = self.table[used]
-        return Distinct(values / 255 if values.dtype == torch.uint8 else values, place)  # pictures take a byte a pixel
+        return DistinctContents(
+            values / 255 if values.dtype == torch.uint8 else values, place
+        )  # pictures take a byte a pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,22 @@ class Batch:
     mask: Tensor  # (B, J) True for real alternatives, which come first
     chosen: Tensor  # (B,) position of the choice; 0 where unknown
     weight: Tensor  # (B,)
-    contents: tuple[Distinct, ...] = ()  # of the alternatives' columns of contents
-    individual_contents: tuple[Distinct, ...] = ()
+    contents: tuple[DistinctContents, ...] = ()  # of the alternatives' columns of contents
+    individual_contents: tuple[DistinctContents, ...] = ()
     person: Tensor | None = None  # (B,) a number for each person, where persons are known
 
 
-class Parted(Protocol):
+class EncodedTable(Protocol):
     """Encoded choice sets that come in parts: one, where they are in memory, or one after the other from disk."""
 
-    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch.
 
         ``skip`` is how many parts to leave out at the start.
         """
 
 
-class Source(Parted, Protocol):
+class Source(EncodedTable, Protocol):
     """Choice sets to train on."""
 
     @property
@@ -87,17 +89,17 @@ class Source(Parted, Protocol):
 
     def __len__(self) -> int: ...
 
-    def pieces(self) -> Iterator[EncodedSets]:
+    def chunks(self) -> Iterator[EncodedSets]:
         """Go through all sets once, in small parts that are the same for every process of a group."""
 
 
 @dataclass(frozen=True)
-class Several:
+class ConcatenatedTables:
     """Choice sets of several tables, one after the other."""
 
-    tables: Sequence[Parted]
+    tables: Sequence[EncodedTable]
 
-    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Go through all parts of all tables."""
         yield from islice((part for table in self.tables for part in table.parts(order)), skip, None)
 
@@ -115,8 +117,8 @@ class EncodedSets:
     individual_categorical: Tensor  # (S, C0) int64
     chosen: Tensor  # (S,) int64
     weight: Tensor  # (S,) float32
-    contents: tuple[Coded, ...] = ()  # (N,) codes and what they stand for, of each column of contents
-    individual_contents: tuple[Coded, ...] = ()  # (S,)
+    contents: tuple[CodedContents, ...] = ()  # (N,) codes and what they stand for, of each column of contents
+    individual_contents: tuple[CodedContents, ...] = ()  # (S,)
     persons: Ints | None = None  # (S,) a number for each person, where persons are known; on the host
     person: Tensor | None = None  # (S,) the same, on the device
 
@@ -143,7 +145,7 @@ class EncodedSets:
         if not skip:
             yield self
 
-    def pieces(self) -> Iterator[EncodedSets]:
+    def chunks(self) -> Iterator[EncodedSets]:
         """Yield the one part there is."""
         yield self
 
@@ -184,15 +186,15 @@ class EncodedSets:
         return replace(self, sizes=other.sizes)
 
     @classmethod
-    def join(cls, pieces: Sequence[EncodedSets], order: Ints) -> EncodedSets:
+    def join(cls, chunks: Sequence[EncodedSets], order: Ints) -> EncodedSets:
         """Put pieces together, their sets in the order given; alternatives stay where they are."""
-        sizes = np.concatenate([piece.sizes for piece in pieces])
+        sizes = np.concatenate([piece.sizes for piece in chunks])
         index = torch.from_numpy(order)
-        ends = np.cumsum([len(piece.numeric) for piece in pieces])
-        starts = [piece.starts + (int(end) - len(piece.numeric)) for piece, end in zip(pieces, ends, strict=True)]
+        ends = np.cumsum([len(piece.numeric) for piece in chunks])
+        starts = [piece.starts + (int(end) - len(piece.numeric)) for piece, end in zip(chunks, ends, strict=True)]
 
         def all_of(name: str) -> Tensor:
-            return torch.cat([getattr(piece, name) for piece in pieces])
+            return torch.cat([getattr(piece, name) for piece in chunks])
 
         of_sets = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
         tensors: dict[str, Any] = {name: all_of(name)[index] for name in of_sets}
@@ -205,10 +207,10 @@ class EncodedSets:
     def _each(self, move: Callable[[Tensor], Tensor]) -> EncodedSets:
         moved: dict[str, Any] = {name: move(tensor) for name, tensor in self._tensors().items()}
         for side in ("contents", "individual_contents"):
-            moved[side] = tuple(Coded(*map(move, column)) for column in getattr(self, side))
+            moved[side] = tuple(CodedContents(*map(move, column)) for column in getattr(self, side))
         return replace(self, **moved)
 
-    def require_differences(self) -> None:
+    def require_variation_within_sets(self) -> None:
         """Raise InputError if the alternatives of every choice set are alike: a network without order cannot learn."""
         if not self.varies_within_sets():
             raise InputError(
@@ -219,8 +221,8 @@ class EncodedSets:
         """Tell whether any feature tells two alternatives of a set apart: mostly the first rows do."""
         first = self.starts.repeat_interleave(self.counts)
         columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
-        pieces = [slice(begin, begin + _ROWS) for begin in range(0, len(first), _ROWS)]
-        return any(bool((x[rows] != x[first[rows]]).any()) for x in columns for rows in pieces)
+        chunks = [slice(begin, begin + _ROWS) for begin in range(0, len(first), _ROWS)]
+        return any(bool((x[rows] != x[first[rows]]).any()) for x in columns for rows in chunks)
 
     def batch(self, sets: Ints) -> Batch:
         """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
@@ -247,11 +249,11 @@ class EncodedSets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Portion:
+class DistributedSets:
     """A part of a table of which this process holds some sets, and others of its group the rest."""
 
     sizes: Ints  # (S,) of all sets, by which every process plans the same batches
-    own: EncodedSets | None  # the sets that are here, if any
+    local: EncodedSets | None  # the sets that are here, if any
     place: Ints  # (S,) where among them each set is, -1 for those of others
 
     def share(self, sets: Ints) -> Ints:
@@ -259,12 +261,12 @@ class Portion:
         places = self.place[sets]
         return places[places >= 0]
 
-    def to(self, device: torch.device) -> Portion:
+    def to(self, device: torch.device) -> DistributedSets:
         """Copy the tensors to a device."""
-        return self if self.own is None else replace(self, own=self.own.to(device))
+        return self if self.local is None else replace(self, local=self.local.to(device))
 
 
-Part = EncodedSets | Portion  # as a process alone has it, and as one of several has it
+EncodedPart = EncodedSets | DistributedSets  # as a process alone has it, and as one of several has it
 
 
 def plan_batches(
@@ -294,7 +296,7 @@ def plan_batches(
     return plan
 
 
-def plan_persons(
+def plan_person_batches(
     persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
 ) -> list[Ints]:
     """Group sets into batches that hold all sets of a person, one after the other, in an order drawn by chance.
@@ -322,7 +324,7 @@ def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool
     free = pair_budget * _FULL if tight else pair_budget
     if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= free:  # no batch comes so far
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
-    pieces: list[Ints] = []
+    chunks: list[Ints] = []
     begin = 0
     while begin < len(sets):
         most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
@@ -333,6 +335,6 @@ def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool
         if tight:
             over |= (padded > _PADDED * np.cumsum(pairs)) & (padded > free)
         end = begin + max(int(over.argmax()), 1) if over.any() else end
-        pieces.append(sets[begin:end])
+        chunks.append(sets[begin:end])
         begin = end
-    return pieces
+    return chunks

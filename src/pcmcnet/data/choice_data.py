@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, raw
+from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
 from pcmcnet.data.describe import describe
 from pcmcnet.data.files.tabular import folder_of
 from pcmcnet.data.outside import outside_rows
@@ -29,7 +29,7 @@ from pcmcnet.data.subsets import (
     generator,
     join,
     number_groups,
-    positions,
+    set_positions,
     split_parts,
     take_sets,
 )
@@ -167,7 +167,7 @@ class ChoiceData:
         A wide table is read as one where the schema is that of a wide table.
         """
         woven = wide.long_form(table, schema)
-        return cls(**long.read(table if woven is None else woven, schema, folder=folder_of(table)))
+        return cls(**long.read_long(table if woven is None else woven, schema, folder=folder_of(table)))
 
     @classmethod
     def from_wide(
@@ -246,7 +246,7 @@ class ChoiceData:
             kinds=kinds or {},
             columns=columns,
         )
-        return cls(**long.read(table_, schema, folder=folder_of(table)))
+        return cls(**long.read_long(table_, schema, folder=folder_of(table)))
 
     @classmethod
     def scan(
@@ -370,7 +370,7 @@ class ChoiceData:
 
         The result behaves as the table that holds only the rows of those sets, in their order.
         """
-        return replace(self, **take_sets(self, positions(np.asarray(index), len(self))))
+        return replace(self, **take_sets(self, set_positions(np.asarray(index), len(self))))
 
     def without_contents(self) -> ChoiceData:
         """Leave out the columns that are neither numbers nor categories."""
@@ -379,7 +379,7 @@ class ChoiceData:
         plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds=self.schema.curves)
         return replace(self, schema=plain, features=features, individual=individual)
 
-    def counted(self) -> ChoiceData:
+    def with_positive_weight(self) -> ChoiceData:
         """Take the sets with a weight above 0: mostly all of them, which need no copy."""
         counts = self.weights > 0
         return self if counts.all() else self.subset(counts)
@@ -438,7 +438,7 @@ class ChoiceData:
                     f"column {by!r} is neither an individual nor a kept one, so it cannot group choice sets: "
                     f"read the table with keep=[{by!r}]." + did_you_mean(by, columns)
                 )
-            return number_groups(raw(columns[by]))
+            return number_groups(stored_values(columns[by]))
         values = np.asarray(by)
         if values.shape != (len(self),):
             raise InputError(f"by: expected one value per choice set ({len(self)}), got shape {values.shape}.")

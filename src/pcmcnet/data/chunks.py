@@ -34,8 +34,15 @@ from pcmcnet.concurrency import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.distinct import Keys, is_text, keys_of
 from pcmcnet.data.columns.statistics import Span
-from pcmcnet.data.files.read_files import Parquet, ending, one_sentence, require_columns, require_path, without_views
-from pcmcnet.data.files.sources import Stream
+from pcmcnet.data.files.read_files import (
+    ParquetFile,
+    as_schema_errors,
+    ending,
+    require_columns,
+    require_path,
+    without_views,
+)
+from pcmcnet.data.files.sources import TableStream
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import sets_between
@@ -63,10 +70,10 @@ class ChunkProblem:
     reason: str
 
 
-def blurred_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
+def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
     """Return a problem for each column whose numbers 32 bits cannot tell apart, which only all chunks together show."""
     reason = "32 bits may not tell the numbers of column {!r} apart"
-    return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_blurred]
+    return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
 
 Chunks: TypeAlias = Generator[Chunk | ChunkProblem, None, None]
@@ -170,7 +177,7 @@ class ParquetChunks:
     """A Parquet file, mapped into memory and read once. Its ids are not read ahead: that takes longer on a GPU."""
 
     path: Path
-    file: Parquet
+    file: ParquetFile
     schema: Schema
     rows: int
 
@@ -178,8 +185,8 @@ class ParquetChunks:
     def of(cls, path: Path, schema: Schema, rows: int) -> ParquetChunks | None:
         """Open a file; None if it is small."""
         require_path(path)
-        with one_sentence(path):
-            file = Parquet(path, mapped=True)
+        with as_schema_errors(path):
+            file = ParquetFile(path, mapped=True)
             require_columns(schema.columns, file.names, where=str(path))
         return cls(path, file, schema, rows) if file.file.metadata.num_rows > rows else None
 
@@ -195,7 +202,7 @@ class ParquetChunks:
     def _decoded(self) -> Iterator[Chunk | ChunkProblem]:
         apart = ChunkProblem(f"{self.path}: rows of a choice set may lie apart")
         rest, rows_read, ids, id_column = None, 0, [], self.schema.choice_set
-        with one_sentence(self.path):
+        with as_schema_errors(self.path):
             for batch in self.file.file.iter_batches(self.rows, columns=list(self.schema.columns)):
                 # put the rows that were left over before the new ones, and see where sets begin among them
                 table = without_views(pa.Table.from_batches([batch]))
@@ -222,13 +229,13 @@ class ParquetChunks:
 class FileChunks:
     """A folder or a file of typed columns, of which a few chunks are in memory at a time."""
 
-    stream: Stream
+    stream: TableStream
     choice_set: str
     lengths: Ints  # (C,) rows of each chunk
     rows: int  # decoded at a time
 
     @classmethod
-    def of(cls, stream: Stream, choice_set: str, rows: int, key_bytes: int) -> FileChunks | None:
+    def of(cls, stream: TableStream, choice_set: str, rows: int, key_bytes: int) -> FileChunks | None:
         """Read the ids, and cut between sets; None as for :func:`chunk_lengths`."""
         lengths = chunk_lengths(stream.only(choice_set), rows, key_bytes)
         return None if lengths is None else cls(stream, choice_set, lengths, rows)
@@ -258,7 +265,7 @@ class FileChunks:
             # the sets are as long as their ids are equal: that no set comes twice is known
             chunk, rest = rest.slice(0, length), rest.slice(length)
             ids = _plain(chunk[self.choice_set]).combine_chunks()
-            yield Chunk(chunk, np.diff(np.concatenate([[0], changes(ids), [length]])))
+            yield Chunk(chunk, np.diff(np.concatenate([[0], id_changes(ids), [length]])))
 
 
 def _with_codes(table: pa.Table, words: list[str]) -> pa.Table:
@@ -269,7 +276,7 @@ def _with_codes(table: pa.Table, words: list[str]) -> pa.Table:
     return table
 
 
-def chunk_lengths(ids: Stream, rows: int, key_bytes: int) -> Ints | None:
+def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
     """Return the numbers of rows of chunks, each of about ``rows`` rows, from the column of set ids.
 
     None if rows of a set lie apart, if ids are missing or of other types than whole numbers and text, or if there are
@@ -283,7 +290,7 @@ def chunk_lengths(ids: Stream, rows: int, key_bytes: int) -> Ints | None:
         if column.null_count or not (pa.types.is_integer(column.type) or is_text(column.type)):
             return None
         # note the keys of the sets that begin here
-        begins = changes(column)
+        begins = id_changes(column)
         if column[0].as_py() != last_id:
             begins = np.append(0, begins)
         keys.append(keys_of(column.take(pa.array(begins))))
@@ -326,11 +333,11 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
     if ids.null_count or not (pa.types.is_integer(ids.type) or (text and ids.nbytes < MAX_TEXT_BYTES)):
         return None
     values = ids.chunk(0) if ids.num_chunks == 1 else ids.combine_chunks()
-    starts: Ints = np.append(0, changes(values))
+    starts: Ints = np.append(0, id_changes(values))
     return starts if all_differ(values.take(pa.array(starts))) else None
 
 
-def changes(ids: pa.Array) -> Ints:
+def id_changes(ids: pa.Array) -> Ints:
     """Return the rows, except the first, whose id is not that of the row before; ids are whole numbers or text."""
     if is_text(ids.type):
         return np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1

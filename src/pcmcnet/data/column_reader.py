@@ -21,12 +21,12 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, is_number, to_float32, to_numpy
 from pcmcnet.data.columns.distinct import (
     UNREADABLE,
-    Distinct,
+    DistinctValues,
     distinct,
     is_text,
     names,
     numbers,
-    truths,
+    parse_flags,
     value_type,
 )
 from pcmcnet.data.columns.statistics import Span, is_close, merge_spans
@@ -44,7 +44,7 @@ _DECLARE = "Drop them or declare missing='indicator'."
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactColumn:
     """A column as the table has it, at some rows: numbers with NaN for gaps, or codes with -1 for gaps."""
 
     name: str
@@ -52,13 +52,13 @@ class Exact:
     rows: Ints
     categories: tuple[str, ...] | None = None
 
-    def take(self, index: Ints) -> Exact:
+    def take(self, index: Ints) -> ExactColumn:
         """Take some of the rows."""
         return replace(self, values=self.values[index], rows=self.rows[index])
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkContext:
     """Some rows of a larger table: their numbers there, and what only the whole table can be judged by."""
 
     numbers: Ints
@@ -66,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ColumnReader:
     """Reads columns of one Arrow table at some of its rows, and says where a bad value stands."""
 
     columns: dict[str, Any]
@@ -74,20 +74,24 @@ class Reader:
     in_order: bool  # the rows are all rows of the table, from first to last: nothing needs to be gathered
     name_set: Callable[[int], str]
     dictionaries_are_text: bool
-    part: Part | None = None  # of a larger table
+    part: ChunkContext | None = None  # of a larger table
     folder: Path | None = None  # of the table's file, from which paths in it count
-    found: dict[str, Distinct] = field(default_factory=dict)  # distinct values, once they are known
+    found: dict[str, DistinctValues] = field(default_factory=dict)  # distinct values, once they are known
 
     @classmethod
     def of(
-        cls, table: pa.Table, name_set: Callable[[int], str], part: Part | None = None, folder: Path | None = None
-    ) -> Reader:
+        cls,
+        table: pa.Table,
+        name_set: Callable[[int], str],
+        part: ChunkContext | None = None,
+        folder: Path | None = None,
+    ) -> ColumnReader:
         """Read all rows; ``name_set(row)`` names a row's choice set."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
         return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, part, folder)
 
-    def at(self, rows: Ints) -> Reader:
+    def at(self, rows: Ints) -> ColumnReader:
         """Return a reader of the same columns at other rows."""
         in_order = len(rows) == self.n_rows and bool((np.diff(rows) > 0).all())
         return replace(self, rows=rows, in_order=in_order)
@@ -111,19 +115,19 @@ class Reader:
 
     # Columns as they are
 
-    def exact(self, column: str, *, categorical: bool) -> Exact:
+    def exact(self, column: str, *, categorical: bool) -> ExactColumn:
         """Read a column without rounding."""
         return self._codes(column) if categorical else self._numbers(column)
 
-    def _numbers(self, column: str, remedy: str = CORRECT) -> Exact:
+    def _numbers(self, column: str, remedy: str = CORRECT) -> ExactColumn:
         values = self.columns[column]
         kind = value_type(values.type)
         if is_text(kind):
             codes, texts = self.distinct_values(column)
             codes = self._pick(codes)
             parsed = np.append(numbers(texts), np.nan)  # the last entry is for the gaps' -1
-            self.refuse_text(column, codes, texts, np.isnan(parsed[:-1]), "expected a number", remedy)
-            return Exact(column, np.asarray(parsed[codes]), self.rows)
+            self.require_valid_text(column, codes, texts, np.isnan(parsed[:-1]), "expected a number", remedy)
+            return ExactColumn(column, np.asarray(parsed[codes]), self.rows)
         if pa.types.is_dictionary(values.type):
             values = values.cast(kind)
         if not is_number(kind):
@@ -132,9 +136,9 @@ class Reader:
                 f"Convert it to a number (a timestamp, for example, to seconds or to parts of the day), "
                 f"or list it in categorical{_declaration(column, kind)}."
             )
-        return Exact(column, self._pick(to_numpy(values)), self.rows)
+        return ExactColumn(column, self._pick(to_numpy(values)), self.rows)
 
-    def _codes(self, column: str) -> Exact:
+    def _codes(self, column: str) -> ExactColumn:
         """Read anything as categories named by their text."""
         found = self.distinct_values(column)
         try:
@@ -148,9 +152,9 @@ class Reader:
         if len(categories) < len(labels):  # gaps of the type's own (NaN), or values of the same name
             place = {label: k for k, label in enumerate(categories)}
             codes = np.array([-1 if x is None else place[x] for x in labels] + [-1], np.int32)[codes]
-        return Exact(column, codes, self.rows, categories)
+        return ExactColumn(column, codes, self.rows, categories)
 
-    def distinct_values(self, column: str) -> Distinct:
+    def distinct_values(self, column: str) -> DistinctValues:
         """Number the distinct values of a column, of all rows; gaps get -1."""
         try:
             if column not in self.found:
@@ -204,11 +208,11 @@ class Reader:
         """Read categories; refuse gaps unless they are a category of their own."""
         return self._categorical(self._codes(column), missing, gap_remedy=gap_remedy)
 
-    def checked(self, exact: Exact, missing: Missing) -> Column:
+    def checked(self, exact: ExactColumn, missing: Missing) -> Column:
         """Check what :meth:`exact` returned, or some rows of it."""
         return self._checked_numbers(exact, missing) if exact.categories is None else self._categorical(exact, missing)
 
-    def _checked_numbers(self, exact: Exact, missing: Missing) -> Numeric:
+    def _checked_numbers(self, exact: ExactColumn, missing: Missing) -> Numeric:
         column = self._numeric(exact, missing)
         if exact.values.dtype != np.float32:  # of which nothing is lost
             known = column.values[~np.isnan(column.values)]
@@ -216,15 +220,15 @@ class Reader:
                 self._judge_steps(exact, column.values)
         return column
 
-    def _judge_steps(self, exact: Exact, narrow: NDArray[np.float32]) -> None:
+    def _judge_steps(self, exact: ExactColumn, narrow: NDArray[np.float32]) -> None:
         """Refuse numbers that float32 cannot tell apart, or leave it to the end of the larger table."""
         span = Span.of(exact.values, narrow)
         if span is not None and self.part is not None:
             merge_spans(self.part.spans, {exact.name: span})
         elif span is not None:
-            span.require_steps(exact.name)
+            span.require_float32_resolution(exact.name)
 
-    def _numeric(self, exact: Exact, missing: Missing, *, gap_remedy: str = _DECLARE) -> Numeric:
+    def _numeric(self, exact: ExactColumn, missing: Missing, *, gap_remedy: str = _DECLARE) -> Numeric:
         values = exact.values
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
@@ -235,7 +239,7 @@ class Reader:
             self._refuse(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
         return Numeric(narrow)
 
-    def _categorical(self, exact: Exact, missing: Missing, *, gap_remedy: str = _DECLARE) -> Categorical:
+    def _categorical(self, exact: ExactColumn, missing: Missing, *, gap_remedy: str = _DECLARE) -> Categorical:
         assert exact.categories is not None
         gaps = exact.values < 0
         if not gaps.any():  # a view into Arrow's memory may not be written to, and torch complains of it
@@ -254,7 +258,7 @@ class Reader:
             return repr(value) if isinstance(value, str) else "nothing" if value is None else value
 
         bad = ~((values == 0) | (values == 1))
-        self.refuse(column, bad, "expected 0 or 1", "Write 0 or 1, or false or true.", got)
+        self.require_valid(column, bad, "expected 0 or 1", "Write 0 or 1, or false or true.", got)
         return np.asarray(values == 1)
 
     def is_set(self, column: str) -> NDArray[np.bool_]:
@@ -266,19 +270,19 @@ class Reader:
         kind = value_type(self.columns[column].type)
         if is_text(kind):
             codes, values = self.distinct_values(column)
-            return np.asarray(np.append(truths(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
+            return np.asarray(np.append(parse_flags(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
         if not is_number(kind):
             raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
         return self._numbers(column).values
 
     # Errors
 
-    def fail(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
+    def error_at(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
         """Build the error for a table row."""
         number = row if self.part is None else self.part.numbers[row]
         return SchemaError(f"column {column!r}, row {number} (choice set {self.name_set(row)}): {problem} {remedy}")
 
-    def refuse(
+    def require_valid(
         self, column: str, bad: NDArray[np.bool_], problem: str, remedy: str, got: Callable[[int], object] | None = None
     ) -> None:
         """Refuse the reader's rows that are marked, and show the first in the table; ``got`` says what stands there."""
@@ -286,17 +290,21 @@ class Reader:
         if marked.size:
             first = int(marked[np.argmin(self.rows[marked])])
             shown = "" if got is None else f", got {got(first)}"
-            raise self.fail(column, int(self.rows[first]), f"{problem}{shown}; {marked.size} such rows.", remedy)
+            raise self.error_at(column, int(self.rows[first]), f"{problem}{shown}; {marked.size} such rows.", remedy)
 
-    def _refuse(self, exact: Exact, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None) -> None:
-        replace(self, rows=exact.rows).refuse(exact.name, bad, problem, remedy, lambda at: got or exact.values[at])
+    def _refuse(
+        self, exact: ExactColumn, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None
+    ) -> None:
+        replace(self, rows=exact.rows).require_valid(
+            exact.name, bad, problem, remedy, lambda at: got or exact.values[at]
+        )
 
-    def refuse_text(
+    def require_valid_text(
         self, column: str, codes: NDArray[np.int32], texts: pa.Array, bad: NDArray[np.bool_], problem: str, remedy: str
     ) -> None:
         """Refuse the distinct texts that are marked, where one of them stands in some row."""
         rows = np.append(bad, False)[codes]
-        self.refuse(column, rows, problem, remedy, lambda at: repr(texts[int(codes[at])].as_py()))
+        self.require_valid(column, rows, problem, remedy, lambda at: repr(texts[int(codes[at])].as_py()))
 
 
 def require_exact(ids: NDArray[Any], column: str) -> None:
@@ -345,7 +353,7 @@ _NUMBER = rf"^\s*[-+]?\s*{_SIGN}?\s*[-+]?{_DIGITS}\s*(?:%|{_SIGN})?\s*$"
 _NAME = r"^0\d+$"
 
 
-def categorical_inputs(reader: Reader, schema: Schema) -> tuple[str, ...]:
+def categorical_inputs(reader: ColumnReader, schema: Schema) -> tuple[str, ...]:
     """Return which inputs of models are categories."""
     if schema.categorical is not None:
         return schema.categorical
@@ -353,7 +361,7 @@ def categorical_inputs(reader: Reader, schema: Schema) -> tuple[str, ...]:
     return tuple(c for c in inputs if is_categorical(reader, c))
 
 
-def is_categorical(reader: Reader, column: str) -> bool:
+def is_categorical(reader: ColumnReader, column: str) -> bool:
     """Tell the default kind of a column: dictionaries, booleans and text are categories, unless text spoils numbers."""
     kind = reader.columns[column].type
     if pa.types.is_dictionary(kind) and not reader.dictionaries_are_text:
@@ -362,7 +370,7 @@ def is_categorical(reader: Reader, column: str) -> bool:
         return bool(pa.types.is_boolean(kind))
     codes, values = reader.distinct_values(column)
     mistakes = mistaken_text(column, values, np.bincount(codes + 1, minlength=len(values) + 1)[1:])  # without gaps
-    reader.refuse_text(column, codes, values, mistakes, AS_OTHERS, CORRECT)
+    reader.require_valid_text(column, codes, values, mistakes, AS_OTHERS, CORRECT)
     return True
 
 

@@ -17,7 +17,7 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds import category as category_kind
 from pcmcnet.data.kinds import number as number_kind
 from pcmcnet.data.kinds.category import category_facts
-from pcmcnet.data.kinds.kind import is_count, is_number, is_string, written
+from pcmcnet.data.kinds.kind import is_count, is_number, is_string, json_number
 from pcmcnet.data.kinds.number import number_facts
 from pcmcnet.data.schema import Schema
 from pcmcnet.reports.formats import to_fragment
@@ -43,7 +43,7 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         and ``max`` of instants and ids, ``categories`` and ``words`` of lists); ``example``: the ``individual`` and
         the ``alternatives`` of a set of median size, and which of them was ``chosen``; ``more_examples``: up to seven
         others, from all over the table, unless it has contents such as pictures;
-        ``offers_differ``: see :func:`offers_differ`.
+        ``has_varying_offers``: see :func:`has_varying_offers`.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         examples += [others[k] for k in np.unique(np.linspace(0, len(others) - 1, _MORE).round().astype(int))]
     shown = [_example(counted, k) for k in examples]
     return {
-        "offers_differ": offers_differ(counted),
+        "offers_differ": has_varying_offers(counted),
         "columns": {name: _facts(column) for name, column in columns.items()},
         "example": shown[0] if shown else None,
         "more_examples": shown[1:],
     }
 
 
-def offers_differ(data: ChoiceData) -> bool:
+def has_varying_offers(data: ChoiceData) -> bool:
     """Tell whether some sets offer other alternatives than others: other labels, or another number without labels."""
     if data.labels is None:
         return bool((data.sizes != data.sizes[:1]).any())
@@ -112,7 +112,7 @@ def _example(data: ChoiceData, at: int) -> dict[str, Any]:
 def json_values(column: Column) -> list[Any]:
     """Return numbers, names or contents as JSON has them; None where one is missing."""
     if isinstance(column, Numeric):
-        return [None if np.isnan(value) else written(value) for value in column.values]
+        return [None if np.isnan(value) else json_number(value) for value in column.values]
     plain: NDArray[Any] = column.plain()
     if isinstance(column, Contents):
         return [None if content is None else KINDS[column.kind].to_json(content) for content in plain]

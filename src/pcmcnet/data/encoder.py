@@ -25,16 +25,16 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Columns, Contents, Curve
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
+from pcmcnet.data.kinds.category import MIN_SETS_OF_LABEL, CategoryCode, UnseenCounts, embedding_width
 from pcmcnet.data.kinds.contents import code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds.number import (
     Each,
     NumericCode,
     Statistics,
+    bin_codes,
     code_table,
-    curve_pieces,
     learn_knots,
-    learn_numbers,
+    learn_numeric_codes,
     standardise,
 )
 from pcmcnet.data.schema import Schema
@@ -96,9 +96,11 @@ class SideEncoder:
         Of the column ``label`` only words that are common are known.
         """
         moments, vocabularies = seen
-        numeric = learn_numbers(moments, each, bend=bend, curves=curves or {})
+        numeric = learn_numeric_codes(moments, each, bend=bend, curves=curves or {})
         if label is not None:
-            vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
+            vocabularies[label] = Counter(
+                {word: n for word, n in vocabularies[label].items() if n >= MIN_SETS_OF_LABEL}
+            )
         categorical = [
             CategoryCode(name, tuple(sorted(words)), common=name == label) for name, words in vocabularies.items()
         ]
@@ -133,9 +135,9 @@ class SideEncoder:
         """Return the same codes, with knots at quantiles of the columns, from which pieces can be made."""
         return replace(self, numeric=learn_knots(self.numeric, each))
 
-    def with_pieces(self, most: int) -> SideEncoder:
+    def with_bins(self, most: int) -> SideEncoder:
         """Return the same codes, and so many pieces at most of each column with knots, as further numbers."""
-        pieces = (piece for code in self.numeric for piece in curve_pieces(code, most))
+        pieces = (piece for code in self.numeric for piece in bin_codes(code, most))
         return replace(self, numeric=(*self.numeric, *pieces))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
@@ -150,7 +152,7 @@ class SideEncoder:
             out[rows, :width], out[rows, width:] = values.T, gaps.T
         return out
 
-    def codes(self, columns: Columns, unseen: Unseen) -> list[NDArray[np.int32]]:
+    def codes(self, columns: Columns, unseen: UnseenCounts) -> list[NDArray[np.int32]]:
         """Return each column of categories as positions in its vocabulary; count what is in none."""
         indices = []
         for code in self.categorical:
@@ -159,10 +161,10 @@ class SideEncoder:
             unseen.count(code, column, indices[-1])
         return indices
 
-    def indices(self, columns: Columns, length: int, unseen: Unseen | None = None) -> NDArray[np.int64]:
+    def indices(self, columns: Columns, length: int, unseen: UnseenCounts | None = None) -> NDArray[np.int64]:
         """(length, C) positions in the vocabularies; what is in none is counted, or else logged."""
         out = np.zeros((length, len(self.categorical)), np.int64)
-        counted = Unseen() if unseen is None else unseen
+        counted = UnseenCounts() if unseen is None else unseen
         for k, codes in enumerate(self.codes(columns, counted)):
             out[:, k] = codes
         if unseen is None:
@@ -208,7 +210,7 @@ class Encoder:
         # 1. Look at the columns of both sides at once: to open a shard takes as long as to look at it.
         seen, own = partial(_seen, label=label), attrgetter("individual")
         looks = list(data.each(partial(_look_at_both, seen, own)))
-        of_seen, of_own = (Statistics.together([look[side] for look in looks]) for side in (0, 1))
+        of_seen, of_own = (Statistics.merge([look[side] for look in looks]) for side in (0, 1))
         # 2. Learn the codes of each side, which may take further looks.
         features = SideEncoder.learn(
             of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **options
@@ -229,20 +231,20 @@ class Encoder:
         """Whether pieces can be made of any column."""
         return any(code.knots for side in (self.features, self.individual) for code in side.numeric)
 
-    def with_pieces(self, most: int) -> Encoder:
-        """Return the same, and numbers as curves: see :meth:`SideEncoder.with_pieces`."""
-        return replace(self, features=self.features.with_pieces(most), individual=self.individual.with_pieces(most))
+    def with_bins(self, most: int) -> Encoder:
+        """Return the same, and numbers as curves: see :meth:`SideEncoder.with_bins`."""
+        return replace(self, features=self.features.with_bins(most), individual=self.individual.with_bins(most))
 
-    def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device | None = None) -> EncodedSets:
+    def encode(self, data: ChoiceData, *, warn: bool = True, device: torch.device | None = None) -> EncodedSets:
         """Turn choice data into tensors on a device, or on the CPU; extra columns are ignored, missing ones refused.
 
         ``tell`` of categories never seen in training.
         """
         from pcmcnet.data.tensors import encode_sets  # here, since it needs PyTorch
 
-        unseen = Unseen()
+        unseen = UnseenCounts()
         encoded = encode_sets(self, data, unseen, device)
-        if tell:
+        if warn:
             unseen.report()
         return encoded
 
@@ -321,9 +323,9 @@ def learn_encoder(
     """Learn an encoder by :meth:`Encoder.learn`; from a table on disk only once, as it is kept beside the shards."""
     if isinstance(data, ChoiceData) or frozen:
         return Encoder.learn(data, bend=bend, labels=labels, frozen=frozen)
-    from pcmcnet.data.scan.scanned import learnt  # which builds on this module
+    from pcmcnet.data.scan.scanned import learn_or_load_encoder  # which builds on this module
 
-    return learnt(data, bend=bend, labels=labels)
+    return learn_or_load_encoder(data, bend=bend, labels=labels)
 
 
 def _look_at_both(

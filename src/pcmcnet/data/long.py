@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.column_reader import Part, Reader, categorical_inputs, require_exact
+from pcmcnet.data.column_reader import ChunkContext, ColumnReader, categorical_inputs, require_exact
 from pcmcnet.data.columns.arrays import Categorical, Column, array_to_numpy
-from pcmcnet.data.columns.distinct import UNREADABLE, by_first_row, distinct
+from pcmcnet.data.columns.distinct import UNREADABLE, distinct, renumber_by_first_row
 from pcmcnet.data.files.tabular import folder_of, read_table
 from pcmcnet.data.kinds.contents import read_contents
-from pcmcnet.data.outside import with_outside, without_features
+from pcmcnet.data.outside import add_outside_rows, blank_outside_features
 from pcmcnet.data.rankings import MUST_BE_AVAILABLE, explode, read_ranks
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
@@ -29,7 +29,7 @@ LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights whose sums, and products with losses
 
 
 @dataclass(frozen=True, slots=True)
-class Sets:
+class SetLayout:
     """The choice sets: their ids, and where each begins among the available alternatives."""
 
     ids: NDArray[Any]
@@ -37,7 +37,7 @@ class Sets:
     begin: NDArray[np.bool_]  # whether an alternative is the first of its set
 
     @classmethod
-    def of_sizes(cls, ids: NDArray[Any], sizes: Ints) -> Sets:
+    def of_sizes(cls, ids: NDArray[Any], sizes: Ints) -> SetLayout:
         """Lay the sets one after the other."""
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         begin = np.zeros(offsets[-1] + 1, np.bool_)  # the last entry is for empty sets at the end
@@ -57,14 +57,16 @@ class Sets:
         """Name the first few."""
         return ", ".join(str(self.ids[s]) for s in sets[:5])
 
-    def fail(self, sets: Ints, problem: str, remedy: str) -> SchemaError:
+    def error_at(self, sets: Ints, problem: str, remedy: str) -> SchemaError:
         """Build the error for some sets."""
         noun = "choice set" if len(sets) == 1 else "choice sets"
         more = f", ... ({len(sets)} in all)" if len(sets) > 5 else ""
         return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
 
 
-def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | None = None) -> dict[str, Any]:
+def read_long(
+    table: Any, schema: Schema, part: ChunkContext | None = None, folder: Path | None = None
+) -> dict[str, Any]:
     """Read and check a long table, or ``part`` of a larger one; returns the fields of ``ChoiceData``.
 
     Paths in the table count from ``folder``, or from that of the table's file.
@@ -72,14 +74,14 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     # 1. Number the choice sets, and add rows of the outside option where there is one.
     folder = folder_of(table) if folder is None else folder
     arrow = read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
-    require_rows(arrow.num_rows, schema)
+    require_not_empty(arrow.num_rows, schema)
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
-    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part, folder=folder)
+    everything = ColumnReader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part, folder=folder)
     n_rows = arrow.num_rows
     if schema.outside is not None:
-        completed, set_of_row = with_outside(everything, schema, set_of_row, ids)
+        completed, set_of_row = add_outside_rows(everything, schema, set_of_row, ids)
         arrow = completed.replace_schema_metadata(arrow.schema.metadata)
-        everything = Reader.of(arrow, name_set=everything.name_set, folder=folder)
+        everything = ColumnReader.of(arrow, name_set=everything.name_set, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
     # 2. Put the rows of each set together.
     if schema.available is None:
@@ -90,10 +92,10 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         rows = shown[_sorted_rows(set_of_row[shown])]
     reader = everything.at(rows)
     sizes = np.bincount(set_of_row[rows], minlength=len(ids))
-    sets = Sets.of_sizes(ids, sizes)
+    sets = SetLayout.of_sizes(ids, sizes)
     if not sizes.all():
         column = f"column {schema.available!r}: no alternative is available"
-        raise sets.fail(np.flatnonzero(sizes == 0), column, "Drop these sets or correct the column.")
+        raise sets.error_at(np.flatnonzero(sizes == 0), column, "Drop these sets or correct the column.")
     # 3. Read the columns that say what was chosen, by whom, and how much it counts.
     chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
     ranks = None if schema.rank is None else read_ranks(reader, everything.at(hidden), schema.rank, sets)
@@ -104,10 +106,10 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         _require_constant(persons.codes, sets, f"person in column {schema.person!r}", "Give each set to one person.")
     # 4. Read the columns that models see and those that are carried along, and free each as soon as it is read.
     resolved = replace(schema, categorical=categorical_inputs(everything, schema))
-    reader.keep_only({*schema.individual, *schema.kept, *schema.features})
+    reader.keep_only({*schema.individual, *schema.kept_columns, *schema.features})
     individual = _per_set(reader, schema.individual, resolved, sets)
-    reader.keep_only({*schema.kept, *schema.features})
-    keep = _per_set(reader, schema.kept, resolved, sets)
+    reader.keep_only({*schema.kept_columns, *schema.features})
+    keep = _per_set(reader, schema.kept_columns, resolved, sets)
     fields = {
         "schema": resolved,
         "offsets": sets.offsets,
@@ -123,12 +125,12 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
     if schema.outside is not None:
-        fields = without_features(fields, n_rows)
+        fields = blank_outside_features(fields, n_rows)
     # 5. A ranking becomes a sequence of choices.
     return fields if ranks is None else explode(fields, ranks)
 
 
-def require_rows(n: int, schema: Schema) -> None:
+def require_not_empty(n: int, schema: Schema) -> None:
     """Refuse a table without rows, unless it is only to be predicted: then there is nothing to predict."""
     if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
@@ -137,7 +139,7 @@ def require_rows(n: int, schema: Schema) -> None:
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Number the sets in the order of their first rows; also their ids."""
     try:
-        codes, values = by_first_row(distinct(column))
+        codes, values = renumber_by_first_row(distinct(column))
         ids = array_to_numpy(values)
     except UNREADABLE as error:
         raise SchemaError(f"column {name!r} has the type {column.type}, which cannot name choice sets.") from error
@@ -162,23 +164,23 @@ def _sorted_rows(set_of_row: NDArray[np.int32]) -> Ints:
     return np.argsort(set_of_row.astype(np.uint16) if few else set_of_row, kind="stable")  # few are sorted by radix
 
 
-def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
+def _chosen(reader: ColumnReader, hidden: ColumnReader, schema: Schema, sets: SetLayout) -> Ints:
     """Position of the one chosen alternative of each set."""
     assert schema.chosen is not None
     picked = np.flatnonzero(reader.flag(schema.chosen))
     problem = f"the chosen alternative is marked unavailable in column {schema.available!r}"
-    hidden.refuse(schema.chosen, hidden.is_set(schema.chosen), problem, f"A chosen {MUST_BE_AVAILABLE}")
+    hidden.require_valid(schema.chosen, hidden.is_set(schema.chosen), problem, f"A chosen {MUST_BE_AVAILABLE}")
     counts = np.bincount(sets.of(picked), minlength=len(sets.ids))
     column = f"column {schema.chosen!r}: expected exactly one chosen alternative"
     if (counts == 0).any():
-        raise sets.fail(np.flatnonzero(counts == 0), f"{column}, found none", "Drop these sets or correct them.")
+        raise sets.error_at(np.flatnonzero(counts == 0), f"{column}, found none", "Drop these sets or correct them.")
     if (counts > 1).any():
         remedy = "Split a set with several choices into one set per choice."
-        raise sets.fail(np.flatnonzero(counts > 1), f"{column}, found up to {counts.max()}", remedy)
+        raise sets.error_at(np.flatnonzero(counts > 1), f"{column}, found up to {counts.max()}", remedy)
     return picked - sets.starts
 
 
-def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
+def _labels(reader: ColumnReader, column: str, sets: SetLayout) -> Categorical:
     """Labels of the alternatives, unique within each set."""
     reader.require_exact(column)
     labels = reader.categorical(column, gap_remedy="Name these alternatives, or drop their rows.")
@@ -191,42 +193,42 @@ def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
         label = labels.categories[labels.codes[again.min()]]
         problem = f"the label {label!r} stands more than once in this set; {len(again)} such labels in the table."
         remedy = "Labels must be unique within a set: remove the duplicates, or leave out alternative."
-        raise reader.fail(column, int(reader.rows[again.min()]), problem, remedy)
+        raise reader.error_at(column, int(reader.rows[again.min()]), problem, remedy)
     return labels
 
 
-def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
+def _weights(reader: ColumnReader, schema: Schema, sets: SetLayout) -> NDArray[np.float64]:
     if schema.weight is None:
         return np.ones(len(sets.ids))
     values = reader.weight(schema.weight)
     least = values.min(initial=0)
-    reader.refuse(schema.weight, values < 0, "expected a weight of at least 0", "Correct them.", lambda _: least)
+    reader.require_valid(schema.weight, values < 0, "expected a weight of at least 0", "Correct them.", lambda _: least)
     beyond = ((values > 0) & (values < LIGHTEST)) | (values > HEAVIEST)
     if beyond.any():
         exact = reader.exact(schema.weight, categorical=False).values
         problem = f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}"
         remedy = "Multiply all weights by the same number, or set tiny ones to 0."
-        reader.refuse(schema.weight, beyond, problem, remedy, lambda at: f"{exact[at]:g}")
+        reader.require_valid(schema.weight, beyond, problem, remedy, lambda at: f"{exact[at]:g}")
     if len(values) and not values.any() and reader.part is None:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     _require_constant(values, sets, f"weight in column {schema.weight!r}", "Give each set one weight.")
     return values[sets.starts].astype(np.float64)
 
 
-def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
+def _features(reader: ColumnReader, schema: Schema) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     categorical, rich = frozenset(schema.categorical or ()), schema.contents  # a table may have thousands of columns
     for name in schema.table_features:
         if name in rich:
             columns[name] = read_contents(reader, name, rich[name], missing=schema.missing)
         else:
-            read = reader.categorical if name in categorical else reader.numeric
-            columns[name] = read(name, missing=schema.missing)
+            read_long = reader.categorical if name in categorical else reader.numeric
+            columns[name] = read_long(name, missing=schema.missing)
         reader.forget(name)
     return columns
 
 
-def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets) -> dict[str, Column]:
+def _per_set(reader: ColumnReader, names: tuple[str, ...], schema: Schema, sets: SetLayout) -> dict[str, Column]:
     """One value per set of each column, refusing those that vary unless the first is wanted."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
@@ -237,7 +239,7 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
             varying = _varying(contents.codes, sets)
             columns[name] = contents.take(sets.starts)
         else:
-            if name in schema.kept:
+            if name in schema.kept_columns:
                 reader.require_exact(name)
             exact = reader.exact(name, categorical=name not in numeric)
             varying = _varying(exact.values, sets)
@@ -252,13 +254,13 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
     return columns
 
 
-def _require_constant(values: NDArray[Any], sets: Sets, what: str, remedy: str) -> None:
+def _require_constant(values: NDArray[Any], sets: SetLayout, what: str, remedy: str) -> None:
     varying = _varying(values, sets)
     if varying.size:
-        raise sets.fail(varying, f"the {what} varies within the set", remedy)
+        raise sets.error_at(varying, f"the {what} varies within the set", remedy)
 
 
-def _varying(values: NDArray[Any], sets: Sets) -> Ints:
+def _varying(values: NDArray[Any], sets: SetLayout) -> Ints:
     """Sets in which a column is not constant; a gap equals a gap."""
     change = np.flatnonzero((values[1:] != values[:-1]) & ~sets.begin[1:]) + 1
     before, after = values[change - 1], values[change]

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Ints
-from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
-from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Numeric
+from pcmcnet.data.column_reader import MISSING_CATEGORY, ColumnReader
+from pcmcnet.data.columns.arrays import MISSING_CODE, Categorical, Column, Numeric
 from pcmcnet.data.columns.distinct import is_text, value_type
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pcmcnet")
 
 
-def with_outside(
-    everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
+def add_outside_rows(
+    everything: ColumnReader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
 ) -> tuple[pa.Table, NDArray[np.int32]]:
     """Complete a long table with rows of the outside option, at its end; returns their sets, too."""
     # 1. The first other alternative of each set: the rows of the option take its columns.
@@ -75,7 +75,7 @@ def with_outside(
     return pa.table(columns), np.append(set_of_row, added).astype(np.int32)
 
 
-def _note_unread(everything: Reader, schema: Schema, own: Bools) -> None:
+def _note_unread(everything: ColumnReader, schema: Schema, own: Bools) -> None:
     """Warn where rows of the option have features, which do not count: perhaps it is no outside option."""
     present = [name for name in schema.features if name in everything.columns]
     filled = {name: _is_filled(everything.columns[name]) & own for name in present}
@@ -95,7 +95,7 @@ def _is_filled(column: pa.ChunkedArray) -> Bools:
     return np.asarray(~column.is_null(nan_is_null=True).to_numpy())
 
 
-def without_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
+def blank_outside_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
     """Take the features from the option's rows, in the fields of a ``ChoiceData``; the table itself has ``n_rows``."""
     schema, rows, labels = fields["schema"], fields["rows"], fields["labels"]
     out = rows >= n_rows if labels is None else _is_label(labels.codes, labels.categories, schema.outside)
@@ -116,12 +116,12 @@ def _blank(column: Column, out: Bools) -> Column:
     if isinstance(column, Numeric):
         return Numeric(np.where(out, np.float32(np.nan), column.values))
     if not isinstance(column, Categorical):
-        return replace(column, codes=np.where(out, np.int32(GAP), column.codes))
+        return replace(column, codes=np.where(out, np.int32(MISSING_CODE), column.codes))
     categories = tuple(dict.fromkeys([*column.categories, MISSING_CATEGORY]))
     return Categorical(np.where(out, np.int32(categories.index(MISSING_CATEGORY)), column.codes), categories)
 
 
-def with_features_of_others(data: ChoiceData) -> ChoiceData:
+def with_filled_outside_features(data: ChoiceData) -> ChoiceData:
     """Give the option the features of the first other alternative of its set, for those who can do without gaps."""
     out = outside_rows(data)
     if out is None or not len(data):
@@ -139,7 +139,7 @@ def with_features_of_others(data: ChoiceData) -> ChoiceData:
     return replace(data, features=columns)
 
 
-def with_missing_features(data: ChoiceData) -> ChoiceData:
+def with_blank_outside_features(data: ChoiceData) -> ChoiceData:
     """Take the features from the option again, where somebody gave it some."""
     out = outside_rows(data)
     if out is None:

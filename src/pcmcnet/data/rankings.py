@@ -24,8 +24,8 @@ from pcmcnet.data.columns.ragged import spread
 
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
-    from pcmcnet.data.column_reader import Reader
-    from pcmcnet.data.long import Sets
+    from pcmcnet.data.column_reader import ColumnReader
+    from pcmcnet.data.long import SetLayout
 
 MUST_BE_AVAILABLE = "alternative must be available: correct one of the two columns."
 _WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
@@ -38,11 +38,11 @@ def first_choices(data: ChoiceData) -> ChoiceData:
     return data.subset([str(name).endswith("/1") for name in data.set_ids])  # as explode numbers them
 
 
-def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Floats:  # -> (N,)
+def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
     """Read the place of each alternative, inf for one without; every ranking is 1, 2, ... without ties or gaps."""
     ranks = _places(reader, column)
     problem = "a ranked alternative is marked unavailable"
-    hidden.refuse(column, np.isfinite(_places(hidden, column)), problem, f"A ranked {MUST_BE_AVAILABLE}")
+    hidden.require_valid(column, np.isfinite(_places(hidden, column)), problem, f"A ranked {MUST_BE_AVAILABLE}")
     set_of = sets.of(np.arange(len(ranks)))
     ranks = _with_last_place(ranks, set_of, np.diff(sets.offsets))
     ranked = np.isfinite(ranks)
@@ -54,15 +54,15 @@ def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Float
         remedy = (
             "Ties say nothing of the order: break them, or leave the rank of the tied ones and all below them empty."
         )
-        raise sets.fail(tied, f"column {column!r}: several alternatives have the same rank", remedy)
+        raise sets.error_at(tied, f"column {column!r}: several alternatives have the same rank", remedy)
     n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
     if not n_ranked.all():
         unranked = np.flatnonzero(n_ranked == 0)
-        raise sets.fail(unranked, f"column {column!r}: no alternative has a rank", "Drop these sets.")
+        raise sets.error_at(unranked, f"column {column!r}: no alternative has a rank", "Drop these sets.")
     gaps = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
     if gaps.size:
         listed = ", ".join(f"{rank:g}" for rank in np.sort(ranks[ranked & (set_of == gaps[0])])[:8])
-        raise sets.fail(
+        raise sets.error_at(
             gaps,
             f"column {column!r}: ranks must be 1, 2, ... without a gap, got {listed}",
             "Correct them. Where only the best and the worst of more than three are known, give the best alone a rank.",
@@ -70,12 +70,12 @@ def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Float
     return ranks
 
 
-def _places(reader: Reader, column: str) -> Floats:
+def _places(reader: ColumnReader, column: str) -> Floats:
     """Read whole numbers from 1 on; inf for gaps."""
     values = reader.exact(column, categorical=False).values.astype(np.float64)
     bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
     problem = "expected a rank, a whole number from 1 on"
-    reader.refuse(column, bad, problem, _WHOLE, lambda at: f"{values[at]:g}")
+    reader.require_valid(column, bad, problem, _WHOLE, lambda at: f"{values[at]:g}")
     return np.where(np.isnan(values), np.inf, values)
 
 

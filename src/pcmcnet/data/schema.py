@@ -27,7 +27,7 @@ from pcmcnet.errors import SchemaError, did_you_mean
 # mapping with the arguments of `ChoiceData.from_wide` that the long form has no words for. Values are plain, for JSON.
 
 Label = str | int
-OWN = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
+LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
 
 _ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "choice_set")
 
@@ -233,7 +233,7 @@ class Schema:
         return tuple(name for name in self.features if name != self.outside_feature)
 
     @property
-    def has_gaps(self) -> bool:
+    def can_have_missing_values(self) -> bool:
         """Whether features may be missing: where the table may have gaps, or there is an outside option."""
         return self.missing == "indicator" or self.outside is not None
 
@@ -262,7 +262,7 @@ class Schema:
         return self.choice_set if self.person is None and self.rank is not None else self.person
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def kept_columns(self) -> tuple[str, ...]:
         """Columns of the set that are carried along and not shown to models, each once.
 
         ``keep``, then ``person``, then the ids of rankings.
@@ -283,7 +283,7 @@ class Schema:
     @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are known to be names, even where they look like numbers."""
-        carried = [name for name in self.kept if name not in (*self.individual, *self.features)]
+        carried = [name for name in self.kept_columns if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
         names = [*(self.categorical or ()), *carried, *label, *self.contents]
         return frozenset(names) - self.id_columns
@@ -308,7 +308,7 @@ class Schema:
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
-        gone = {self.chosen, self.rank, self.weight, *self.kept}
+        gone = {self.chosen, self.rank, self.weight, *self.kept_columns}
         gone -= {*self.individual, *self.features, self.alternative, self.choice_set}
         named = {name: words for name, words in self.named.items() if name not in gone}
         return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)

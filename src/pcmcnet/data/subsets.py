@@ -43,7 +43,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
 
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
     """Cut into parts of the given shares, each met up to the size of one group and none empty."""
-    shares = shares_of(parts)
+    shares = require_shares(parts)
     # 1. Order the sets by a random order of their groups, and find where each group ends.
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
     rank = rng.permutation(len(counts))
@@ -60,7 +60,7 @@ def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) 
     return [np.sort(order[begin:end]) for begin, end in pairwise(bounds)]
 
 
-def shares_of(parts: Sequence[float]) -> NDArray[np.float64]:
+def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
     """Take shares that add up to 1, refusing others."""
     try:
         shares = np.asarray(parts, dtype=np.float64)
@@ -86,7 +86,7 @@ def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
 # The fields of the `ChoiceData` that holds some choice sets of a table, or those of two tables.
 
 
-def positions(index: NDArray[Any], n_sets: int) -> Ints:
+def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
     """Turn positions (negative ones count from the end) or a mask into positions, each once."""
     if index.dtype == np.bool_:
         if index.shape != (n_sets,):

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pcmcnet.data.batches import Coded, EncodedSets
+from pcmcnet.data.batches import CodedContents, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.chunks import Chunk, ChunkProblem, Rows
 from pcmcnet.data.columns.arrays import Categorical, Columns
@@ -31,7 +31,7 @@ from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.columns.statistics import Span
 from pcmcnet.data.encoder import Encoder, SideEncoder
 from pcmcnet.data.files.read_files import without_views
-from pcmcnet.data.kinds.category import Unseen
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.kinds.number import NumericCode, code_table, standardise
 from pcmcnet.data.schema import Schema
 
@@ -47,7 +47,7 @@ class EncodedChunk:
     """The choice sets of a chunk as tensors, and what is judged once all chunks are encoded."""
 
     sets: EncodedSets
-    unseen: Unseen  # counts of categories that training did not have
+    unseen: UnseenCounts  # counts of categories that training did not have
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns that are wider than float32
 
 
@@ -56,7 +56,7 @@ def encode_chunk(
 ) -> EncodedChunk | ChunkProblem:
     """Turn a chunk, of a table as it lies or of choice data, into tensors on a device; pass on a problem."""
     if isinstance(chunk, ChoiceData):
-        unseen = Unseen()
+        unseen = UnseenCounts()
         return EncodedChunk(encode_sets(encoder, chunk, unseen, device), unseen)
     return chunk if isinstance(chunk, ChunkProblem) else encode_rows(encoder, chunk, device)
 
@@ -64,7 +64,9 @@ def encode_chunk(
 # -- choice data ------------------------------------------------------------------------------------------------------
 
 
-def encode_sets(encoder: Encoder, data: ChoiceData, unseen: Unseen, device: torch.device | None = None) -> EncodedSets:
+def encode_sets(
+    encoder: Encoder, data: ChoiceData, unseen: UnseenCounts, device: torch.device | None = None
+) -> EncodedSets:
     """Turn choice data into tensors on a device, or on the CPU; count categories never seen in training."""
     place = torch.device("cpu") if device is None else device
     n, s = len(data.rows), len(data)
@@ -95,16 +97,18 @@ def _numbers(side: SideEncoder, columns: Columns, length: int, device: torch.dev
     return torch.from_numpy(side.numbers(columns, length)).to(device)
 
 
-def _indices(side: SideEncoder, columns: Columns, length: int, unseen: Unseen, device: torch.device) -> Tensor:
+def _indices(side: SideEncoder, columns: Columns, length: int, unseen: UnseenCounts, device: torch.device) -> Tensor:
     """(length, C) :meth:`SideEncoder.indices` on a device."""
     if device.type == "cuda":
         return indices_on_device(side.codes(columns, unseen), length, device)
     return torch.from_numpy(side.indices(columns, length, unseen)).to(device)
 
 
-def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[Coded, ...]:
+def _coded(side: SideEncoder, columns: Columns, device: torch.device) -> tuple[CodedContents, ...]:
     """Each column of contents, prepared, on a device."""
-    return tuple(Coded(*(torch.from_numpy(part).to(device) for part in parts)) for parts in side.prepared(columns))
+    return tuple(
+        CodedContents(*(torch.from_numpy(part).to(device) for part in parts)) for parts in side.prepared(columns)
+    )
 
 
 # -- rows of a table as they lie --------------------------------------------------------------------------------------
@@ -155,7 +159,7 @@ def encode_rows(encoder: Encoder, chunk: Chunk, device: torch.device) -> Encoded
     of_sets = of_sets[:, first]
 
     # 3. Encode both sides, and note what is checked on the device, which nothing waits for yet.
-    unseen, spans, tensors = Unseen(), dict[str, Span](), list[Tensor]()
+    unseen, spans, tensors = UnseenCounts(), dict[str, Span](), list[Tensor]()
     for side, raw in ((features, of_rows), (individual, of_sets)):
         columns = _once(side.numeric)
         if raw.dtype == torch.float64:

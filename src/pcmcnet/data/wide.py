@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.files.tabular import names_of, read_table
-from pcmcnet.data.schema import OWN, Label, Schema, label_of, labels_of, require_distinct
+from pcmcnet.data.schema import LONG_FORM_COLUMNS, Label, Schema, label_of, labels_of, require_distinct
 from pcmcnet.errors import SchemaError
 
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
@@ -38,8 +38,8 @@ def to_long(
     The ``roles`` are those that a wide table and its long form share: individual, categorical, person, and others.
     """
     schema = Schema(choice_set="choice_set", features=features, named=columns or {}, **roles)  # type: ignore[arg-type]  # makes a tuple
-    carried = [*schema.individual, *schema.kept, *([] if weight is None else [weight])]
-    taken = [name for name in OWN if name in carried or name in schema.features]
+    carried = [*schema.individual, *schema.kept_columns, *([] if weight is None else [weight])]
+    taken = [name for name in LONG_FORM_COLUMNS if name in carried or name in schema.features]
     if taken:
         raise SchemaError(f"the name {taken[0]!r} is used by the long form itself: rename that column or feature.")
     schema = replace(

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.decisions.constraints import Rows
-from pcmcnet.decisions.offer_value import OfferValue, earned
+from pcmcnet.decisions.constraints import ConstraintRows
+from pcmcnet.decisions.offer_value import OfferValue, expected_revenue
 
-PROVEN = 1e-6  # relative gap below which an offer is called exact
+PROVEN_GAP = 1e-6  # relative gap below which an offer is called exact
 CLOSED = 1e-9  # relative gap at which a search ends
 
 
-class Search(NamedTuple):
+class SearchResult(NamedTuple):
     """The best offer found, and what no offer can exceed."""
 
     offer: Bools  # (n,)
@@ -53,19 +53,23 @@ _AT_ONCE = 20_000  # neighbours that are asked for in one call
 _LEAST_GAIN = 1e-12  # relative gain below which a step is rounding
 
 
-def climb(earned: Earned, rows: Rows, starts: Bools) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
+def local_search(
+    expected_revenue: Earned, rows: ConstraintRows, starts: Bools
+) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
     """Improve each start, which fulfils the constraints, until no addition, removal or exchange of one helps."""
     offers = starts.copy()
     active = np.arange(len(offers))
-    values = earned(offers, active)
+    values = expected_revenue(offers, active)
     while len(active):
-        moved = _step(earned, rows, offers, values, active, _toggles)
+        moved = _step(expected_revenue, rows, offers, values, active, _toggles)
         stuck = active[~moved]
-        active = np.union1d(active[moved], stuck[_step(earned, rows, offers, values, stuck, _exchanges)])
+        active = np.union1d(active[moved], stuck[_step(expected_revenue, rows, offers, values, stuck, _exchanges)])
     return offers, values
 
 
-def starting_offers(rows: Rows, revenue: Floats, n: int, rng: np.random.Generator) -> Bools:  # -> (n, len(revenue))
+def starting_offers(
+    rows: ConstraintRows, revenue: Floats, n: int, rng: np.random.Generator
+) -> Bools:  # -> (n, len(revenue))
     """Return offers to start from: the dearest that fit, then random ones; all fulfil the constraints."""
     worths = [revenue, *(rng.standard_normal(len(revenue)) for _ in range(n - 1))]
     found = [offer for worth in worths if (offer := rows.best(worth)) is not None]
@@ -73,8 +77,8 @@ def starting_offers(rows: Rows, revenue: Floats, n: int, rng: np.random.Generato
 
 
 def _step(
-    earned: Earned,
-    rows: Rows,
+    expected_revenue: Earned,
+    rows: ConstraintRows,
     offers: Bools,
     values: Floats,
     searches: Ints,
@@ -90,7 +94,7 @@ def _step(
         owner, there = owner[allowed], there[allowed]
         if not len(owner):
             continue
-        found = earned(there, part[owner])
+        found = expected_revenue(there, part[owner])
         _, begins, of = np.unique(owner, return_index=True, return_inverse=True)  # owners are in order
         top = np.flatnonzero(found == np.maximum.reduceat(found, begins)[of])
         best = top[np.unique(owner[top], return_index=True)[1]]  # the best neighbour of each that has one
@@ -175,10 +179,10 @@ class BranchAndBound(ABC):
 
     by_size = False  # whether bounds gain from knowing the number shown
 
-    def __init__(self, value: OfferValue, rows: Rows, start: Bools, gap: float = CLOSED) -> None:
+    def __init__(self, value: OfferValue, rows: ConstraintRows, start: Bools, gap: float = CLOSED) -> None:
         self.value, self.gap = value, gap
         self.least, self.most, self.rows = rows.sizes()
-        self.offer, self.best = start, float(earned(value, start[None])[0])
+        self.offer, self.best = start, float(expected_revenue(value, start[None])[0])
         self.waiting: list[tuple[float, int, Nodes, int]] = []
         self.tickets, self.nodes = count(), 0
 
@@ -190,14 +194,14 @@ class BranchAndBound(ABC):
     def guide(self, nodes: int) -> Floats:  # (B, ...)
         """Return the guide of nodes that have no parent."""
 
-    def run(self, stop: Callable[[], bool]) -> Search:
+    def run(self, stop: Callable[[], bool]) -> SearchResult:
         """Search until the best offer is proven or ``stop`` says so."""
         self._add([self._roots()])
         self.by_size = self.by_size and bool(self.waiting) and self._size_helps(self.waiting[0])
         while self.waiting and not stop():
             self._add(self._take_best())
         bound = max([self.best, *(-entry[0] for entry in self.waiting[:1])])
-        return Search(self.offer, self.best, bound, self.nodes)
+        return SearchResult(self.offer, self.best, bound, self.nodes)
 
     @property
     def target(self) -> float:
@@ -286,6 +290,6 @@ class BranchAndBound(ABC):
         offers = np.unique(offers[self.rows.allow(offers) & (self.least <= sizes) & (sizes <= self.most)], axis=0)
         if not len(offers):
             return
-        values = earned(self.value, offers)
+        values = expected_revenue(self.value, offers)
         if values.max() > self.best:
             self.offer, self.best = offers[values.argmax()], float(values.max())

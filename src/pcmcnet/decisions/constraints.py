@@ -114,7 +114,7 @@ class Constraints:
         return self.size if isinstance(self.size, tuple) else (None, self.size)
 
 
-class Rows(NamedTuple):
+class ConstraintRows(NamedTuple):
     """Linear constraints on offers of n alternatives."""
 
     matrix: Floats  # (m, n)
@@ -124,7 +124,7 @@ class Rows(NamedTuple):
     never: Bools  # (n,)
 
     @classmethod
-    def none(cls, always: Bools) -> Rows:
+    def unconstrained(cls, always: Bools) -> ConstraintRows:
         """Return no constraints but for the alternatives that are always there."""
         return cls(np.zeros((0, len(always))), np.zeros(0), (), always, np.zeros(len(always), np.bool_))
 
@@ -156,7 +156,7 @@ class Rows(NamedTuple):
         offer[free[: int(np.clip((worth[free] > 0).sum(), least - fixed, most - fixed))]] = True
         return offer
 
-    def sizes(self) -> tuple[int, int, Rows]:
+    def sizes(self) -> tuple[int, int, ConstraintRows]:
         """Return the least and the largest number shown, with what is always shown, and the rows that say more."""
         free, fixed = ~(self.always | self.never), int(self.always.sum())
         least, most = fixed, fixed + int(free.sum())
@@ -183,15 +183,15 @@ class Rows(NamedTuple):
         told = f"without any one of these there would be: {'; '.join(guilty)}" if guilty else "several contradict"
         raise InputError(f"no offer fulfils the constraints; {told}. Relax one of them.")
 
-    def _without(self, k: int) -> Rows:
+    def _without(self, k: int) -> ConstraintRows:
         kept = np.arange(len(self.upper)) != k
         names = tuple(name for j, name in enumerate(self.names) if j != k)
         return self._replace(matrix=self.matrix[kept], upper=self.upper[kept], names=names)
 
 
-def rows_of(
+def constraint_rows(
     constraints: Constraints, labels: Sequence[str], columns: Mapping[str, Sequence[Any]], outside: int | None
-) -> Rows:
+) -> ConstraintRows:
     """Write constraints on the labels and columns of a catalogue as rows; ``outside`` is the outside option's place."""
     n = len(labels)
     shown = (np.arange(n) != outside).astype(np.float64)  # what counts: all but the outside option
@@ -229,7 +229,7 @@ def rows_of(
         raise InputError(f"{labels[int(np.argmax(always & never))]!r} is to be shown always and never: keep one.")
     names = tuple(name for name, _, _ in found)
     matrix = np.array([row for _, row, _ in found]) if found else np.zeros((0, n))
-    return Rows(matrix, np.array([upper for _, _, upper in found], np.float64), names, always, never)
+    return ConstraintRows(matrix, np.array([upper for _, _, upper in found], np.float64), names, always, never)
 
 
 def _is_count(value: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.decisions.branch_and_bound import CLOSED, Bounds, BranchAndBound, Nodes, Search
-from pcmcnet.decisions.constraints import Rows, solve_integer_program
-from pcmcnet.decisions.offer_value import Chains, Logits, earned
-from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thread
+from pcmcnet.decisions.branch_and_bound import CLOSED, Bounds, BranchAndBound, Nodes, SearchResult
+from pcmcnet.decisions.constraints import ConstraintRows, solve_integer_program
+from pcmcnet.decisions.offer_value import Chains, Logits, expected_revenue
+from pcmcnet.models.logit.maximum_likelihood import map_in_threads, single_threaded_blas
 
 # -- Logit offers ------------------------------------------------------------------------------------------------------
 # The best offer for a logit, and for a mixture of logits, proven.
@@ -32,10 +32,10 @@ from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thr
 _ROUNDS = 100  # of Dinkelbach's method, which needs a handful
 
 
-def best_logit_offer(value: Logits, rows: Rows, start: Bools) -> Search:
+def best_logit_offer(value: Logits, rows: ConstraintRows, start: Bools) -> SearchResult:
     """Find the best offer for a single logit."""
     a, r = value.attraction[0, 0], value.revenue
-    offer, best = start, float(earned(value, start[None])[0])
+    offer, best = start, float(expected_revenue(value, start[None])[0])
     for rounds in range(1, _ROUNDS + 1):
         worth = (r - best) * a
         found = rows.best(worth)
@@ -43,12 +43,12 @@ def best_logit_offer(value: Logits, rows: Rows, start: Bools) -> Search:
         gain = float(worth @ found)
         least = float(a[rows.always].sum()) or float(a[~rows.never].min())  # no offer attracts less
         if gain <= CLOSED * abs(best) * float(a @ found):
-            return Search(offer, best, best + max(gain, 0.0) / least, rounds)
-        offer, best = found, float(earned(value, found[None])[0])
-    return Search(offer, best, float(r.max()), _ROUNDS)
+            return SearchResult(offer, best, best + max(gain, 0.0) / least, rounds)
+        offer, best = found, float(expected_revenue(value, found[None])[0])
+    return SearchResult(offer, best, float(r.max()), _ROUNDS)
 
 
-def best_logit_mixture_offer(value: Logits, rows: Rows, start: Bools, *, seconds: float) -> Search:
+def best_logit_mixture_offer(value: Logits, rows: ConstraintRows, start: Bools, *, seconds: float) -> SearchResult:
     """Find the best offer for a mixture of logits by HiGHS, within a time limit."""
     from scipy.optimize import Bounds, LinearConstraint
     from scipy.sparse import bmat, csr_array, diags_array, eye_array, kron
@@ -88,10 +88,10 @@ def best_logit_mixture_offer(value: Logits, rows: Rows, start: Bools, *, seconds
     )
     offers = [start] if found.x is None else [start, found.x[:n] > 0.5]
     allowed = np.array([offer for offer in offers if rows.allow(offer[None])[0]])
-    values = earned(value, allowed)
+    values = expected_revenue(value, allowed)
     best = float(values.max())
     bound = float(r.max()) if found.mip_dual_bound is None else -float(found.mip_dual_bound)
-    return Search(allowed[values.argmax()], best, max(bound, best), int(found.mip_node_count or 0))
+    return SearchResult(allowed[values.argmax()], best, max(bound, best), int(found.mip_node_count or 0))
 
 
 # -- Logit mixture offers ----------------------------------------------------------------------------------------------
@@ -114,7 +114,9 @@ _NUMBERS = 2**21  # attractions at a time
 _CLOSE = 1e-12  # relative, at which a logit's best revenue is found
 
 
-def best_mixture_offer(value: Logits, rows: Rows, start: Bools, *, stop: Callable[[], bool] = lambda: False) -> Search:
+def best_mixture_offer(
+    value: Logits, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
+) -> SearchResult:
     """Search for the best offer to the one individual of ``value``, until it is proven or ``stop`` says so."""
     return _MixtureSearch(value, rows, start).run(stop)
 
@@ -122,7 +124,7 @@ def best_mixture_offer(value: Logits, rows: Rows, start: Bools, *, stop: Callabl
 class _MixtureSearch(BranchAndBound):
     """Bounds by the best offers of each logit; the guide of a node holds their revenues."""
 
-    def __init__(self, value: Logits, rows: Rows, start: Bools) -> None:
+    def __init__(self, value: Logits, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
         self.weights, a = value.weights[0], value.attraction[0]
         self.a = a / a.max(axis=1, keepdims=True)
@@ -205,29 +207,29 @@ class NestedLogits:
         attraction: Floats = np.exp(below / self.logsums[self.nests])
         return attraction
 
-    def only(self, individual: int) -> NestedLogits:
+    def for_individual(self, individual: int) -> NestedLogits:
         """See :class:`~pcmcnet.decisions.offer_value.OfferValue`."""
         return replace(self, utilities=self.utilities[[individual]])
 
 
-def best_nested_offer(value: NestedLogits, rows: Rows, start: Bools) -> Search:
+def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
     """Find the best offer, or a bound of the one given, where theory has them."""
-    best = float(earned(value, start[None])[0])
-    highest = Search(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
+    best = float(expected_revenue(value, start[None])[0])
+    highest = SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
     fixed = np.flatnonzero(rows.always)
     alone = len(fixed) > 0 and (value.nests == value.nests[fixed[0]]).sum() == 1
     if not alone or (value.logsums > 1).any():
         return highest
-    free = Rows.none(np.arange(len(start)) == fixed[0])._replace(never=rows.never)
+    free = ConstraintRows.unconstrained(np.arange(len(start)) == fixed[0])._replace(never=rows.never)
     found = _by_revenue(value, free, start)
     if rows.allow(found.offer[None])[0]:
         return found
-    return Search(start, best, max(found.value, best), found.nodes)
+    return SearchResult(start, best, max(found.value, best), found.nodes)
 
 
-def _by_revenue(value: NestedLogits, rows: Rows, start: Bools) -> Search:
+def _by_revenue(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
     """Find the best offer without constraints but for what is always or never shown."""
-    z, offer = float(earned(value, start[None])[0]), start
+    z, offer = float(expected_revenue(value, start[None])[0]), start
     for rounds in range(1, _ROUNDS + 1):
         found = rows.always.copy()
         for nest in np.unique(value.nests[~(rows.always | rows.never)]):
@@ -237,11 +239,11 @@ def _by_revenue(value: NestedLogits, rows: Rows, start: Bools) -> Search:
             gain = np.cumsum(a) ** (value.logsums[nest] - 1) * np.cumsum(a * (value.revenue[members] - z))
             if gain.max() > 0:
                 found[members[: int(gain.argmax()) + 1]] = True
-        reached = float(earned(value, found[None])[0])
+        reached = float(expected_revenue(value, found[None])[0])
         if reached <= z * (1 + 1e-12) and rounds > 1:
             break
         z, offer = reached, found
-    return Search(offer, z, z, rounds)
+    return SearchResult(offer, z, z, rounds)
 
 
 # -- Chain offers ------------------------------------------------------------------------------------------------------
@@ -272,8 +274,10 @@ _GAIN = 1e-13  # what a move must bring to be made
 _ROOT_STEPS, _NODE_STEPS = 40, 2  # steps of the multipliers
 
 
-@products_in_one_thread()
-def best_chain_offer(value: Chains, rows: Rows, start: Bools, *, stop: Callable[[], bool] = lambda: False) -> Search:
+@single_threaded_blas()
+def best_chain_offer(
+    value: Chains, rows: ConstraintRows, start: Bools, *, stop: Callable[[], bool] = lambda: False
+) -> SearchResult:
     """Search for the best offer to the one individual of ``value``, until it is proven or ``stop`` says so."""
     return _ChainSearch(value, rows, start).run(stop)
 
@@ -284,7 +288,7 @@ class _ChainSearch(BranchAndBound):
     by_size = True
     value: Chains
 
-    def __init__(self, value: Chains, rows: Rows, start: Bools) -> None:
+    def __init__(self, value: Chains, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
         rates, self.weights = value.rates[0], value.weights[0]
         largest = rates.max(axis=(1, 2), keepdims=True, initial=_FLOOR)  # a single alternative has no rates
@@ -316,7 +320,7 @@ class _ChainSearch(BranchAndBound):
     def _relax_all(self, nodes: Nodes) -> Bounds:
         """Solve the decision processes of nodes, several parts at a time."""
         cuts = range(0, len(nodes), _PART)
-        parts = by_part(self._relax, [nodes.take(slice(first, first + _PART)) for first in cuts])
+        parts = map_in_threads(self._relax, [nodes.take(slice(first, first + _PART)) for first in cuts])
         return Bounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: Nodes) -> Bounds:

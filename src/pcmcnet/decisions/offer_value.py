@@ -22,7 +22,7 @@ import torch
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.predictions import Predictor
-from pcmcnet.insight.questions import ask
+from pcmcnet.insight.queries import ask
 from pcmcnet.layers import stationary_distribution
 
 CPU = torch.device("cpu")
@@ -38,11 +38,11 @@ class OfferValue(Protocol):
     def probabilities(self, offers: Bools, who: Ints) -> Floats:
         """(B, n), (B,) -> (B, n) choice probabilities; 0 where an alternative is not shown."""
 
-    def only(self, individual: int) -> Self:
+    def for_individual(self, individual: int) -> Self:
         """Return the same for one individual."""
 
 
-def earned(value: OfferValue, offers: Bools, who: Ints | None = None) -> Floats:  # (B, n) -> (B,)
+def expected_revenue(value: OfferValue, offers: Bools, who: Ints | None = None) -> Floats:  # (B, n) -> (B,)
     """Return the expected revenue of each offer to an individual, the first one if not given."""
     to = np.zeros(len(offers), np.int64) if who is None else who
     total: Floats = value.probabilities(offers, to) @ value.revenue
@@ -54,7 +54,7 @@ class _Mixtures:
 
     revenue: Floats
 
-    def only(self, individual: int) -> Self:
+    def for_individual(self, individual: int) -> Self:
         """See :class:`OfferValue`."""
         arrays = {name: values for name, values in vars(self).items() if isinstance(values, np.ndarray)}
         rows = {name: values[[individual]] for name, values in arrays.items() if name != "revenue"}
@@ -110,7 +110,7 @@ class Logits(_Mixtures):
 
 
 @dataclass(frozen=True, eq=False)
-class AnyModel:
+class BlackBoxModel:
     """A model of unknown structure; ``data`` has the catalogue as the choice set of each individual."""
 
     model: Predictor
@@ -126,6 +126,6 @@ class AnyModel:
         found[offers] = np.exp(ask(self.model, self.data, places, who))
         return found
 
-    def only(self, individual: int) -> AnyModel:
+    def for_individual(self, individual: int) -> BlackBoxModel:
         """See :class:`OfferValue`."""
-        return AnyModel(self.model, self.data.subset([individual]), self.revenue)
+        return BlackBoxModel(self.model, self.data.subset([individual]), self.revenue)

@@ -28,9 +28,9 @@ import pyarrow as pa
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
+from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult, local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
-from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
+from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
 from pcmcnet.decisions.exact_offers import (
     NestedLogits,
     best_chain_offer,
@@ -39,12 +39,12 @@ from pcmcnet.decisions.exact_offers import (
     best_mixture_offer,
     best_nested_offer,
 )
-from pcmcnet.decisions.offer_value import CPU, AnyModel, Chains, Logits, OfferValue, earned
+from pcmcnet.decisions.offer_value import CPU, BlackBoxModel, Chains, Logits, OfferValue, expected_revenue
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.reports.formats import PlainValues, data_frame
-from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
+from pcmcnet.reports.formats import ToDictMixin, data_frame
+from pcmcnet.reports.tables import Cells, TableMixin, number, percent
 from pcmcnet.training.device import device_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _CLOSE = 1e-5  # in probability: networks compute in 32 bits
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
     """Return what offers of a catalogue earn; ``sets`` holds all of it for each individual."""
-    asked = AnyModel(model, sets, revenue)
+    asked = BlackBoxModel(model, sets, revenue)
     for structure in (_chains, _logits, _nested):
         value = structure(_members(model), sets, revenue)
         if value is not None and _agree(value, asked, len(sets)):
@@ -118,7 +118,7 @@ def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ne
     return NestedLogits(v.reshape(len(sets), -1), nests[: len(revenue)], logsums, revenue)
 
 
-def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
+def _agree(value: OfferValue, asked: BlackBoxModel, individuals: int) -> bool:
     """Compare a structure with the model itself on random offers."""
     rng = np.random.default_rng(0)
     offers = rng.random((_OFFERS, len(asked.revenue))) < 0.5
@@ -132,7 +132,7 @@ def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Offer(PlainValues, PrintsAsTable):
+class Offer(ToDictMixin, TableMixin):
     """The alternatives to show to one individual.
 
     Attributes
@@ -275,16 +275,16 @@ def optimise_offer(
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     if len(offered.sets) != 1:
         raise InputError(f"individual: expected one, got {len(offered.sets)}; optimise_offers takes many.")
-    rows = rows_of(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
+    rows = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     rows.require_possible()
     value = structure_of(model, offered.sets, offered.numbers(revenue, "revenue"))
     now = None if current is None else offered.offer(current)
     members = [structure_of(m, offered.sets, value.revenue) for m in getattr(model, "members_", [])]
-    goal = (lambda offers, _: earned(value, offers)) if risk is None else _tail(members, risk)
+    goal = (lambda offers, _: expected_revenue(value, offers)) if risk is None else _tail(members, risk)
     # 2. Search locally, then improve on what was found and bound it.
     local = _climbed(goal, rows, value.revenue, now, np.random.default_rng(seed))
     deadline = started + time_limit
-    found = prove(value, rows, local.offer, deadline=deadline)
+    found = improve_and_bound(value, rows, local.offer, deadline=deadline)
     if risk is not None:  # the bound of the mean holds for the worst members, too
         found = local._replace(bound=found.bound, nodes=found.nodes)
     # 3. Say what it is in the words of the catalogue, beside the members and the current offer.
@@ -294,13 +294,15 @@ def optimise_offer(
     return offer if now is None else _compared(offer, offered, goal, now, found.offer)
 
 
-def _climbed(goal: Goal, rows: Rows, revenue: Floats, now: Bools | None, rng: np.random.Generator) -> Search:
+def _climbed(
+    goal: Goal, rows: ConstraintRows, revenue: Floats, now: Bools | None, rng: np.random.Generator
+) -> SearchResult:
     """Return the best offer of several local searches, one of which begins with the current offer."""
     starts = starting_offers(rows, revenue, _STARTS, rng)
     if now is not None and rows.allow(now[None])[0]:
         starts = np.concatenate([starts, now[None]])
-    offers, values = climb(goal, rows, starts)
-    return Search(offers[values.argmax()], float(values.max()), np.inf, 0)
+    offers, values = local_search(goal, rows, starts)
+    return SearchResult(offers[values.argmax()], float(values.max()), np.inf, 0)
 
 
 def _tail(members: list[OfferValue], risk: float) -> Goal:
@@ -311,17 +313,17 @@ def _tail(members: list[OfferValue], risk: float) -> Goal:
     worst = math.ceil(risk * len(members))
 
     def goal(offers: Bools, _: Ints) -> Floats:
-        mean: Floats = np.sort([earned(member, offers) for member in members], axis=0)[:worst].mean(axis=0)
+        mean: Floats = np.sort([expected_revenue(member, offers) for member in members], axis=0)[:worst].mean(axis=0)
         return mean
 
     return goal
 
 
-def _best_for(members: list[OfferValue], rows: Rows, offer: Bools, deadline: float) -> float:
+def _best_for(members: list[OfferValue], rows: ConstraintRows, offer: Bools, deadline: float) -> float:
     """Return the share of members for whom the search finds no better offer."""
-    own = [prove(member, rows, offer, deadline=deadline) for member in members]
-    values = [float(earned(member, offer[None])[0]) for member in members]
-    return float(np.mean([value >= best.value * (1 - PROVEN) for value, best in zip(values, own, strict=True)]))
+    own = [improve_and_bound(member, rows, offer, deadline=deadline) for member in members]
+    values = [float(expected_revenue(member, offer[None])[0]) for member in members]
+    return float(np.mean([value >= best.value * (1 - PROVEN_GAP) for value, best in zip(values, own, strict=True)]))
 
 
 def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bools) -> Offer:
@@ -332,7 +334,7 @@ def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bo
     return replace(offer, added=added, dropped=dropped, current_value=value)
 
 
-def prove(value: OfferValue, rows: Rows, start: Bools, *, deadline: float) -> Search:
+def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float) -> SearchResult:
     """Improve on an offer, and bound what any offer can earn."""
     if isinstance(value, Chains):
         return best_chain_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
@@ -344,11 +346,11 @@ def prove(value: OfferValue, rows: Rows, start: Bools, *, deadline: float) -> Se
         return best_mixture_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, NestedLogits):
         return best_nested_offer(value, rows, start)
-    best = float(earned(value, start[None])[0])
-    return Search(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
+    best = float(expected_revenue(value, start[None])[0])
+    return SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
 
 
-def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float) -> Offer:
+def _offer(value: OfferValue, found: SearchResult, offered: Catalogue, seconds: float) -> Offer:
     """Put a result into the words of the catalogue."""
     p = value.probabilities(found.offer[None], np.zeros(1, np.int64))[0]
     shown = [k for k in np.argsort(-p, kind="stable") if found.offer[k] and k != offered.outside]
@@ -360,7 +362,7 @@ def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float)
         outside_revenue=0.0 if offered.outside is None else float(value.revenue[offered.outside]),
         value=found.value,
         bound=found.bound,
-        exact=found.gap < PROVEN,
+        exact=found.gap < PROVEN_GAP,
         nodes=found.nodes,
         seconds=seconds,
     )
@@ -371,7 +373,7 @@ def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Frontier(PrintsAsTable):
+class Frontier(TableMixin):
     """The best offers: of at most ``sizes[k]`` alternatives, ``offers[k]`` is the best one."""
 
     sizes: tuple[int, ...]

@@ -22,18 +22,18 @@ from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data.files.sources import open_stream
 from pcmcnet.data.files.tabular import read_table
-from pcmcnet.decisions.branch_and_bound import climb, starting_offers
+from pcmcnet.decisions.branch_and_bound import local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
-from pcmcnet.decisions.constraints import Constraints, rows_of
-from pcmcnet.decisions.offer_value import earned
+from pcmcnet.decisions.constraints import Constraints, constraint_rows
+from pcmcnet.decisions.offer_value import expected_revenue
 from pcmcnet.decisions.optimise_offer import Revenue, structure_of
 from pcmcnet.errors import InputError
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models import ChoiceModel
 from pcmcnet.reports.formats import data_frame
-from pcmcnet.storage import as_path, replacing
+from pcmcnet.storage import as_path, atomic_write
 
-TOGETHER = 1_000  # individuals of a piece
+INDIVIDUALS_PER_CHUNK = 1_000  # individuals of a piece
 _STARTS = 2  # local searches for each individual
 
 SCHEMA = pa.schema(
@@ -61,16 +61,18 @@ class OfferSearch:
         """Return the best offers that a few local searches find."""
         # 1. Read the catalogue and the constraints, and how the revenue depends on the offer.
         offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
-        rows = rows_of(self.constraints, offered.labels, offered.columns, offered.outside)
+        rows = constraint_rows(self.constraints, offered.labels, offered.columns, offered.outside)
         rows.require_possible()
         value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
         # 2. Search from the same starts for every individual, all together.
         P = len(offered.sets)
         starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
-        with threads_for(0):  # many small steps, between which threads would only wait
-            offers, values = climb(
-                lambda there, search: earned(value, there, searches[search]), rows, np.repeat(starts, P, axis=0)
+        with one_thread_if_small(0):  # many small steps, between which threads would only wait
+            offers, values = local_search(
+                lambda there, search: expected_revenue(value, there, searches[search]),
+                rows,
+                np.repeat(starts, P, axis=0),
             )
         # 3. Take the best end of each individual.
         best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
@@ -85,7 +87,7 @@ class OfferSearch:
 Searched = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
 
 
-class Written(NamedTuple):
+class WrittenOffers(NamedTuple):
     """What came of it."""
 
     path: Path
@@ -103,7 +105,7 @@ def write_offers(
     outside: Any = None,
     constraints: Constraints | None = None,
     seed: int = 0,
-) -> Written:
+) -> WrittenOffers:
     """Find an offer for each individual of a table that may be larger than memory, and write them to a Parquet file.
 
     Parameters
@@ -121,50 +123,50 @@ def write_offers(
         The path, the number of individuals and their mean expected revenue.
     """
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
-    return write_searched(search, as_path(individuals), as_path(path), _in_this_process)
+    return write_offer_chunks(search, as_path(individuals), as_path(path), _in_this_process)
 
 
-def write_searched(search: OfferSearch, individuals: Path, path: Path, searched: Searched) -> Written:
+def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: Searched) -> WrittenOffers:
     """Write the offers to all individuals of a file, whoever searches for them."""
     schema = search.model.schema
     stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
     if not stream.rows:
         raise InputError(f"{individuals}: expected at least one individual, got none.")
-    rows, total = write_pieces(searched(search, pieces(stream.batches(TOGETHER))), path)
-    return Written(path, rows, total / rows)
+    rows, total = write_chunks(searched(search, individual_chunks(stream.batches(INDIVIDUALS_PER_CHUNK))), path)
+    return WrittenOffers(path, rows, total / rows)
 
 
-def write_pieces(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
+def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
     """Write each piece as a row group; returns the number of individuals and the sum of their expected revenue."""
     rows, total = 0, 0.0
-    with replacing(path) as beside, pq.ParquetWriter(beside, SCHEMA) as writer:
+    with atomic_write(path) as beside, pq.ParquetWriter(beside, SCHEMA) as writer:
         for piece in offers:
-            writer.write_table(piece, row_group_size=TOGETHER)
+            writer.write_table(piece, row_group_size=INDIVIDUALS_PER_CHUNK)
             rows, total = rows + piece.num_rows, total + float(piece["expected_revenue"].to_numpy().sum())
     return rows, total
 
 
-def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def individual_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Cut rows into pieces that do not depend on the batches they come in."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        while sum(part.num_rows for part in held) >= TOGETHER:
+        while sum(part.num_rows for part in held) >= INDIVIDUALS_PER_CHUNK:
             table = pa.Table.from_batches(held)
-            yield table.slice(0, TOGETHER).combine_chunks()
-            held = table.slice(TOGETHER).to_batches()
+            yield table.slice(0, INDIVIDUALS_PER_CHUNK).combine_chunks()
+            held = table.slice(INDIVIDUALS_PER_CHUNK).to_batches()
     if held and sum(part.num_rows for part in held):
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def searched_piece(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
+def search_chunk(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
     """Return the offers to the individuals of a piece."""
-    return search.of(individuals)._rows(number * TOGETHER)
+    return search.of(individuals)._rows(number * INDIVIDUALS_PER_CHUNK)
 
 
 def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> Iterator[pa.Table]:
     for number, piece in enumerate(individuals):
-        yield searched_piece(search, number, piece)
+        yield search_chunk(search, number, piece)
 
 
 # -- Optimise offers ---------------------------------------------------------------------------------------------------
@@ -206,8 +208,8 @@ class Offers:
         return pa.concat_tables([*self._pieces()])
 
     def _pieces(self) -> Iterator[pa.Table]:
-        for first in range(0, len(self), TOGETHER):
-            at = slice(first, first + TOGETHER)
+        for first in range(0, len(self), INDIVIDUALS_PER_CHUNK):
+            at = slice(first, first + INDIVIDUALS_PER_CHUNK)
             part = replace(self, shown=self.shown[at], probabilities=self.probabilities[at], values=self.values[at])
             yield part._rows(first)
 
@@ -228,7 +230,7 @@ class Offers:
 
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` to a Parquet file."""
-        write_pieces(self._pieces(), as_path(path))
+        write_chunks(self._pieces(), as_path(path))
         return as_path(path)
 
 
@@ -259,7 +261,10 @@ def optimise_offers(
     schema = model.schema
     who = read_table(individuals, text=schema.text_columns, ids=schema.id_columns)
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
-    chunks = [search.of(who.slice(first, TOGETHER)) for first in range(0, max(who.num_rows, 1), TOGETHER)]
+    chunks = [
+        search.of(who.slice(first, INDIVIDUALS_PER_CHUNK))
+        for first in range(0, max(who.num_rows, 1), INDIVIDUALS_PER_CHUNK)
+    ]
     names = ("shown", "probabilities", "values")
     joined = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}
     return Offers(labels=chunks[0].labels, **joined)

@@ -17,24 +17,24 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
-from pcmcnet.decisions.branch_and_bound import PROVEN, Search
+from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import Constraints
 from pcmcnet.decisions.optimise_offer import Revenue, fixed_draws
 from pcmcnet.decisions.price_search import Margin, best_prices, prices_in_stock, prices_on_ladder
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.logit.parameter_bounds import listed
-from pcmcnet.reports.formats import PlainValues, data_frame
-from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
+from pcmcnet.reports.formats import ToDictMixin, data_frame
+from pcmcnet.reports.tables import Cells, TableMixin, number, percent
 
 log = logging.getLogger("pcmcnet")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prices(PlainValues, PrintsAsTable):
+class Prices(ToDictMixin, TableMixin):
     """Prices of the alternatives on offer.
 
     Attributes
@@ -266,7 +266,7 @@ def _result(
     before: Floats,
     after: Floats,
     shown: Bools,
-    search: Search | None,
+    search: SearchResult | None,
     at_bound: tuple[str, ...],
     seconds: float,
 ) -> Prices:
@@ -275,7 +275,7 @@ def _result(
     if shown.all():
         p_after = margin.at(after[None])[0][0]
     else:
-        part = compose(margin.sets, [np.flatnonzero(shown)], [0])
+        part = compose_sets(margin.sets, [np.flatnonzero(shown)], [0])
         p_after = np.zeros(len(after))
         p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(part, margin.column, after[shown])))
     keep = np.flatnonzero(margin.moves)
@@ -289,7 +289,7 @@ def _result(
         value_before=float(margin.expected(before[None])[0]),
         value=value,
         bound=None if search is None else search.bound,
-        exact=search is not None and search.gap < PROVEN,
+        exact=search is not None and search.gap < PROVEN_GAP,
         at_bound=at_bound,
         seconds=seconds,
     )

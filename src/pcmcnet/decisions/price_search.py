@@ -11,15 +11,15 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
-from pcmcnet.decisions.branch_and_bound import Search, climb, starting_offers
+from pcmcnet.decisions.branch_and_bound import SearchResult, local_search, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
-from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
-from pcmcnet.decisions.offer_value import earned
-from pcmcnet.decisions.optimise_offer import prove, structure_of
+from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constraint_rows
+from pcmcnet.decisions.offer_value import expected_revenue
+from pcmcnet.decisions.optimise_offer import improve_and_bound, structure_of
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p
 from pcmcnet.insight.elasticity import slopes
-from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models import ChoiceModel
 
 # -- Price margin ------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Margin(NamedTuple):
     def _priced(self, prices: Floats) -> ChoiceData:
         """Return a set for each price list, in float64: logits are exact to more digits than a float32 has."""
         everyone = [np.arange(prices.shape[1])] * len(prices)
-        sets = compose(self.sets, everyone, np.zeros(len(prices), np.int64))
+        sets = compose_sets(self.sets, everyone, np.zeros(len(prices), np.int64))
         return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
 
 
@@ -162,7 +162,7 @@ def prices_on_ladder(
     constraints: Constraints | None,
     rng: np.random.Generator,
     deadline: float,
-) -> tuple[Floats, Bools, Search]:
+) -> tuple[Floats, Bools, SearchResult]:
     """Choose a price for each alternative, or none; returns prices, which are offered, and the search."""
     if not len(ladder) or not np.isfinite(ladder).all():
         raise InputError("ladder: expected at least one price, all of them finite numbers.")
@@ -170,27 +170,29 @@ def prices_on_ladder(
     n = len(own)
     owner = np.concatenate([np.repeat(k, len(ladder) if margin.moves[k] else 1) for k in range(n)])
     prices = np.concatenate([ladder if margin.moves[k] else own[[k]] for k in range(n)])
-    sets = with_values(compose(margin.sets, [owner], [0]), margin.column, prices)
+    sets = with_values(compose_sets(margin.sets, [owner], [0]), margin.column, prices)
     revenue = np.where(margin.moves[owner], prices - margin.cost[owner], 0.0)
     rows = _one_price(offered, owner, constraints)
     rows.require_possible()
     value = structure_of(margin.model, sets, revenue)
-    offers, values = climb(lambda x, _: earned(value, x), rows, starting_offers(rows, revenue, _STARTS, rng))
-    found = prove(value, rows, offers[values.argmax()], deadline=deadline)
+    offers, values = local_search(
+        lambda x, _: expected_revenue(value, x), rows, starting_offers(rows, revenue, _STARTS, rng)
+    )
+    found = improve_and_bound(value, rows, offers[values.argmax()], deadline=deadline)
     after, shown = own.copy(), np.zeros(n, np.bool_)
     after[owner[found.offer]], shown[owner[found.offer]] = prices[found.offer], True
     return after, shown, found
 
 
-def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> Rows:
+def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> ConstraintRows:
     """Write constraints on alternatives as constraints on pairs of an alternative and a price, one of each."""
-    base = rows_of(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
+    base = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     priced = np.arange(len(offered.labels)) != offered.outside
     each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
     needed = np.ones(len(each), np.bool_) if constraints is None else base.always[priced]
     labels = np.array(offered.labels, object)[priced]
     names = [*(f"one price of {label}" for label in labels), *(f"a price of {label}" for label in labels[needed])]
-    return Rows(
+    return ConstraintRows(
         np.concatenate([base.matrix[:, owner], each, -each[needed]]),
         np.concatenate([base.upper, np.ones(len(each)), -np.ones(int(needed.sum()))]),
         (*base.names, *names),

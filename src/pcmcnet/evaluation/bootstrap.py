@@ -20,7 +20,7 @@ from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
 from pcmcnet.progress import show_steps
-from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 
 # -- Bootstrap intervals -----------------------------------------------------------------------------------------------
 # Values per choice set -> intervals of their weighted means, by the percentile bootstrap over choice sets.
@@ -39,7 +39,7 @@ from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
 _DRAWS_AT_ONCE = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
 
 
-def interval(
+def bootstrap_interval(
     values: ArrayLike,
     weights: ArrayLike | None = None,
     *,
@@ -56,16 +56,16 @@ def interval(
     Examples
     --------
     >>> hits = np.repeat([0.0, 1.0], [300, 700])  # binomial: 0.7 -+ 1.96 sqrt(0.7 0.3 / 1000) = 0.672, 0.728
-    >>> interval(hits, rng=np.random.default_rng(0)).round(2)
+    >>> bootstrap_interval(hits, rng=np.random.default_rng(0)).round(2)
     array([0.67, 0.73])
     """
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}.")
     v, w = _checked(values, weights)
-    return percentiles(resampled_means(v, w, rng=rng, resamples=resamples), w, level=level)
+    return percentile_interval(resampled_means(v, w, rng=rng, resamples=resamples), w, level=level)
 
 
-def percentiles(means: Floats, weights: Floats, *, level: float = 0.95) -> Floats:
+def percentile_interval(means: Floats, weights: Floats, *, level: float = 0.95) -> Floats:
     """Return low and high of resampled means, (2,) or (M, 2), given the weights of what was resampled."""
     w = weights[weights > 0]
     if len(w) < 2:
@@ -80,7 +80,7 @@ def percentiles(means: Floats, weights: Floats, *, level: float = 0.95) -> Float
 def resampled_means(
     values: ArrayLike, weights: ArrayLike | None = None, *, rng: np.random.Generator, resamples: int = 1000
 ) -> Floats:
-    """Return the weighted mean of each resample, (resamples,) or (resamples, M); see :func:`interval`."""
+    """Return the weighted mean of each resample, (resamples,) or (resamples, M); see :func:`bootstrap_interval`."""
     if resamples < 1:
         raise ConfigError(f"resamples must be at least 1, got {resamples}.")
     v, w = _checked(values, weights)
@@ -122,7 +122,7 @@ def p_values(differences: Floats) -> Floats:
     return p
 
 
-def by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
+def aggregate_by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
     """Turn values (S, M) and weights (S,) of sets into those of their G groups, (G, M) and (G,).
 
     A group's value is its weighted mean and its weight the sum of weights, so the weighted mean over groups is that
@@ -178,7 +178,7 @@ _ENOUGH = 0.5  # share of the draws that must lead to estimates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BootstrapErrors(InEveryFormat):
+class BootstrapErrors(FormatsMixin):
     """Estimates over draws; prints as a table. Made by :func:`bootstrap_errors`.
 
     Attributes
@@ -241,7 +241,7 @@ class BootstrapErrors(InEveryFormat):
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
         }
 
-    def _printed(self) -> Printed:
+    def _content(self) -> ResultContent:
         facts = {"draws": f"{len(self.samples):,} of {self.n_units:,} {self.unit}"}
         if self.failed:
             facts["draws without estimates"] = f"{self.failed:,}, left out"
@@ -252,7 +252,7 @@ class BootstrapErrors(InEveryFormat):
             [name, f"{value:.4g}", f"{errors[name]:.3g}", *(f"{end:.4g}" for end in ends[name])]
             for name, value in zip(self.names, self.values, strict=True)
         ]
-        return Printed(title="Bootstrap errors", facts=facts, cells=[head, *rows])
+        return ResultContent(title="Bootstrap errors", facts=facts, cells=[head, *rows])
 
     def __repr__(self) -> str:
         return str(self)
@@ -348,16 +348,16 @@ def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
         return None
     if again.unbounded or again.names != estimates.names:
         return None
-    return relabelled(model, again.values) if isinstance(model, LatentClassMNL) else again.values
+    return relabel_classes(model, again.values) if isinstance(model, LatentClassMNL) else again.values
 
 
-def relabelled(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
+def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
     """Number the classes of a draw as those of the model, by their coefficients: the order of shares may differ."""
     if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # which name classes by their numbers
         return values
     C, K = model.n_classes_, len(model.design_.names)
     b = values[: C * K].reshape(C, K)
-    g = np.concatenate([np.zeros((1, len(model.who_.names))), values[C * K :].reshape(C - 1, -1)])
+    g = np.concatenate([np.zeros((1, len(model.membership_design_.names))), values[C * K :].reshape(C - 1, -1)])
     spread = np.array(list(model.standard_errors().values()))[: C * K]
     sizes = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
     orders = [list(order) for order in permutations(range(C))]

@@ -33,11 +33,11 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import fold_parts, generator, split_parts
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
-from pcmcnet.evaluation.bootstrap import by_group, p_values, percentiles, resampled_means
-from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, FoldResult, Row
+from pcmcnet.evaluation.bootstrap import aggregate_by_group, p_values, percentile_interval, resampled_means
+from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, ComparisonRow, FoldResult
 from pcmcnet.evaluation.metrics import mean_metrics, metrics_per_set, model_metrics, uniform_log_p
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.report import LEVEL, check_options
+from pcmcnet.evaluation.report import LEVEL, require_evaluation_options
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_steps
 from pcmcnet.storage import as_path, differences, package_version, parse_json, sole_writer, write_bytes
@@ -52,7 +52,7 @@ log = logging.getLogger("pcmcnet")
 # third with the choices taken out.
 
 
-class Parts(NamedTuple):
+class FoldData(NamedTuple):
     """The choice sets of a fold."""
 
     train: ChoiceData
@@ -61,17 +61,17 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldIndices:
     """Sorted positions of the choice sets of each part."""
 
     train: Ints
     valid: Ints | None
     test: Ints
 
-    def cut(self, data: ChoiceData) -> Parts:
+    def cut(self, data: ChoiceData) -> FoldData:
         """Take the three parts out of the table."""
         valid = None if self.valid is None else data.subset(self.valid)
-        return Parts(data.subset(self.train), valid, data.subset(self.test))
+        return FoldData(data.subset(self.train), valid, data.subset(self.test))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Failure:
 
 def plan_folds(
     groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
-) -> list[Fold]:
+) -> list[FoldIndices]:
     """Cut choice sets, given by their groups (S,), as ``ChoiceData.folds`` and ``ChoiceData.split`` do."""
     if folds is not None and split is not None:
         raise ConfigError("folds and split exclude each other: give a number of folds, or two shares such as (.8, .2).")
@@ -117,15 +117,15 @@ def plan_folds(
     return [_fold(groups, test, valid, seed) for test in tests]
 
 
-def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> Fold:
+def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> FoldIndices:
     train = np.setdiff1d(np.arange(len(groups)), test)
     if not valid:
-        return Fold(train, None, test)
+        return FoldIndices(train, None, test)
     kept, held_out = split_parts(groups[train], (1 - valid, valid), generator(seed))
-    return Fold(train[kept], train[held_out], test)
+    return FoldIndices(train[kept], train[held_out], test)
 
 
-def fresh(model: ChoiceModel) -> ChoiceModel:
+def unfitted_copy(model: ChoiceModel) -> ChoiceModel:
     """Return an unfitted model of the same class with the same options."""
     return type(model)(**asdict(model.config), **model.extras)
 
@@ -136,11 +136,11 @@ def model_identity(model: ChoiceModel) -> dict[str, Any]:
     return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", **model.identity}
 
 
-def measure(model: ChoiceModel, parts: Parts, *, top: Sequence[int], seed: int, device: str) -> Cell:
+def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], seed: int, device: str) -> Cell:
     """Fit a copy of the model and ask it about the test part."""
     chosen = parts.test.require_chosen("a comparison")
     question = replace(parts.test, chosen=None)  # no model can look at the answers
-    fitted = fresh(model)
+    fitted = unfitted_copy(model)
     began = time.perf_counter()
     train, valid = parts.train, parts.valid
     if valid is not None and not fitted.stops_early:
@@ -173,11 +173,11 @@ _COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  #
 Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count
 
 
-def tally(
+def build_comparison(
     models: Mapping[str, ChoiceModel],
     outcomes: Outcomes,
     data: ChoiceData,
-    plan: Sequence[Fold],
+    plan: Sequence[FoldIndices],
     groups: Ints | None,
     design: Mapping[str, Any],
 ) -> Comparison:
@@ -241,9 +241,9 @@ def _resampled(
         return {}, {}
     values = np.column_stack([pooled[label][name] for label, name in keys])  # (S, M)
     if groups is not None:
-        values, weights = by_group(values, weights, groups)
+        values, weights = aggregate_by_group(values, weights, groups)
     means = resampled_means(values, weights, rng=np.random.default_rng(seed), resamples=resamples)  # (R, M)
-    ends = dict(zip(keys, map(tuple, percentiles(means, weights, level=LEVEL).tolist()), strict=True))
+    ends = dict(zip(keys, map(tuple, percentile_interval(means, weights, level=LEVEL).tolist()), strict=True))
     if len(weights) < 2:  # nothing is known about the spread
         return ends, {}
     return ends, dict(zip(keys, p_values(means).tolist(), strict=True))
@@ -276,7 +276,7 @@ def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats])
 
 def _row(
     label: str, model: ChoiceModel, folds: tuple[FoldResult, ...], facts: Mapping[str, Any], *, is_best: bool
-) -> Row:
+) -> ComparisonRow:
     error = next((fold.error for fold in folds if fold.error is not None), None)
     cost: dict[str, Any] = {}
     if error is None:
@@ -285,7 +285,7 @@ def _row(
         cost["parameters"] = round(cost["parameters"])  # folds may know different categories
     found = {**facts, "difference": 0.0} if is_best else facts
     model_facts: dict[str, Any] = {"model": model.name, "options": asdict(model.config), "gives": model.gives}
-    return Row(label=label, **model_facts, folds=folds, error=error, **found, **cost)
+    return ComparisonRow(label=label, **model_facts, folds=folds, error=error, **found, **cost)
 
 
 # -- Store -------------------------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def compare(
     models = _require_models(models)
     if not isinstance(data, ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
-    check_options(top, resamples, seed)
+    require_evaluation_options(top, resamples, seed)
     data.require_chosen("a comparison")
     require_sets(data)
     # 2. Cut the table into folds. ``common`` is what every cell depends on beside its model.
@@ -468,10 +468,10 @@ def compare(
     with nullcontext() if store is None else sole_writer(store.folder):
         if store is not None:
             store.open()
-        ask = partial(measure, top=top, seed=int(seed), device=device)
+        ask = partial(fit_and_test, top=top, seed=int(seed), device=device)
         outcomes = _measure_all(models, data, plan, store, ask, progress)
-        design = {**common, "resamples": int(resamples), "device": device, **surroundings()}
-        comparison = tally(models, outcomes, data, plan, None if by is None else groups, design)
+        design = {**common, "resamples": int(resamples), "device": device, **describe_environment()}
+        comparison = build_comparison(models, outcomes, data, plan, None if by is None else groups, design)
         if store is not None:
             store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
             store.write_file("comparison.md", f"# Comparison\n\n{comparison.to_markdown()}\n")
@@ -481,9 +481,9 @@ def compare(
 def _measure_all(
     models: Mapping[str, ChoiceModel],
     data: ChoiceData,
-    plan: Sequence[Fold],
+    plan: Sequence[FoldIndices],
     store: CellStore | None,
-    ask: Callable[[ChoiceModel, Parts], Cell],
+    ask: Callable[[ChoiceModel, FoldData], Cell],
     progress: bool,
 ) -> Outcomes:
     """Fold after fold, measure every model; one that has failed is left alone from then on."""
@@ -534,7 +534,7 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
         if not isinstance(model, ChoiceModel):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
-        fresh(model)
+        unfitted_copy(model)
     return dict(models)
 
 
@@ -545,7 +545,7 @@ def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike |
     return None if alone else by
 
 
-def surroundings() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Return the machine and the versions of what was used."""
     versions = {name: package_version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {"machine": machine(), "versions": {"python": platform.python_version(), **versions}}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.errors import visible
-from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, same_for_all, telling
+from pcmcnet.errors import printable
+from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, discriminating_metrics, notes_on_omitted_metrics
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.formats import InNotebooks, PlainValues, data_frame
+from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
@@ -27,7 +27,7 @@ DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the na
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldResult(PlainValues):
+class FoldResult(ToDictMixin):
     """What a model did on one fold; ``error`` says why it did nothing."""
 
     n_sets: int
@@ -41,7 +41,7 @@ class FoldResult(PlainValues):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(PlainValues):
+class ComparisonRow(ToDictMixin):
     """One model of a comparison. A ranking has accuracies alone, a failed model no values."""
 
     label: str
@@ -70,7 +70,7 @@ class Row(PlainValues):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(PlainValues, InNotebooks):
+class Comparison(ToDictMixin, NotebookMixin):
     """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
 
     Attributes
@@ -91,7 +91,7 @@ class Comparison(PlainValues, InNotebooks):
         The level of the intervals.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     n_sets: int
     best: str | None
     top: tuple[int, ...]
@@ -107,7 +107,7 @@ class Comparison(PlainValues, InNotebooks):
         best = frozenset(k for k, row in enumerate(self.rows) if row.label == self.best)
         return [Table(cells=self.cells(), strong=best), *map(note, (self.how, *self.notes))]
 
-    def __getitem__(self, label: str) -> Row:
+    def __getitem__(self, label: str) -> ComparisonRow:
         """Return the row of a label."""
         for row in self.rows:
             if row.label == label:
@@ -122,7 +122,7 @@ class Comparison(PlainValues, InNotebooks):
     @property
     def shown(self) -> tuple[str, ...]:
         """Those of them that can tell models apart: the columns of the table, and what is drawn."""
-        return tuple(telling(self.columns, self.uniform))
+        return tuple(discriminating_metrics(self.columns, self.uniform))
 
     @property
     def how(self) -> str:
@@ -145,7 +145,7 @@ class Comparison(PlainValues, InNotebooks):
         notes = [FOOTNOTE] if any(row.gives == "scores" for row in there) else []
         if any(row.gives == "ranking" for row in there):
             notes.append("A ranking gives no probabilities, and so has no NLL.")
-        notes += same_for_all(self.top, self.uniform)
+        notes += notes_on_omitted_metrics(self.top, self.uniform)
         notes += [
             f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in there if row.n_impossible
         ]
@@ -205,11 +205,11 @@ class Comparison(PlainValues, InNotebooks):
     def to_markdown(self) -> str:
         """Return the comparison as a Markdown table with its notes."""
         notes = (f"\n{escaped(note)}" for note in self.notes)
-        return visible("\n".join([markdown_table(self.cells()), "", escaped(self.verdict), "", self.how, *notes]))
+        return printable("\n".join([markdown_table(self.cells()), "", escaped(self.verdict), "", self.how, *notes]))
 
     def __str__(self) -> str:
         notes = ["", *self.notes] if self.notes else []
-        return visible("\n".join([self.how, "", text_table(self.cells()), "", self.verdict, *notes]))
+        return printable("\n".join([self.how, "", text_table(self.cells()), "", self.verdict, *notes]))
 
     def cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""
@@ -227,7 +227,7 @@ class Comparison(PlainValues, InNotebooks):
         return table
 
 
-def _spanned(row: Row, name: str, mark: str) -> str:
+def _spanned(row: ComparisonRow, name: str, mark: str) -> str:
     """A value with its interval behind it: 1.2345 [1.2001, 1.2689]."""
     value = row.difference if name == DIFFERENCE else row.values.get(name)
     if value is None:

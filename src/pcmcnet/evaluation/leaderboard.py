@@ -19,21 +19,21 @@ from typing import Any
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, PcmcNetError
-from pcmcnet.evaluation.compare import compare, surroundings
+from pcmcnet.evaluation.compare import compare, describe_environment
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.leaderboard_entries import (
-    SETS,
-    BoardTable,
+    MAX_SETS,
     Contestant,
+    LeaderboardTable,
     Use,
-    entrants,
+    build_contestants,
     require_contestants,
     require_tables,
 )
-from pcmcnet.evaluation.report import check_options
+from pcmcnet.evaluation.report import require_evaluation_options
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.progress import log, said_once
+from pcmcnet.progress import log, log_once
 from pcmcnet.storage import as_path, sole_writer
 
 # -- Time limit --------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def limited(model: ChoiceModel, seconds: float) -> ChoiceModel:
+def with_time_limit(model: ChoiceModel, seconds: float) -> ChoiceModel:
     """Return an unfitted model with the same class name, options and identity whose fits are limited in time."""
     kind = type(model)
 
@@ -81,7 +81,7 @@ def limited(model: ChoiceModel, seconds: float) -> ChoiceModel:
 
 # -- Leaderboard -------------------------------------------------------------------------------------------------------
 
-SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
+SECONDS_PER_FIT = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
 
 
 def leaderboard(
@@ -91,8 +91,8 @@ def leaderboard(
     seed: int = 0,
     *,
     use: Use | None = None,
-    sets: int = SETS,
-    seconds: float = SECONDS,
+    sets: int = MAX_SETS,
+    seconds: float = SECONDS_PER_FIT,
     resamples: int = 1000,
     device: str = "auto",
     folder: str | Path | None = None,
@@ -143,7 +143,7 @@ def leaderboard(
     ('best', 'missing')
     """
     chosen, contestants = require_tables(tables, use), require_contestants(models)
-    check_options((1,), resamples, seed)
+    require_evaluation_options((1,), resamples, seed)
     require_number("folds", folds, whole=True, low=2)
     require_number("sets", sets, whole=True, low=1)
     require_number("seconds", seconds, low=0, open_low=True)
@@ -165,7 +165,7 @@ def leaderboard(
             tables=tuple(measured),
             skipped=skipped,
             design={"folds": folds, "seed": seed, "sets": sets, "seconds": seconds, "resamples": resamples}
-            | {"use": use, "device": device, **surroundings()},
+            | {"use": use, "device": device, **describe_environment()},
         )
         if place is not None:
             board.save(place)
@@ -173,7 +173,7 @@ def leaderboard(
 
 
 def _measure(
-    table: BoardTable,
+    table: LeaderboardTable,
     contestants: Mapping[str, Contestant],
     place: Path | None,
     *,
@@ -184,12 +184,12 @@ def _measure(
     """Compare the models on one table, or say why that cannot be."""
     try:
         data, whole, floor = table.read(sets)
-        models, absent = entrants(contestants, data)
+        models, absent = build_contestants(contestants, data)
         if not models:
             return f"no model takes part. {'; '.join(f'{label}: {why}' for label, why in absent.items())}"
-        with said_once():
+        with log_once():
             comparison: Comparison = compare(
-                {label: limited(model, seconds) for label, model in models.items()},
+                {label: with_time_limit(model, seconds) for label, model in models.items()},
                 data,
                 **how,
                 by=data.schema.choice_set if table.by_set else None,

@@ -15,7 +15,7 @@ from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models import MNL, MODELS, ChoiceModel, LatentClassMNL
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.formula import Factor, Term
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import LogitConfig
 from pcmcnet.models.logit.parameter_bounds import dependent_columns
 
@@ -34,11 +34,11 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""
 
-NEEDS_A_CHOICE = ("cross-nested-mnl", "nested-mnl", "rank-by")  # its nests, its column: nobody's defaults
+WITHOUT_DEFAULTS = ("cross-nested-mnl", "nested-mnl", "rank-by")  # its nests, its column: nobody's defaults
 MOST_PRODUCTS = 40
 
 
-BUILT: dict[str, Callable[[ChoiceData], ChoiceModel]] = {
+TABLE_SPECIFIC_MODELS: dict[str, Callable[[ChoiceData], ChoiceModel]] = {
     "mnl+individual": lambda data: MNL(formula=formula_with_individual(data)),
     "lc-mnl+individual": lambda data: LatentClassMNL(formula=formula_with_individual(data)),
 }
@@ -48,11 +48,11 @@ def named_contestants(names: Iterable[str]) -> dict[str, Contestant]:
     """Return models by the names of the registry and of those built for each table."""
     found: dict[str, Contestant] = {}
     for name in names:
-        if name not in MODELS and name not in BUILT:
-            raise ConfigError(f"unknown model {name!r}." + did_you_mean(str(name), [*MODELS, *BUILT]))
+        if name not in MODELS and name not in TABLE_SPECIFIC_MODELS:
+            raise ConfigError(f"unknown model {name!r}." + did_you_mean(str(name), [*MODELS, *TABLE_SPECIFIC_MODELS]))
         if name in found:
             raise ConfigError(f"models: {name!r} is named twice.")
-        found[name] = BUILT[name] if name in BUILT else _with_defaults(MODELS[name])
+        found[name] = TABLE_SPECIFIC_MODELS[name] if name in TABLE_SPECIFIC_MODELS else _with_defaults(MODELS[name])
     return found
 
 
@@ -72,7 +72,7 @@ def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
 def require_contestants(models: Any) -> dict[str, Contestant]:
     """Take names, or labels with models; None for the default ones."""
     if models is None:
-        return named_contestants(sorted({*MODELS, *BUILT} - {*NEEDS_A_CHOICE}))
+        return named_contestants(sorted({*MODELS, *TABLE_SPECIFIC_MODELS} - {*WITHOUT_DEFAULTS}))
     if isinstance(models, str) or not isinstance(models, Sequence | Mapping) or not models:
         raise InputError(f"models: expected names such as ['mnl', 'pcmcnet'], or labels with models; got {models!r}.")
     if not isinstance(models, Mapping):
@@ -90,7 +90,7 @@ class Entrants(NamedTuple):
     absent: dict[str, str]
 
 
-def entrants(contestants: Mapping[str, Contestant], data: ChoiceData) -> Entrants:
+def build_contestants(contestants: Mapping[str, Contestant], data: ChoiceData) -> Entrants:
     """Build the models for a table."""
     found = Entrants({}, {})
     for label, contestant in contestants.items():
@@ -103,7 +103,7 @@ def entrants(contestants: Mapping[str, Contestant], data: ChoiceData) -> Entrant
 
 def formula_with_individual(data: ChoiceData) -> str:
     """Write the utility with all features and the individual's columns that have a coefficient of their own."""
-    sets = data.counted().without_contents()
+    sets = data.with_positive_weight().without_contents()
     if not sets.individual:
         raise InputError("the table has no columns of the individual.")
     if sets.labels is not None:
@@ -126,7 +126,7 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
     """Join the terms, without those that are combinations of others, and of the features, within every set."""
     design = Design.learn(start + " + ".join(map(str, terms)), sets, least=LogitConfig().min_chosen)
     chosen = sets.require_chosen("a leaderboard")
-    columns = LogitSets.from_matrix(design.matrix(sets), sets.offsets, chosen).z
+    columns = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen).z
     asked, sources = set(map(str, terms)), design.sources(sets)
     order = sorted(range(len(sources)), key=lambda k: sources[k] in asked)  # the later of two is the one to go
     lost = {sources[order[k]] for k, _ in dependent_columns(columns[:, order])}
@@ -145,8 +145,8 @@ def _identified(start: str, terms: list[Term], sets: ChoiceData) -> str:
 
 Use = Literal["development", "judged", "simulated", "given"]
 
-SETS = 5_000  # that a table is cut to: with these, all tables and models take about an hour on two cores
-ALTERNATIVES = 8  # per choice set allowed, over all of a table: large sets cost by the square of their size
+MAX_SETS = 5_000  # that a table is cut to: with these, all tables and models take about an hour on two cores
+ALTERNATIVES_PER_SET = 8  # per choice set allowed, over all of a table: large sets cost by the square of their size
 SEED = 0  # of the parts taken, and of the simulators
 
 
@@ -159,7 +159,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardTable:
+class LeaderboardTable:
     """A table and how it is measured."""
 
     name: str
@@ -190,24 +190,24 @@ def simulators() -> dict[str, Simulator]:
     }
 
 
-def public_tables() -> dict[str, BoardTable]:
+def public_tables() -> dict[str, LeaderboardTable]:
     """Return the tables of packages and the simulated ones, by name."""
     from pcmcnet.datasets import packaged
 
     found = []
     for name, table in packaged.TABLES.items():
-        found.append(BoardTable(name=name, use=table.use, read=partial(_packaged, name)))
+        found.append(LeaderboardTable(name=name, use=table.use, read=partial(_packaged, name)))
         if name == "swissmetro":  # the split of much published work: it also rewards whoever recognises a person
             read = partial(_packaged, name, persons=False)  # models are not to know them either
-            found.append(BoardTable(name=f"{name}-random", use=table.use, read=read, by_set=True, ranked=False))
+            found.append(LeaderboardTable(name=f"{name}-random", use=table.use, read=read, by_set=True, ranked=False))
     found += [
-        BoardTable(name=name, use="simulated", read=partial(_simulated, process))
+        LeaderboardTable(name=name, use="simulated", read=partial(_simulated, process))
         for name, process in simulators().items()
     ]
     return {table.name: table for table in found}
 
 
-def require_tables(tables: Any, use: str | None) -> list[BoardTable]:
+def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
     """Take names, or names with choice data; None for all public tables. ``use`` keeps those of one use."""
     if use is not None and use not in get_args(Use):
         raise ConfigError(f"use must be one of {', '.join(map(repr, get_args(Use)))}, got {use!r}.")
@@ -226,17 +226,17 @@ def require_tables(tables: Any, use: str | None) -> list[BoardTable]:
     return found
 
 
-def _given(name: Any, data: Any) -> BoardTable:
+def _given(name: Any, data: Any) -> LeaderboardTable:
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or set(name) & set('/\\:*?"<>|'):
         raise InputError(f"tables: expected names that can name a folder, got {name!r}.")
     if not isinstance(data, ChoiceData):
         raise InputError(f"tables, {name!r}: expected ChoiceData, got {type(data).__name__}.")
-    return BoardTable(name=name, use="given", read=partial(part_of, data))
+    return LeaderboardTable(name=name, use="given", read=partial(sample_table, data))
 
 
-def part_of(data: ChoiceData, most: int) -> Sample:
+def sample_table(data: ChoiceData, most: int) -> Sample:
     """Take at most so many choice sets, and eight times as many alternatives, of whole persons."""
-    share = min(most / len(data), ALTERNATIVES * most / data.n_alternatives) if len(data) else 1.0
+    share = min(most / len(data), ALTERNATIVES_PER_SET * most / data.n_alternatives) if len(data) else 1.0
     part = data.split((share, 1 - share), seed=SEED)[0] if share < 1 else data
     return Sample(part, len(data))
 
@@ -245,7 +245,7 @@ def _packaged(name: str, most: int, *, persons: bool = True) -> Sample:
     from pcmcnet.datasets import packaged
 
     rows, schema = packaged.long_form(name)
-    return part_of(ChoiceData.from_schema(rows, schema if persons else replace(schema, person=None)), most)
+    return sample_table(ChoiceData.from_schema(rows, schema if persons else replace(schema, person=None)), most)
 
 
 def _simulated(process: Simulator, most: int) -> Sample:

@@ -24,7 +24,7 @@ from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, true_p
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, true_probabilities
 
 # Alternatives with equal features have equal probabilities, but in float32 their log p come out up to 8e-6
 # apart (measured: two equal alternatives in sets of 3 to 100, log-rates with a spread of 1 to 20). Without a
@@ -33,7 +33,7 @@ from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_
 TIE = 1e-5
 
 
-class Standing(NamedTuple):
+class ChosenRank(NamedTuple):
     """Where the chosen alternative of each set stands: (S,) and (S,)."""
 
     better: Ints  # alternatives that are more probable
@@ -67,12 +67,12 @@ def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
     return sum_by_set(true * gap, offsets)
 
 
-def standing(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> Standing:
+def rank_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> ChosenRank:
     """Count the alternatives above and level with the choice; a gap in log p up to ``tie`` is a tie."""
     own = np.repeat(log_p[offsets[:-1] + chosen], np.diff(offsets))  # (N,)
     above = log_p > own + tie
     level = (log_p >= own - tie) & ~above  # also right where own is -inf: level with all that are -inf
-    return Standing(sum_by_set(above.astype(np.int64), offsets), sum_by_set(level.astype(np.int64), offsets))
+    return ChosenRank(sum_by_set(above.astype(np.int64), offsets), sum_by_set(level.astype(np.int64), offsets))
 
 
 def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
@@ -87,7 +87,7 @@ def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float =
     >>> [top_hits(log_p, np.array([0, 4]), np.array([1]), n).item() for n in (1, 2, 4)]  # a = 1, t = 3
     [0.0, 0.333..., 1.0]
     """
-    better, tied = standing(log_p, offsets, chosen, tie=tie)
+    better, tied = rank_of_chosen(log_p, offsets, chosen, tie=tie)
     return np.clip((n - better) / tied, 0.0, 1.0)
 
 
@@ -96,7 +96,7 @@ def places_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.
 
     ``places_of_chosen(...) < n`` says which are within the top n; one draw serves every n, so top 5 contains top 1.
     """
-    better, tied = standing(log_p, offsets, chosen, tie=tie)
+    better, tied = rank_of_chosen(log_p, offsets, chosen, tie=tie)
     return better + rng.integers(0, tied)
 
 
@@ -126,7 +126,7 @@ class Metrics(NamedTuple):
     weights: Floats
 
 
-def measured(
+def metrics_of_table(
     model: Any,
     data: ChoiceData | ScannedData,
     top: Sequence[int],
@@ -135,13 +135,13 @@ def measured(
 ) -> Metrics:
     """Ask a model about choice sets; of a scanned table, about one shard after the other."""
     if isinstance(data, ChoiceData):
-        chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_p(truth, data)
+        chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_probabilities(truth, data)
         per_set = model_metrics(model, data, chosen, top, true=true, rng=rng)
         reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
         return Metrics(per_set, reference, data.weights)
     if truth is not None:
         raise InputError("truth is for choice sets in memory: evaluate data.sample(n_sets), or data.read() if it fits.")
-    shards = [(shard.first, measured(model, shard.data, top, None, rng)) for shard in data.shards()]
+    shards = [(shard.first, metrics_of_table(model, shard.data, top, None, rng)) for shard in data.shards()]
     order = np.argsort(np.concatenate([first for first, _ in shards]), kind="stable")  # that of the table
 
     def joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:

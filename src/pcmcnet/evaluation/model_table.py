@@ -15,19 +15,19 @@ import pyarrow as pa
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
-from pcmcnet.evaluation.report import ROWS, fit_figures
+from pcmcnet.evaluation.report import ROWS, fit_statistics
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
 from pcmcnet.models.logit.standard_errors import Errors, EstimateRow, estimate_rows
-from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 
-Kind = Errors | BootstrapErrors | None
+ErrorKind = Errors | BootstrapErrors | None
 
 _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 
 
-class Column(NamedTuple):
+class ModelColumn(NamedTuple):
     """A column of the table: a model, or one class of it."""
 
     model: str
@@ -37,10 +37,10 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ModelTable(InEveryFormat):
+class ModelTable(FormatsMixin):
     """Models side by side; prints as text. Made by :func:`table`."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ModelColumn, ...]
     stars: bool
     notes: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class ModelTable(InEveryFormat):
         )
         return data_frame(pa.Table.from_pylist(entries, schema), instead="columns")
 
-    def _printed(self) -> Printed:
+    def _content(self) -> ResultContent:
         head = ["", *(f"{column.model}: {column.part}" if column.part else column.model for column in self.columns)]
         rows: list[list[str]] = []
         for name in self.names:  # the estimates, and their errors below
@@ -77,7 +77,7 @@ class ModelTable(InEveryFormat):
         fits = [[name, *(_figure(name, column.fit.get(name)) for column in self.columns)] for name in shown]
         legend = [", ".join(f"{mark} p < {level:g}" for level, mark in reversed(_STARS))] if self.stars and rows else []
         rules = frozenset({len(rows)} if rows and fits else ())
-        return Printed(title="Models", cells=[head, *rows, *fits], rules=rules, notes=(*legend, *self.notes))
+        return ResultContent(title="Models", cells=[head, *rows, *fits], rules=rules, notes=(*legend, *self.notes))
 
     def _estimate(self, row: EstimateRow) -> str:
         mark = next((mark for level, mark in _STARS if row.p < level), "") if self.stars else ""
@@ -93,7 +93,7 @@ _FRAME = ("model", "part", *EstimateRow._fields)
 def table(
     models: ChoiceModel | Sequence[ChoiceModel] | Mapping[str, ChoiceModel],
     names: Sequence[str] | None = None,
-    errors: Kind | Sequence[Kind] = None,
+    errors: ErrorKind | Sequence[ErrorKind] = None,
     *,
     stars: bool = True,
     data: ChoiceData | None = None,
@@ -138,7 +138,7 @@ def table(
     for what, given in (("names", heads), ("errors", kinds)):
         if len(given) != len(models):
             raise InputError(f"{what}: expected one for each of {len(models)} models, got {len(given)}.")
-    columns: list[Column] = []
+    columns: list[ModelColumn] = []
     for head, model, kind in zip(heads, models, kinds, strict=True):
         columns += _columns(head, model, kind, data)
     return ModelTable(columns=tuple(columns), stars=stars, notes=tuple(_notes(heads, models, kinds, data)))
@@ -150,17 +150,17 @@ def _heads(models: Sequence[ChoiceModel]) -> list[str]:
     return [f"{kind} ({kinds[:k].count(kind) + 1})" if kinds.count(kind) > 1 else kind for k, kind in enumerate(kinds)]
 
 
-def _columns(head: str, model: ChoiceModel, kind: Kind, data: ChoiceData | None) -> list[Column]:
+def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | None) -> list[ModelColumn]:
     """Return the column of a model, or those of its classes."""
-    fit = fit_figures(model, data)
+    fit = fit_statistics(model, data)
     if not isinstance(model, LogitModel):
-        return [Column(head, "", {}, fit)]
+        return [ModelColumn(head, "", {}, fit)]
     if isinstance(kind, BootstrapErrors):
         rows = _of_bootstrap(model, kind)
     else:
-        rows = estimate_rows(model.estimates_, kind or model.usual_errors, calibrated=model.calibrated_constants)
+        rows = estimate_rows(model.estimates_, kind or model.default_errors, calibrated=model.calibrated_constants)
     if not isinstance(model, LatentClassMNL) or model.n_classes_ == 1:
-        return [Column(head, "", {row.name: row for row in rows}, fit)]
+        return [ModelColumn(head, "", {row.name: row for row in rows}, fit)]
     found = []
     for c in range(1, model.n_classes_ + 1):
         own = {}
@@ -170,13 +170,13 @@ def _columns(head: str, model: ChoiceModel, kind: Kind, data: ChoiceData | None)
                 own[name] = row
             elif part == f"membership {c}":
                 own[f"membership: {name}"] = row
-        found.append(Column(head, f"class {c}", own, fit if c == 1 else {}))
+        found.append(ModelColumn(head, f"class {c}", own, fit if c == 1 else {}))
     return found
 
 
 def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
     """Take the errors and intervals of the bootstrap for those of the likelihood."""
-    from pcmcnet.evaluation.hypothesis_tests.vuong import two_sided
+    from pcmcnet.evaluation.hypothesis_tests.vuong import normal_p_value
 
     if boot.names != model.estimates_.names or (boot.values != model.estimates_.values).any():
         raise InputError("errors: the bootstrap is of another model: expected one for each model, in their order.")
@@ -184,7 +184,7 @@ def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]
     for row, null in zip(estimate_rows(model.estimates_, "classical"), model.estimates_.null.tolist(), strict=True):
         error, (low, high) = boot.standard_errors[row.name], boot.intervals[row.name]
         z = (row.estimate - null) / error if error else float("nan")
-        new = row._replace(std_error=error, z=z, p=two_sided(z), lower=low, upper=high)
+        new = row._replace(std_error=error, z=z, p=normal_p_value(z), lower=low, upper=high)
         rows.append(row if row.state == "fixed" else new)
     return rows
 
@@ -194,12 +194,12 @@ def _figure(name: str, value: float | None) -> str:
 
 
 def _notes(
-    heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[Kind], data: ChoiceData | None
+    heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind], data: ChoiceData | None
 ) -> list[str]:
     """Say what stands in parentheses, and what does not compare."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
     named = {
-        h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.usual_errors for h, m, k in logits
+        h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits
     }
     notes = []
     if named:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ScannedData, Sets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns.arrays import GAP, Column, Contents, Numeric
+from pcmcnet.data.columns.arrays import MISSING_CODE, Column, Contents, Numeric
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
@@ -69,7 +69,7 @@ def require_data(model: Any, data: Any) -> ChoiceData:
 
 def require_sets(data: ChoiceData | ScannedData) -> None:
     """Refuse data without a set that counts; a part of a table may have none."""
-    if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.counted())):
+    if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.with_positive_weight())):
         raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")
 
 
@@ -107,7 +107,7 @@ def _answers(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -
     return flat
 
 
-def true_p(truth: ArrayLike, data: ChoiceData) -> Floats:
+def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
     """Take known probabilities, one per table row, to one per alternative (N,), once known to be some."""
     values = _floats(truth, "truth")
     if values.shape != (data.n_rows,):
@@ -154,7 +154,7 @@ def _where(data: ChoiceData, alternative: np.intp) -> str:
 # stop early. Any other part of a table has a fingerprint of its own; but a model keeps one choice set of its training
 # table, and a table that holds this set too overlaps it.
 
-Seen = Literal["all", "most", "some", "none known"]
+TrainingOverlap = Literal["all", "most", "some", "none known"]
 
 _WARNINGS = {
     "all": (
@@ -173,7 +173,7 @@ _WARNINGS = {
 }
 
 
-def seen_by(model: ChoiceModel, data: Sets) -> Seen:
+def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
     """Tell which sets of a table a model was trained on, as far as that can be known."""
     if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:  # the model left them out
         data = data.without_contents()
@@ -189,14 +189,14 @@ def seen_by(model: ChoiceModel, data: Sets) -> Seen:
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
     """Read the choice sets that a model was fitted to, and refuse others."""
     sets = require_data(model, data)
-    if seen_by(model, sets) != "all":
+    if training_overlap(model, sets) != "all":
         raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
     return sets
 
 
-def in_sample_warning(model: ChoiceModel, data: Sets, seen: Seen | None = None) -> str | None:
+def in_sample_warning(model: ChoiceModel, data: Sets, seen: TrainingOverlap | None = None) -> str | None:
     """Say what to make of figures on a table that a model has seen; None where it has not, as far as is known."""
-    words = _WARNINGS.get(seen or seen_by(model, data))
+    words = _WARNINGS.get(seen or training_overlap(model, data))
     return None if words is None else words.format(trained=model.table_.choice_sets, sets=len(data))
 
 
@@ -223,8 +223,11 @@ def _equal(column: Column, places: Any, values: list[Any]) -> Any:
         return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
     if isinstance(column, Contents):
         kind = KINDS[column.kind]
-        contents = {kind.known_by(content): k for k, content in enumerate(column.table)}
-        codes = [GAP if value is None else contents.get(kind.json_known_by(value), GAP - 1) for value in values]
+        contents = {kind.content_key(content): k for k, content in enumerate(column.table)}
+        codes = [
+            MISSING_CODE if value is None else contents.get(kind.json_content_key(value), MISSING_CODE - 1)
+            for value in values
+        ]
         return column.codes[places] == np.array(codes)
     names = {name: k for k, name in enumerate(column.categories)}
     return column.codes[places] == np.array([names.get(str(value), -1) for value in values])

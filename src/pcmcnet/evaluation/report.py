@@ -20,12 +20,12 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
-from pcmcnet.evaluation.bootstrap import by_group, interval
-from pcmcnet.evaluation.metrics import mean_metrics, measured, pseudo_r2
+from pcmcnet.evaluation.bootstrap import aggregate_by_group, bootstrap_interval
+from pcmcnet.evaluation.metrics import mean_metrics, metrics_of_table, pseudo_r2
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 from pcmcnet.models.logit.logit_model import LogitModel
-from pcmcnet.reports.formats import InNotebooks, PlainValues
+from pcmcnet.reports.formats import NotebookMixin, ToDictMixin
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
@@ -52,7 +52,7 @@ ROWS = {  # with the form of their numbers
 }
 
 
-def fit_figures(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
+def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
     """Return the figures by their names in ``ROWS``; None where there is none."""
     facts = model.require_fitted().facts
     found: dict[str, float | None] = dict.fromkeys(ROWS)
@@ -89,7 +89,7 @@ FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(PlainValues, InNotebooks):
+class Report(ToDictMixin, NotebookMixin):
     """How well a model predicts the choices of a table. Made by :func:`evaluate`; prints as a table.
 
     Attributes
@@ -145,7 +145,7 @@ class Report(PlainValues, InNotebooks):
     @property
     def shown_top(self) -> list[int]:
         """The n for which the accuracy within the first n is shown: not those of which every model has 1."""
-        return [n for n in self.top if telling([f"top_{n}"], self.uniform)]
+        return [n for n in self.top if discriminating_metrics([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the metrics with their intervals beside the uniform model; :meth:`to_dict` has the numbers."""
@@ -173,13 +173,13 @@ class Report(PlainValues, InNotebooks):
         return "\n".join([f"{self.n_sets:,} {noun}", text_table(self._cells()), *zeros, *self._notes()])
 
     def _notes(self) -> list[str]:
-        return [*same_for_all(self.top, self.uniform), *([FOOTNOTE] if self.gives == "scores" else [])]
+        return [*notes_on_omitted_metrics(self.top, self.uniform), *([FOOTNOTE] if self.gives == "scores" else [])]
 
     def _cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per metric."""
         head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
         rows = [head]
-        for name in telling(self.values, self.uniform):
+        for name in discriminating_metrics(self.values, self.uniform):
             value = self.values[name]
             mark = MARK if self.gives == "scores" and not name.startswith("top_") else ""
             row = [name.upper().replace("_", " "), "-" if value is None else _number(value, name) + mark]
@@ -243,14 +243,14 @@ def evaluate(
     TOP 1   0.5000  0.5000 to 0.5000   0.5000
     BRIER   0.5000  0.5000 to 0.5000   0.5000
     """
-    check_options(top, resamples, seed, ties)
+    require_evaluation_options(top, resamples, seed, ties)
     require_predictor(model)
     data = data if isinstance(data, ScannedData) else require_data(model, data)
     data.require_chosen("an evaluation")
     require_sets(data)
     tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
     tie_rng = np.random.default_rng(tie_seed) if ties == "random" else None
-    per_set, reference, weights = measured(model, data, top, truth, tie_rng)
+    per_set, reference, weights = metrics_of_table(model, data, top, truth, tie_rng)
     intervals: dict[str, tuple[float, float]] = {}
     if resamples and per_set:
         rng = np.random.default_rng(boot_seed)
@@ -283,12 +283,12 @@ def _intervals(
     """Return the interval of each metric; persons (S,) are resampled where given, else sets."""
     values = np.column_stack(list(per_set.values()))  # (S, M)
     if persons is not None:
-        values, weights = by_group(values, weights, persons)
-    ends = interval(values, weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
+        values, weights = aggregate_by_group(values, weights, persons)
+    ends = bootstrap_interval(values, weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
     return {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
 
 
-def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
+def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
     """Refuse impossible options of an evaluation."""
     if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top) or len(set(top)) < len(top):
         raise ConfigError(f"top must list different whole numbers of at least 1, such as (1, 5); got {top!r}.")
@@ -303,7 +303,7 @@ def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
-def telling(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
+def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     """Return the metrics that can tell models apart.
 
     Where no choice set has more than n alternatives, every model has the choice among its first n. So has the uniform
@@ -312,9 +312,9 @@ def telling(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
 
 
-def same_for_all(top: Iterable[int], uniform: Mapping[str, float]) -> list[str]:
+def notes_on_omitted_metrics(top: Iterable[int], uniform: Mapping[str, float]) -> list[str]:
     """Say which accuracies a table leaves out, and why."""
-    certain = [n for n in top if not telling([f"top_{n}"], uniform)]
+    certain = [n for n in top if not discriminating_metrics([f"top_{n}"], uniform)]
     return [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in certain]
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import InputError, visible
-from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
+from pcmcnet.errors import InputError, printable
+from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, ComparisonRow
 from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.report import FOOTNOTE, MARK
-from pcmcnet.reports.formats import InNotebooks, PlainValues, data_frame, to_json
+from pcmcnet.reports.formats import NotebookMixin, ToDictMixin, data_frame, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage import require_folder, sole_writer, write_bytes
@@ -109,7 +109,7 @@ Verdict = Literal["best", "tied", "worse", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableResult(PlainValues):
+class TableResult(ToDictMixin):
     """What was measured on one table."""
 
     name: str
@@ -120,7 +120,7 @@ class TableResult(PlainValues):
     floor: float | None = None  # NLL of the true probabilities on these choices, where they are known
     ranked: bool = True  # whether it counts in ranks
 
-    def row(self, label: str) -> Row | None:
+    def row(self, label: str) -> ComparisonRow | None:
         """Return the row of a model that has an NLL here."""
         found = next((row for row in self.comparison.rows if row.label == label), None)
         return found if found is not None and found.error is None and "nll" in found.values else None
@@ -194,7 +194,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard(PlainValues, InNotebooks):
+class Leaderboard(ToDictMixin, NotebookMixin):
     """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
 
     Attributes
@@ -290,11 +290,11 @@ class Leaderboard(PlainValues, InNotebooks):
         text = f"{self.how}\n\n{parts[0]}\n\n{escaped(self.verdict)}\n\n{parts[1]}\n\n{notes}"
         if details:
             text += "".join(f"\n\n## {t.name}\n\n{t.comparison.to_markdown()}" for t in self.tables)
-        return visible(text)
+        return printable(text)
 
     def __str__(self) -> str:
         tables = [text_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
-        return visible("\n\n".join([self.how, tables[0], self.verdict, tables[1], "\n".join(self.notes)]))
+        return printable("\n\n".join([self.how, tables[0], self.verdict, tables[1], "\n".join(self.notes)]))
 
     @property
     def verdict(self) -> str:

@@ -15,17 +15,17 @@ import pyarrow as pa
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import Categorical, raw
+from pcmcnet.data.columns.arrays import Categorical, stored_values
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError, TrainingError
 from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.experiments import report
-from pcmcnet.experiments.report import Result, facts
+from pcmcnet.experiments.report import ExperimentResult, facts
 from pcmcnet.insight.preference_map import Point
 from pcmcnet.models import MNL, PCMC, ChoiceModel, PCMCNet
 from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
-from pcmcnet.plots.context import CONTEXTS
-from pcmcnet.reports.sections import Picture, Section, Table, note
+from pcmcnet.plots.context import PAPER_CONTEXTS
+from pcmcnet.reports.sections import PictureFile, Section, Table, note
 from pcmcnet.reports.tables import Cells
 from pcmcnet.storage import require_folder
 
@@ -44,7 +44,7 @@ ROLES: Mapping[str, Any] = {
     "alternative": "alternative",
     "features": ["attr1", "attr2"],
 }
-TRAIN_SETS, TEST_SETS = report.sizes("table1")
+TRAIN_SETS, TEST_SETS = report.published_sizes("table1")
 AS_PUBLISHED = ", the paper's settings"
 
 
@@ -59,14 +59,14 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshSets:
     """Choice sets to test on, with the probabilities they were drawn from, one per row."""
 
     data: ChoiceData
     truth: Floats
 
     @classmethod
-    def of(cls, table: pa.Table) -> Fresh:
+    def of(cls, table: pa.Table) -> FreshSets:
         """Read a simulated table."""
         return cls(ChoiceData.from_long(table, **ROLES), table["true_prob"].to_numpy())
 
@@ -91,7 +91,7 @@ class _Truth:
 
 def simple_models() -> list[Contestant]:
     """Return the logit with two coefficients, and the chain over 8 x 8 bins and the two fixed alternatives."""
-    rows = report.table1()
+    rows = report.published_table1()
     bins = {"attr1": 8, "attr2": 8}
     chain: dict[str, Any] = {"bins": bins, "identified": ("a", "b"), "restarts": 1, "ridge": 0.1, "speeds": 1.0}
     return [  # one start of the chain: others end at the same objective
@@ -120,7 +120,7 @@ def paper_networks(epochs: int | None = None) -> list[Contestant]:
 
 def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix: str) -> Contestant:
     name = f"PCMC-Net {depth}x16"
-    return Contestant(f"{name}{suffix}", report.table1()[name], lambda: make((16,) * depth))
+    return Contestant(f"{name}{suffix}", report.published_table1()[name], lambda: make((16,) * depth))
 
 
 def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
@@ -131,7 +131,7 @@ def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
 def _named(data: ChoiceData) -> ChoiceData:
     """Call the alternatives a, b and c, whatever the table calls them: a and b are known by their attributes."""
     assert data.labels is not None
-    attributes = np.column_stack([raw(data.features[name]) for name in ROLES["features"]])
+    attributes = np.column_stack([stored_values(data.features[name]) for name in ROLES["features"]])
     names = []
     for k in range(len(data.labels.categories)):
         rows = attributes[data.labels.codes == k]
@@ -144,7 +144,7 @@ def _named(data: ChoiceData) -> ChoiceData:
     return replace(data, labels=Categorical(data.labels.codes, tuple(names)))
 
 
-def source(data: str | Path | None, train: ChoiceData, seed: int) -> str:
+def describe_source(data: str | Path | None, train: ChoiceData, seed: int) -> str:
     """Say where the choice sets to learn from came from."""
     where = f"simulated, seed {seed + 1}" if data is None else f"{Path(data).name}, SHA-256 {train.fingerprint()}"
     return f"{len(train):,} ({where})"
@@ -164,7 +164,7 @@ TITLE = "Table 1 of the paper beside this run: KL divergence from the true model
 
 
 @dataclass(frozen=True)
-class Row:
+class Table1Row:
     """What a model did, over its seeds."""
 
     contestant: Contestant
@@ -188,15 +188,15 @@ class Row:
         return float(np.mean([report.values[name] for report in self.reports]))
 
 
-def measure(
+def measure_models(
     contestants: Sequence[Contestant],
     train: ChoiceData,
-    fresh: Fresh,
+    fresh: FreshSets,
     *,
     seeds: int = 3,
     seed: int = 0,
     device: str = "auto",
-) -> list[Row]:
+) -> list[Table1Row]:
     """Fit every model from ``seeds`` seeds, the first of them ``seed``, and ask it about fresh choice sets.
 
     Models that draw nothing are fitted once. A model with another number of parameters than the paper's is an error.
@@ -204,7 +204,7 @@ def measure(
     return [_measure(who, train, fresh, range(seed, seed + (seeds if who.drawn else 1)), device) for who in contestants]
 
 
-def _measure(who: Contestant, train: ChoiceData, fresh: Fresh, seeds: range, device: str) -> Row:
+def _measure(who: Contestant, train: ChoiceData, fresh: FreshSets, seeds: range, device: str) -> Table1Row:
     """Fit a model from each seed, and measure it on fresh choice sets."""
     models, reports, losses, seconds = [], [], [], []
     for k, seed in enumerate(seeds):
@@ -220,10 +220,10 @@ def _measure(who: Contestant, train: ChoiceData, fresh: Fresh, seeds: range, dev
         losses.append(-model.score(train))
         models.append(model)
         log.info("%s, fit %d of %d: KL %.4f, %.0f s", who.label, k + 1, len(seeds), reports[-1].kl, seconds[-1])
-    return Row(who, tuple(models), tuple(reports), tuple(losses), tuple(seconds))
+    return Table1Row(who, tuple(models), tuple(reports), tuple(losses), tuple(seconds))
 
 
-def table(rows: Sequence[Row], floor: tuple[float, float]) -> Cells:
+def table(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells:
     """Return the paper's table beside what was measured; ``floor`` is NLL and TOP 1 of the true model."""
     head = ["model", "parameters", "KL, paper", "KL, here", "spread", "best fit", "difference", "NLL", "TOP 1", "fit s"]
     cells = [head]
@@ -237,7 +237,7 @@ def table(rows: Sequence[Row], floor: tuple[float, float]) -> Cells:
     return [*cells, ["true model", "-", "-", f"{0:.4f}", "-", "-", "-", *(f"{value:.4f}" for value in floor), "-"]]
 
 
-def table1_values(rows: Sequence[Row], floor: tuple[float, float]) -> dict[str, Any]:
+def table1_values(rows: Sequence[Table1Row], floor: tuple[float, float]) -> dict[str, Any]:
     """Return the numbers of the table, and those of every single fit."""
     return {
         "rows": [
@@ -260,7 +260,7 @@ def table1_values(rows: Sequence[Row], floor: tuple[float, float]) -> dict[str, 
     }
 
 
-def table1_section(rows: Sequence[Row], fresh: Fresh) -> Section:
+def table1_section(rows: Sequence[Table1Row], fresh: FreshSets) -> Section:
     """Return the table with its notes."""
     floor = fresh.floor()
     seeds = max(len(row.models) for row in rows)
@@ -285,7 +285,7 @@ def run_table1(
     epochs: int | None = None,
     device: str = "auto",
     command: str = "",
-) -> Result:
+) -> ExperimentResult:
     """Reproduce table 1 and write the report.
 
     Parameters
@@ -313,12 +313,12 @@ def run_table1(
     began = time.perf_counter()
     place = require_folder(folder)
     train = training_part(data, sets, seed)
-    test = Fresh.of(mlba.simulate(fresh, seed=seed + 2))
+    test = FreshSets.of(mlba.simulate(fresh, seed=seed + 2))
     contestants = [*simple_models(), *networks(epochs), *(paper_networks(epochs) if paper_settings else [])]
-    rows = measure(contestants, train, test, seeds=seeds, seed=seed, device=device)
-    learnt = {"training sets": source(data, train, seed)}
+    rows = measure_models(contestants, train, test, seeds=seeds, seed=seed, device=device)
+    learnt = {"training sets": describe_source(data, train, seed)}
     tested = {"test sets": f"{fresh:,} (simulated, seed {seed + 2})"}
-    result = Result(
+    result = ExperimentResult(
         title=TITLE,
         command=command,
         sections=(table1_section(rows, test),),
@@ -345,7 +345,7 @@ CAPTION = (
 )
 
 
-def maps(
+def preference_maps(
     train: ChoiceData, *, epochs: int | None = None, cells: int = 128, seed: int = 0, device: str = "auto"
 ) -> dict[str, PreferenceMap]:
     """Fit the models and compute the panels of the figure, the truth first."""
@@ -363,13 +363,13 @@ def preference_at(drawn: PreferenceMap, place: Point) -> float:
     return float(drawn.preference[row, column])
 
 
-def figure2_section(found: Mapping[str, PreferenceMap], pictures: tuple[Picture, ...] = ()) -> Section:
+def figure2_section(found: Mapping[str, PreferenceMap], pictures: tuple[PictureFile, ...] = ()) -> Section:
     """Return what the figure shows in numbers: the preference at the marked places, and the error of each model."""
-    places = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in CONTEXTS.items()]
+    places = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in PAPER_CONTEXTS.items()]
     cells = [["model", *places, "lowest", "highest", "mean error"]]
     for title, drawn in found.items():
         error = preference_error(drawn, found[TRUTH]).preference.mean()
-        at = [f"{preference_at(drawn, place):.3f}" for place in CONTEXTS.values()]
+        at = [f"{preference_at(drawn, place):.3f}" for place in PAPER_CONTEXTS.values()]
         span = [f"{end:.3f}" for end in (drawn.preference.min(), drawn.preference.max())]
         cells.append([title, *at, *span, "-" if title == TRUTH else f"{error:.4f}"])
     notes = (
@@ -383,7 +383,7 @@ def figure2_values(found: Mapping[str, PreferenceMap]) -> dict[str, Any]:
     """Return the numbers of the figure's table."""
     return {
         title: {
-            **{name: preference_at(drawn, place) for name, place in CONTEXTS.items()},
+            **{name: preference_at(drawn, place) for name, place in PAPER_CONTEXTS.items()},
             "lowest": float(drawn.preference.min()),
             "highest": float(drawn.preference.max()),
             "mean_error": float(preference_error(drawn, found[TRUTH]).preference.mean()),
@@ -402,7 +402,7 @@ def run_figure2(
     epochs: int | None = None,
     device: str = "auto",
     command: str = "",
-) -> Result:
+) -> ExperimentResult:
     """Reproduce figure 2, with a panel for the error, and write it as figure2.png, .pdf and .svg with a report.
 
     Parameters
@@ -419,14 +419,14 @@ def run_figure2(
     began = time.perf_counter()
     place = require_folder(folder)
     train = training_part(data, sets, seed)
-    found = maps(train, epochs=epochs, cells=cells, seed=seed, device=device)
+    found = preference_maps(train, epochs=epochs, cells=cells, seed=seed, device=device)
     error = ("Error of PCMC-Net", preference_error(found[NET], found[TRUTH]))
     names = [f"figure2{ending}" for ending in (".png", ".pdf", ".svg")]
     for name in names:
         draw_preference_maps(found, place / name, error=error)
-    made_of = {"training sets": source(data, train, seed), "places of c": f"{cells} x {cells}"}
-    picture = Picture(file=place / names[0], caption=CAPTION, others=tuple(names[1:]))
-    result = Result(
+    made_of = {"training sets": describe_source(data, train, seed), "places of c": f"{cells} x {cells}"}
+    picture = PictureFile(file=place / names[0], caption=CAPTION, others=tuple(names[1:]))
+    result = ExperimentResult(
         title="Figure 2 of the paper: the preference for a over b",
         command=command,
         sections=(figure2_section(found, (picture,)),),

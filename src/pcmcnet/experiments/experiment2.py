@@ -17,9 +17,9 @@ from pcmcnet.data.subsets import generator, split_parts
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation import compare, evaluate
-from pcmcnet.evaluation.compare import Failure, Parts, model_identity
+from pcmcnet.evaluation.compare import Failure, FoldData, model_identity
 from pcmcnet.experiments import report
-from pcmcnet.experiments.report import Result, facts, fit_all
+from pcmcnet.experiments.report import ExperimentResult, facts, fit_all
 from pcmcnet.models import MNL, ChoiceModel, LatentClassMNL, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.reports.sections import Section, Table, Text, note
 from pcmcnet.reports.tables import Cells
@@ -48,10 +48,10 @@ SHARES = (0.8, 0.1, 0.1)  # of a simulated table: to fit on, to stop early on, t
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedParts:
     """Parts of a simulated table, and the least NLL that a model can expect on its test part."""
 
-    parts: Parts
+    parts: FoldData
     best_nll: float
 
 
@@ -76,7 +76,7 @@ def with_airline(table: pa.Table) -> pa.Table:
     return table.append_column("airline", first)
 
 
-def read_folder(folder: str | Path) -> Parts:
+def read_folder(folder: str | Path) -> FoldData:
     """Read the paper's three files: one to fit on, one to stop early on, one to test on."""
     place = Path(folder)
     if not place.is_dir():
@@ -86,7 +86,7 @@ def read_folder(folder: str | Path) -> Parts:
         there = [path.name for path in place.iterdir()]
         raise InputError(f"{place}: {missing[0]} is missing." + did_you_mean(missing[0], there))
     train, dev, test = (_read(place / name) for name in FILES.values())
-    return Parts(train, dev, test)
+    return FoldData(train, dev, test)
 
 
 def _read(path: Path) -> ChoiceData:
@@ -108,7 +108,7 @@ def larch_table() -> ChoiceData:
     return ChoiceData.from_long(table, **{**roles, "features": features})
 
 
-def simulate(sets: int, seed: int) -> Simulated:
+def simulate(sets: int, seed: int) -> SimulatedParts:
     """Simulate choice sets and cut them into three parts."""
     from pcmcnet.datasets import airline
 
@@ -117,7 +117,7 @@ def simulate(sets: int, seed: int) -> Simulated:
     cut = split_parts(data.groups(None), SHARES, generator(seed))
     train, dev, test = (data.subset(part) for part in cut)
     here = pc.is_in(table["individual"], pa.array(test.set_ids, table["individual"].type))
-    return Simulated(Parts(train, dev, test), airline.best_possible_nll(table.filter(here)).realised)
+    return SimulatedParts(FoldData(train, dev, test), airline.best_possible_nll(table.filter(here)).realised)
 
 
 # -- Table3 ------------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ ENGINEERED = (
 
 
 @dataclass(frozen=True)
-class Row:
+class Table3Row:
     """What a model did on test sets; ``error`` says why it did nothing."""
 
     label: str
@@ -162,7 +162,7 @@ class Row:
             "model": self.label,
             "values": dict(self.values),
             "intervals": dict(self.intervals),
-            "published": dict(report.table3()[self.label]._asdict()),
+            "published": dict(report.published_table3()[self.label]._asdict()),
             "gives": self.model.gives,
             "options": model_identity(self.model)["options"],
             "fit_seconds": self.fit_seconds,
@@ -171,7 +171,7 @@ class Row:
         }
 
 
-def models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[str, ChoiceModel]:
+def table3_models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[str, ChoiceModel]:
     """Return the eight models of the table by the paper's names, in its order.
 
     Parameters
@@ -183,7 +183,7 @@ def models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[s
         Epochs of PCMC-Net, at most.
     """
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    as_published = {**report.table2(), "epochs": 100, "refit": True, **options}  # 66 is where theirs stopped
+    as_published = {**report.published_table2(), "epochs": 100, "refit": True, **options}  # 66 is where theirs stopped
     network = PCMCNet.paper(**as_published) if paper_settings else PCMCNet(**options)
     found: list[ChoiceModel] = [
         Uniform(),
@@ -195,39 +195,39 @@ def models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[s
         PointerNetwork(),
         network,
     ]
-    return dict(zip(report.table3(), found, strict=True))
+    return dict(zip(report.published_table3(), found, strict=True))
 
 
-def by_parts(
-    contestants: Mapping[str, ChoiceModel], parts: Parts, folder: Path, *, seed: int, device: str
-) -> list[Row]:
+def evaluate_on_test_part(
+    contestants: Mapping[str, ChoiceModel], parts: FoldData, folder: Path, *, seed: int, device: str
+) -> list[Table3Row]:
     """Fit on the training and development parts, then ask all models once about the test part."""
     assert parts.valid is not None
     fitted = fit_all(contestants, parts.train, parts.valid, folder, seed=seed, device=device)
     rows = []
     for label, model in fitted.items():
         if isinstance(model, Failure):
-            rows.append(Row(label, contestants[label], {}, {}, error=model.message))
+            rows.append(Table3Row(label, contestants[label], {}, {}, error=model.message))
             continue
         report = evaluate(model, parts.test, top=TOP, seed=seed)
         values = {name: value for name, value in report.values.items() if value is not None}
-        rows.append(Row(label, model, values, report.intervals, model.table_.seconds, model.num_parameters))
+        rows.append(Table3Row(label, model, values, report.intervals, model.table_.seconds, model.num_parameters))
     return rows
 
 
-def by_folds(
+def cross_validate(
     contestants: Mapping[str, ChoiceModel], data: ChoiceData, folder: Path, *, folds: int, seed: int, **options: Any
-) -> list[Row]:
+) -> list[Table3Row]:
     """Cross-validate with options of ``compare``: every choice set is tested once, by models that did not see it."""
     rows = []
     for row in compare(contestants, data, folds, seed, top=TOP, folder=folder, **options).rows:
         intervals = {name: ends for name, ends in row.intervals.items() if name in row.values}
         cost = (row.fit_seconds, row.parameters)
-        rows.append(Row(row.label, contestants[row.label], row.values, intervals, *cost, row.error))
+        rows.append(Table3Row(row.label, contestants[row.label], row.values, intervals, *cost, row.error))
     return rows
 
 
-def table(rows: list[Row]) -> Cells:
+def table(rows: list[Table3Row]) -> Cells:
     """Return the paper's table beside what was measured, with 95 % intervals."""
     heads = [f"{name}, {who}" for name in ("TOP 1", "TOP 5", "NLL") for who in ("paper", "here")]
     cells = [["method", *heads, "parameters", "fit s"]]
@@ -235,7 +235,7 @@ def table(rows: list[Row]) -> Cells:
         if row.error is not None:
             cells.append([row.label, f"failed: {row.error}"])
             continue
-        paper, line = report.table3()[row.label], [row.label]
+        paper, line = report.published_table3()[row.label], [row.label]
         for name, theirs in (("top_1", paper.top_1), ("top_5", paper.top_5), ("nll", paper.nll)):
             digits = 2 if name == "nll" else 3
             line += ["-" if theirs is None else f"{theirs:.{digits}f}", _spanned(row, name)]
@@ -244,7 +244,7 @@ def table(rows: list[Row]) -> Cells:
     return cells
 
 
-def _spanned(row: Row, name: str) -> str:
+def _spanned(row: Table3Row, name: str) -> str:
     """A value with its interval behind it; scores and rankings have no likelihood."""
     if name not in row.values or (name == "nll" and row.model.gives != "probabilities"):
         return "-"
@@ -264,7 +264,7 @@ def run_table3(
     epochs: int | None = None,
     device: str = "auto",
     command: str = "",
-) -> Result:
+) -> ExperimentResult:
     """Reproduce table 3 and write the report.
 
     Parameters
@@ -280,7 +280,7 @@ def run_table3(
     seed
         Where simulation, splits, fits and resamples come from.
     paper_settings, epochs
-        See :func:`models`.
+        See :func:`table3_models`.
     device
         Where networks are trained.
     command
@@ -294,23 +294,29 @@ def run_table3(
         raise ConfigError("folds are for larch's table: the other sources come with a test part.")
     began = time.perf_counter()
     place = require_folder(folder)
-    contestants = models(paper_settings=paper_settings, epochs=epochs)
+    contestants = table3_models(paper_settings=paper_settings, epochs=epochs)
     where: dict[str, Any] = {"seed": seed, "device": device}
     floor: dict[str, float] = {}
     if data is None and not simulated:
         count, choices = FOLDS if folds is None else folds, larch_table()
         valid = HELD_OUT if paper_settings else 0.0  # the published settings stop early
-        rows = by_folds(contestants, choices, place / "comparison", folds=count, valid=valid, **where)
+        rows = cross_validate(contestants, choices, place / "comparison", folds=count, valid=valid, **where)
         what = f"{len(choices):,} bookings of larch's itinerary table, {count}-fold cross-validation"
     elif data is not None:
         parts = read_folder(data)
-        rows, what = by_parts(contestants, parts, place / "models", **where), f"{PAPER_FILES}: {_sizes(parts)}"
+        rows, what = (
+            evaluate_on_test_part(contestants, parts, place / "models", **where),
+            f"{PAPER_FILES}: {_sizes(parts)}",
+        )
     else:
-        made = simulate(sum(report.sizes("table3")) if sets is None else sets, seed)
-        rows, what = by_parts(contestants, made.parts, place / "models", **where), f"simulated: {_sizes(made.parts)}"
+        made = simulate(sum(report.published_sizes("table3")) if sets is None else sets, seed)
+        rows, what = (
+            evaluate_on_test_part(contestants, made.parts, place / "models", **where),
+            f"simulated: {_sizes(made.parts)}",
+        )
         floor = {"best_possible_nll": made.best_nll}
     settings = "the paper's settings" if paper_settings else "this library's defaults"
-    result = Result(
+    result = ExperimentResult(
         title="Table 3 of the paper beside this run: airline itinerary choice",
         command=command,
         sections=(_section(rows, what, floor),),
@@ -321,12 +327,12 @@ def run_table3(
     return result
 
 
-def _sizes(parts: Parts) -> str:
+def _sizes(parts: FoldData) -> str:
     """Say how many choice sets each part has."""
     return f"{len(parts.train):,} sets to fit, {len(parts.valid or ()):,} to stop, {len(parts.test):,} to test"
 
 
-def _section(rows: list[Row], what: str, floor: Mapping[str, float]) -> Section:
+def _section(rows: list[Table3Row], what: str, floor: Mapping[str, float]) -> Section:
     best = [f"The best possible NLL on these test sets is {nll:.3f}: that of the true model." for nll in floor.values()]
     another = (
         "The paper's figures are of 27,160 bookings to fit and 6,791 to test, which are other choices than these."

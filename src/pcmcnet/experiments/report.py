@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.evaluation.compare import Failure, fresh, model_identity, surroundings
+from pcmcnet.evaluation.compare import Failure, describe_environment, model_identity, unfitted_copy
 from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.interface.saving import MANIFEST
 from pcmcnet.reports.formats import to_html, to_json, to_markdown, to_text
-from pcmcnet.reports.sections import Code, Facts, Picture, Section
+from pcmcnet.reports.sections import Code, Facts, PictureFile, Section
 from pcmcnet.storage import package_version, require_folder, write_bytes
-from pcmcnet.training.run_folder import checkpoints
+from pcmcnet.training.run_folder import checkpoint_files
 
 log = logging.getLogger("pcmcnet")
 
@@ -50,47 +50,47 @@ class Accuracy(NamedTuple):
     nll: float | None
 
 
-def table1() -> dict[str, Divergence]:
+def published_table1() -> dict[str, Divergence]:
     """Return the divergences from the true model of experiment 1, by model, in the paper's order.
 
     Examples
     --------
-    >>> table1()["PCMC-Net 3x16"]
+    >>> published_table1()["PCMC-Net 3x16"]
     Divergence(model='PCMC-Net 3x16', parameters=641, kl=0.009)
     """
     return {row["model"]: Divergence(row["model"], row["parameters"], row["kl"]) for row in _tables()["table1"]["rows"]}
 
 
-def table2() -> dict[str, Any]:
+def published_table2() -> dict[str, Any]:
     """Return the options of PCMC-Net for the airline experiment: table 2 and the text around it.
 
     Examples
     --------
-    >>> table2()["hidden"], table2()["batch_size"]
+    >>> published_table2()["hidden"], published_table2()["batch_size"]
     ((512, 512), 16)
     """
     values = {name: value for name, value in _tables()["table2"].items() if name != "caption"}
     return {**values, "hidden": tuple(values["hidden"])}
 
 
-def table3() -> dict[str, Accuracy]:
+def published_table3() -> dict[str, Accuracy]:
     """Return the accuracies of the airline experiment, by model, in the paper's order.
 
     Examples
     --------
-    >>> table3()["Cheapest"]
+    >>> published_table3()["Cheapest"]
     Accuracy(model='Cheapest', top_1=0.164, top_5=0.471, nll=None)
     """
     rows = _tables()["table3"]["rows"]
     return {row["model"]: Accuracy(row["model"], row["top_1"], row["top_5"], row.get("nll")) for row in rows}
 
 
-def sizes(table: str) -> tuple[int, int]:
+def published_sizes(table: str) -> tuple[int, int]:
     """Return the numbers of choice sets that the paper trained and tested on.
 
     Examples
     --------
-    >>> sizes("table1")
+    >>> published_sizes("table1")
     (20000, 10000)
     """
     return _tables()[table]["training_sets"], _tables()[table]["test_sets"]
@@ -143,13 +143,13 @@ def fit_all(
 
 def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, place: Path, *, seed: int, device: str) -> ChoiceModel:
     """Fit a copy of a model and save it with the time it took."""
-    began, learner = time.perf_counter(), fresh(model)
+    began, learner = time.perf_counter(), unfitted_copy(model)
     stops_on_dev = learner.stops_early and learner.get_params().get("min_delta") != "noise"
     part, held_out = (train, dev) if stops_on_dev else (train.concat(dev), None)
-    goes_on = bool(checkpoints(place))
+    goes_on = bool(checkpoint_files(place))
     learner.fit(part, held_out, seed=seed, device=device, progress=False, run_folder=place, resume=goes_on)
     in_epochs = sum(entry.get("seconds", 0.0) for entry in learner.history)  # those before an interruption included
-    learner.note_table(seconds=max(time.perf_counter() - began, in_epochs))
+    learner.add_table_facts(seconds=max(time.perf_counter() - began, in_epochs))
     learner.save(place)
     return learner
 
@@ -164,7 +164,7 @@ def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class ExperimentResult:
     """What an experiment found. Prints as text.
 
     Parameters
@@ -189,9 +189,9 @@ class Result:
         return to_text(self.title, self.sections)
 
     @property
-    def pictures(self) -> list[Picture]:
+    def pictures(self) -> list[PictureFile]:
         """The pictures of all sections."""
-        return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
+        return [block for section in self.sections for block in section.blocks if isinstance(block, PictureFile)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""
@@ -217,7 +217,7 @@ class Result:
 
 def facts(*, seed: int, seconds: float, **more: Any) -> dict[str, Any]:
     """Gather what a reader needs to judge a result: seed, versions, machine and time, after what is given."""
-    found = surroundings()
+    found = describe_environment()
     versions = {"pcmcnet": package_version("pcmcnet"), **found["versions"]}
     return {**more, "seed": seed, "versions": versions, "machine": found["machine"], "seconds": round(seconds, 1)}
 

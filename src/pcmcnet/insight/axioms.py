@@ -19,9 +19,9 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.insight.questions import ask, id_of, members, name_of, require_sampling, set_of, some_sets
+from pcmcnet.insight.queries import ask, id_of, members, name_of, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
-from pcmcnet.reports.formats import PartOfReport, PlainValues
+from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
 # -- Axiom checks ------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ Verdict = Literal["holds", "violated", "not checked"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class AxiomFinding:
     """What was found of one axiom."""
 
     axiom: str
@@ -79,11 +79,11 @@ Describe = Callable[[int], tuple[int, str]]  # case -> place of an alternative o
 
 def _finding(
     data: ChoiceData, axiom: str, unit: str, size: Floats, tolerance: float, describe: Describe, **more: float
-) -> Finding:
+) -> AxiomFinding:
     """Sum up the sizes of single cases, and describe the worst if it is a violation."""
     worst = int(size.argmax()) if len(size) else None
     place, example = describe(worst) if worst is not None and size[worst] > tolerance else (None, None)
-    return Finding(
+    return AxiomFinding(
         axiom=axiom,
         unit=unit,
         cases=len(size),
@@ -96,7 +96,7 @@ def _finding(
     )
 
 
-def independence(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
+def independence(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFinding:
     """Compare all pairs of others before and after each removal; violations count the removals that change one."""
     ratios = found.log_ratios()
 
@@ -113,7 +113,7 @@ def independence(data: ChoiceData, found: Removals, tolerance: float) -> Finding
     return replace(finding, mean=float(ratios.sums.sum() / ratios.pairs.sum())) if len(size) else finding
 
 
-def regularity(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
+def regularity(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFinding:
     """Look for alternatives that become less probable when another one leaves."""
     before, after = np.exp(found.log_with), np.exp(found.log_without)
 
@@ -124,7 +124,7 @@ def regularity(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
     return _finding(data, "regularity", "probability", before - after, tolerance, describe)
 
 
-def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: float) -> tuple[Finding, ...]:
+def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: float) -> tuple[AxiomFinding, ...]:
     """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
     i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
     pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
@@ -152,7 +152,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
     return tuple(found)
 
 
-def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> Finding:
+def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
     """Offer every alternative of each set several times, and compare the probability of its copies with its own."""
     inside = [members(data, s) for s in sets]
     log_p = ask(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
@@ -167,7 +167,7 @@ def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, toler
     return _finding(data, "uniform expansion", "probability", np.abs(summed - own), tolerance, describe)
 
 
-def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> Finding:
+def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> AxiomFinding:
     """Offer one alternative (C,) of each of some sets twice; what its copies gain, the others lose.
 
     ``of_a_logit`` is the loss relative to that in a logit: 0 where copies share what the one had, 1 as in a logit.
@@ -207,11 +207,11 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit(PlainValues, PartOfReport):
+class Audit(ToDictMixin, ReportPartMixin):
     """What was found of each axiom. Prints as a table."""
 
     model: str  # name of its class
-    findings: tuple[Finding, ...]  # one for each axiom
+    findings: tuple[AxiomFinding, ...]  # one for each axiom
     sets: int  # choice sets drawn
     questions: int  # choice sets that the model was asked about
     seed: int
@@ -221,7 +221,7 @@ class Audit(PlainValues, PartOfReport):
     def _short(self) -> str:
         return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms obeyed"
 
-    def __getitem__(self, axiom: str) -> Finding:
+    def __getitem__(self, axiom: str) -> AxiomFinding:
         """Return the finding on an axiom, by its name or the first word of it."""
         names = {finding.axiom: finding for finding in self.findings}
         names |= {finding.axiom.split()[0]: finding for finding in self.findings}

@@ -28,29 +28,29 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import max_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
-from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
+from pcmcnet.evaluation.bootstrap import percentile_interval, resampled_means
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.predictions import (
     Predictor,
-    Seen,
+    TrainingOverlap,
     gives_of,
     in_sample_warning,
     predicted_log_p,
     require_data,
     require_sets,
-    seen_by,
+    training_overlap,
 )
 from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.models.calibrated import Calibrated, find_temperature
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
+from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
 
 LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve(PlainValues):
+class CalibrationCurve(ToDictMixin):
     """Predicted against observed, in B bins from the least to the most probable."""
 
     predicted: Floats  # (B,) mean probability
@@ -67,11 +67,11 @@ class Curve(PlainValues):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration(PlainValues, PartOfReport):
+class Calibration(ToDictMixin, ReportPartMixin):
     """How far probabilities can be taken at their word."""
 
-    alternatives: Curve  # of all alternatives
-    first: Curve  # of the most probable alternative of each set
+    alternatives: CalibrationCurve  # of all alternatives
+    first: CalibrationCurve  # of the most probable alternative of each set
     n_sets: int  # with two alternatives or more and a weight above 0
     level: float = LEVEL  # of the intervals
     _derived = ("error",)
@@ -170,7 +170,7 @@ class _Draw(NamedTuple):
     level: float
 
 
-def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, draw: _Draw) -> Curve:
+def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, draw: _Draw) -> CalibrationCurve:
     """Bin M cases with probabilities p and outcomes y, of the sets that ``owner`` names, with the sets' weights."""
     w = weights[owner]
     place = equal_bins(p, w, bins)
@@ -184,8 +184,8 @@ def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, draw: 
         means = resampled_means(np.hstack([counts, hits]), weights, rng=draw.rng, resamples=draw.resamples)
         there = means[:, :n] > 0  # a resample may miss a bin
         shares = np.where(there, means[:, n:] / np.where(there, means[:, :n], 1.0), observed)
-        low, high = percentiles(shares, weights, level=draw.level).T.clip(0, 1)
-    return Curve(predicted=predicted, observed=observed, low=low, high=high, share=mass / mass.sum())
+        low, high = percentile_interval(shares, weights, level=draw.level).T.clip(0, 1)
+    return CalibrationCurve(predicted=predicted, observed=observed, low=low, high=high, share=mass / mass.sum())
 
 
 def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
@@ -217,11 +217,11 @@ MOST = 5000  # choice sets that baselines are cross-validated on
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitQuality(PartOfReport):
+class FitQuality(ReportPartMixin):
     """Figures of the model on the table, and of the baselines."""
 
     report: Report
-    seen: Seen  # which choice sets of the table the model was trained on
+    seen: TrainingOverlap  # which choice sets of the table the model was trained on
     warning: str | None = None  # the same in words, where it has seen any
     baselines: Comparison | None = None  # None where none were asked for, or the table is too small for folds
 
@@ -253,5 +253,5 @@ def fit_quality(
         few = np.random.default_rng(seed).permutation(counted)[:MOST]
         part = data if len(counted) <= MOST else data.subset(np.sort(few))
         measured = compare(baselines, part, FOLDS, seed, top=TOP, progress=False)
-    seen = seen_by(model, data)
+    seen = training_overlap(model, data)
     return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)

@@ -24,11 +24,11 @@ import torch
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.questions import name_of, position_of
+from pcmcnet.insight.queries import name_of, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel, require_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import InNotebooks, to_json
+from pcmcnet.reports.formats import NotebookMixin, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import number
 
@@ -36,7 +36,7 @@ _BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in roundi
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain(InNotebooks):
+class Chain(NotebookMixin):
     """The chain of one choice set of n alternatives."""
 
     labels: tuple[str, ...]  # or "#2 (A7/A7)" by number and first category in a table without labels

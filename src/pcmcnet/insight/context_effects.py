@@ -30,11 +30,11 @@ from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.insight.axioms import TOLERANCE
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
-from pcmcnet.insight.questions import ask, id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
+from pcmcnet.insight.queries import ask, id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
 from pcmcnet.insight.removals import SMALLEST, LogRatios, Removals, ask_removals, sample_removals, share
 from pcmcnet.insight.table_summary import plain_values
-from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
-from pcmcnet.reports.tables import PrintsAsTable, markdown_table, text_table
+from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
+from pcmcnet.reports.tables import TableMixin, markdown_table, text_table
 
 # -- Context search ----------------------------------------------------------------------------------------------------
 # Where in a table does context matter: the sets in which one alternative changes the preference between two others.
@@ -44,7 +44,7 @@ from pcmcnet.reports.tables import PrintsAsTable, markdown_table, text_table
 
 
 @dataclass(frozen=True, slots=True)
-class Case(PlainValues):
+class ContextCase(ToDictMixin):
     """A set in which one alternative changes the log-ratio of two others."""
 
     choice_set: Any  # its id
@@ -70,11 +70,11 @@ class Case(PlainValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Search(PlainValues):
+class ContextSearch(ToDictMixin):
     """The strongest cases, the strongest first, and what they were found among. Prints as a table."""
 
     model: str
-    cases: tuple[Case, ...]
+    cases: tuple[ContextCase, ...]
     removals: int  # (set, removed) looked at
     pairs: int  # (set, removed, i, j)
     questions: int  # choice sets that the model was asked about
@@ -106,7 +106,7 @@ class Search(PlainValues):
 
 def search(
     model: Predictor, data: Any, *, limit: int = 2000, seed: int = 0, top: int = 10, least: float = 0.01
-) -> Search:
+) -> ContextSearch:
     """Look for sets in which one alternative changes the preference between two others most.
 
     Of each set and alternative removed, the pair whose log-ratio changes most is a case; i is the one that gains by
@@ -148,7 +148,7 @@ def search(
         )
     size = found.shift[ratios.up] - found.shift[ratios.down]
     first = np.argsort(-size, kind="stable")[:top]
-    return Search(
+    return ContextSearch(
         model=type(model).__name__,
         cases=tuple(_case(data, found, ratios, k) for k in first.tolist()),
         removals=len(found.removed),
@@ -159,12 +159,12 @@ def search(
     )
 
 
-def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> Case:
+def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> ContextCase:
     """Describe the k-th case."""
     i, j = int(ratios.up[k]), int(ratios.down[k])
     places = int(found.removed[ratios.cases[k]]), int(found.places[i]), int(found.places[j])
     removed, first, second = (name_of(data, place) for place in places)
-    return Case(
+    return ContextCase(
         choice_set=id_of(data, places[0]),
         removed=removed,
         i=first,
@@ -180,11 +180,11 @@ def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> Case:
 # -- Context effects ---------------------------------------------------------------------------------------------------
 
 __all__ = [
-    "Case",
-    "Effect",
-    "Effects",
+    "ContextCase",
+    "ContextEffectRow",
+    "ContextEffectTable",
+    "ContextSearch",
     "PreferenceMap",
-    "Search",
     "measure",
     "place_of",
     "preference_map_in_set",
@@ -196,7 +196,7 @@ EXPECTED: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compromise":
 
 
 @dataclass(frozen=True, slots=True)
-class Effect(PlainValues):
+class ContextEffectRow(ToDictMixin):
     """What one third does to the share of a against b; alternatives are named by label, or by table row."""
 
     kind: Kind
@@ -216,13 +216,13 @@ class Effect(PlainValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Effects(PlainValues, PrintsAsTable):
+class ContextEffectTable(ToDictMixin, TableMixin):
     """Effects in the order in which their thirds were given. Prints as a table."""
 
     model: str
-    effects: tuple[Effect, ...]
+    effects: tuple[ContextEffectRow, ...]
 
-    def __getitem__(self, kind: str) -> Effect:
+    def __getitem__(self, kind: str) -> ContextEffectRow:
         """Return the first effect of a kind."""
         for effect in self.effects:
             if effect.kind == kind:
@@ -241,7 +241,7 @@ class Effects(PlainValues, PrintsAsTable):
 
 def measure(
     model: Predictor, data: Any, a: int, b: int, thirds: Mapping[Kind, int] | Mapping[Kind, Sequence[int]]
-) -> Effects:
+) -> ContextEffectTable:
     """Measure what each of several thirds does to the share of a against b.
 
     Parameters
@@ -251,7 +251,7 @@ def measure(
     data
         Choice data, or a table that the model's schema reads.
     a, b
-        Places of two alternatives in the flat columns of ``data``; see :func:`pcmcnet.insight.questions.place_of`.
+        Places of two alternatives in the flat columns of ``data``; see :func:`pcmcnet.insight.queries.place_of`.
         The individual is that of the set of a.
     thirds
         Kind -> place of a third of that kind, or places of several. The kind is seen from a: a decoy of b is one of
@@ -290,10 +290,10 @@ def measure(
     shares = share(log_a, log_b).tolist()
     names = name_of(data, a), name_of(data, b)
     effects = [
-        Effect(kind, *names, name_of(data, c), shares[0], with_c, with_c - shares[0], EXPECTED[kind])
+        ContextEffectRow(kind, *names, name_of(data, c), shares[0], with_c, with_c - shares[0], EXPECTED[kind])
         for (kind, c), with_c in zip(asked, shares[1:], strict=True)
     ]
-    return Effects(type(model).__name__, tuple(effects))
+    return ContextEffectTable(type(model).__name__, tuple(effects))
 
 
 # -- Context summary ---------------------------------------------------------------------------------------------------
@@ -308,10 +308,10 @@ SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 wher
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ContextSummary(PartOfReport):
+class ContextSummary(ReportPartMixin):
     """The strongest cases, and the map of the first."""
 
-    search: Search
+    search: ContextSearch
     alternatives: Mapping[str, tuple[Any, ...]]  # features of i, j and the one removed, in the strongest case
     features: tuple[str, str] | None = None  # of the map, along x and y
     map: PreferenceMap | None = None
@@ -326,7 +326,7 @@ class ContextSummary(PartOfReport):
         return max((abs(case.by_adding) for case in self.search.cases), default=0.0)
 
     @property
-    def none(self) -> bool:
+    def has_no_effects(self) -> bool:
         """Whether all changes are rounding."""
         return self.strongest <= TOLERANCE
 
@@ -348,7 +348,7 @@ def context_summary(
     removed, i, j = found.cases[0].places
     named = plain_values(data.features, np.array([i, j, removed]))
     summary = ContextSummary(search=found, alternatives={name: tuple(values) for name, values in named.items()})
-    if summary.none:
+    if summary.has_no_effects:
         return summary
     with suppress(PcmcNetError):  # such as probabilities of 0: the cases stand alone
         summary = replace(summary, orders=order_effects(model, data, SETS, seed))

@@ -17,19 +17,19 @@ from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
+from pcmcnet.data.columns.ragged import consecutive_indices, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.elasticity import chunks
-from pcmcnet.insight.questions import compose, members, numeric_values, set_segments, with_values
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable
+from pcmcnet.insight.queries import compose_sets, members, numeric_values, set_segments, with_values
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin
 
 FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 
 @dataclass(frozen=True, eq=False)
-class DemandCurve(PlainValues, PrintsAsTable):
+class DemandCurve(ToDictMixin, TableMixin):
     """Shares of G segments at K points. Prints as a table."""
 
     column: str
@@ -137,8 +137,8 @@ def _shares(
     out = np.empty(len(asked))
     for part in chunks(data.sizes[asked]):
         k, s = point[part], asked[part]
-        copies = compose(data, [members(data, position) for position in s], s)
-        places = stretches(data.offsets[s], data.sizes[s])
+        copies = compose_sets(data, [members(data, position) for position in s], s)
+        places = consecutive_indices(data.offsets[s], data.sizes[s])
         values = changed[spread(k, copies.offsets), places] if column in data.features else changed[k, s]
         p = np.exp(predicted_log_p(model, with_values(copies, column, values)))
         out[part] = sum_by_set(p * followed[places], copies.offsets)
@@ -153,7 +153,7 @@ def _alternatives(data: ChoiceData, which: str | int | ArrayLike, what: str) -> 
         found: Bools = data.labels.plain() == which
         hint = did_you_mean(which, data.labels.categories)
     elif isinstance(which, int | np.integer) and not isinstance(which, bool):
-        found, hint = stretches(np.zeros(len(data), np.int64), data.sizes) == which, ""
+        found, hint = consecutive_indices(np.zeros(len(data), np.int64), data.sizes) == which, ""
     else:
         given, hint = np.asarray(which), ""
         found = given if given.dtype == np.bool_ else np.isin(np.arange(len(data.rows)), given)

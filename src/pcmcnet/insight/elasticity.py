@@ -27,13 +27,19 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import ordered_pairs, spread, stretches
+from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.insight.questions import compose, members, numeric_values, segments, with_values
-from pcmcnet.models.logit.logit_effects import cross_means, other_means, own_responses, step_sizes, weighted_mean_by
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable
+from pcmcnet.insight.queries import compose_sets, members, numeric_values, segments, with_values
+from pcmcnet.models.logit.logit_effects import (
+    mean_cross_responses,
+    mean_rival_responses,
+    own_responses,
+    step_sizes,
+    weighted_group_means,
+)
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin
 
 # -- Slopes ------------------------------------------------------------------------------------------------------------
 # Derivatives of a model's log-probabilities in one numeric column, by its own formula or by central differences.
@@ -114,30 +120,30 @@ def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -
     ask = _individual_changes if individual else _feature_changes
     for sets in chunks(2 * lengths):
         log_p = ask(model, data, column, sets, ends)  # (2, M)
-        inside = stretches(data.offsets[sets], data.sizes[sets])
+        inside = consecutive_indices(data.offsets[sets], data.sizes[sets])
         if individual:
             base, moved = p[inside], np.repeat(sets, data.sizes[sets])
         else:
             i, j = ordered_pairs(np.concatenate([[0], np.cumsum(data.sizes[sets])]))
             base, moved = p[inside][i], inside[j]
         taken = np.nan_to_num(ends[0].astype(np.float64) - ends[1])[moved]
-        out[stretches(starts[sets], lengths[sets])] = _quotient(log_p, base, taken)
+        out[consecutive_indices(starts[sets], lengths[sets])] = _quotient(log_p, base, taken)
     return out
 
 
 def _individual_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
     """Return log-probabilities with each individual's value up and down: (2, alternatives)."""
     parts = [members(data, s) for s in sets]
-    both = compose(data, parts * 2, np.tile(sets, 2))
+    both = compose_sets(data, parts * 2, np.tile(sets, 2))
     return predicted_log_p(model, with_values(both, column, ends[:, sets].ravel())).reshape(2, -1)
 
 
 def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
     """Return log-probabilities of i with the value of j up and down: (2, ordered pairs (i, j))."""
     sizes = data.sizes[sets]
-    owners = stretches(data.offsets[sets], sizes)  # the j of each copy
+    owners = consecutive_indices(data.offsets[sets], sizes)  # the j of each copy
     copies = [part for s in sets for part in [members(data, s)] * data.sizes[s]]
-    both = compose(data, copies * 2, np.tile(np.repeat(sets, sizes), 2))
+    both = compose_sets(data, copies * 2, np.tile(np.repeat(sets, sizes), 2))
     places = np.concatenate(copies)
     moving = places == np.repeat(owners, np.repeat(sizes, sizes))
     x = numeric_values(data, column)[0].astype(np.float32)[places]
@@ -177,7 +183,7 @@ class ElasticityRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ElasticityTable(PlainValues, PrintsAsTable):
+class ElasticityTable(ToDictMixin, TableMixin):
     """Average responses by segment of the alternative whose value changes. Prints as a table."""
 
     column: str
@@ -202,7 +208,7 @@ class ElasticityTable(PlainValues, PrintsAsTable):
 
 
 @dataclass(frozen=True, slots=True)
-class CrossTable(PlainValues, PrintsAsTable):
+class CrossTable(ToDictMixin, TableMixin):
     """Average responses of the alternatives of one group when those of another change. Prints as a table."""
 
     column: str
@@ -281,10 +287,10 @@ class Responses:
                 f"over a set is 0. Average by segments of alternatives: {remedy}."
             )
         codes, G = groups.codes, len(groups.names)
-        own = weighted_mean_by(self.own, self._mass, codes, G)
+        own = weighted_group_means(self.own, self._mass, codes, G)
         other: list[Any] = [None] * G
         if not self.individual:
-            other = other_means(self.values, self._mass, self.data.offsets, codes, G).tolist()
+            other = mean_rival_responses(self.values, self._mass, self.data.offsets, codes, G).tolist()
         weights = spread(self.data.weights, self.data.offsets)
         share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
         count = np.bincount(groups.codes, minlength=len(groups.names))
@@ -303,7 +309,7 @@ class Responses:
             raise InputError("alternatives have no labels: name a feature that groups them, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
         G, offsets = len(groups.names), self.data.offsets
-        means = cross_means(self.values, self._mass, offsets, groups.codes, G)
+        means = mean_cross_responses(self.values, self._mass, offsets, groups.codes, G)
         return CrossTable(self.column, self.kind, groups.names, means)
 
     def __str__(self) -> str:

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.names import PLAIN, ColumnNames
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
-from pcmcnet.evaluation.compare import surroundings
+from pcmcnet.evaluation.compare import describe_environment
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, FitQuality, calibration, fit_quality
@@ -45,14 +45,14 @@ from pcmcnet.insight.feature_effects import (
     numeric_features,
 )
 from pcmcnet.insight.importance import Importance, importance
-from pcmcnet.insight.questions import require_sampling
+from pcmcnet.insight.queries import require_sampling
 from pcmcnet.insight.removals import extrapolation
 from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise
 from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.progress import said_once, show_steps
-from pcmcnet.reports.formats import PartOfReport, PlainValues, Summary, to_json
+from pcmcnet.progress import log_once, show_steps
+from pcmcnet.reports.formats import ReportPartMixin, Summary, ToDictMixin, to_json
 from pcmcnet.reports.tables import number, percent
 from pcmcnet.storage import package_version
 
@@ -66,7 +66,7 @@ _FEW = 0.02  # points between predicted and chosen that nobody would notice
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(PlainValues):
+class Finding(ToDictMixin):
     """One sentence, the figures behind it, and the part of the explanation where they come from."""
 
     text: str
@@ -136,8 +136,8 @@ def _importance(part: Importance, categories: AllCategories | None, names: Colum
 
 
 def _liked(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
-    gains = [row for row in rows if row.is_sure and row.lift > 1][:2]
-    loses = [row for row in rows[::-1] if row.is_sure and row.lift < 1][:2]
+    gains = [row for row in rows if row.is_significant and row.lift > 1][:2]
+    loses = [row for row in rows[::-1] if row.is_significant and row.lift < 1][:2]
     if not gains and not loses:
         return
     parts = [
@@ -173,7 +173,7 @@ def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
 
 def _context(part: ContextSummary) -> Iterator[Finding]:
     found = part.search
-    if part.none:
+    if part.has_no_effects:
         text = "What else is on offer never changes the preference between two alternatives, as in every logit."
         figures = f"largest change of a log-ratio among {found.pairs:,} pairs: {part.strongest:.1g}"
     else:
@@ -229,7 +229,7 @@ SETS = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSummary(PlainValues, PartOfReport):
+class ModelSummary(ToDictMixin, ReportPartMixin):
     """What a fitted model tells of itself."""
 
     kind: str  # name of the class
@@ -245,7 +245,7 @@ class ModelSummary(PlainValues, PartOfReport):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation(PartOfReport):
+class Explanation(ReportPartMixin):
     """What :func:`explain` found about a model on a table.
 
     Attributes
@@ -277,7 +277,7 @@ class Explanation(PartOfReport):
     axioms: Audit | None = None
     examples: tuple[ExampleSet, ...] | None = None
     removals: str | None = None
-    names: ColumnNames = PLAIN
+    names: ColumnNames = DEFAULT_NAMES
     left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
     facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
 
@@ -384,7 +384,7 @@ def explain(
     left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
     if data.chosen is None:
         left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
-    with show_steps(len(PARTS) - len(left_out), show=progress) as report, said_once():
+    with show_steps(len(PARTS) - len(left_out), show=progress) as report, log_once():
         for name in PARTS:
             if name in left_out:
                 continue
@@ -396,7 +396,7 @@ def explain(
             except PcmcNetError as error:
                 left_out[name] = str(error)
                 report.end(name, f"left out: {error}")
-    where = surroundings()
+    where = describe_environment()
     return Explanation(
         title=title or type(model).__name__,
         **work.found,

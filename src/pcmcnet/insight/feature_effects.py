@@ -13,13 +13,13 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
+from pcmcnet.evaluation.bootstrap import percentile_interval, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
-from pcmcnet.insight.questions import compose, members, no_elasticity, numeric_values, with_values
-from pcmcnet.reports.formats import PartOfReport, PlainValues, to_json
-from pcmcnet.reports.tables import PrintsAsTable, number
+from pcmcnet.insight.queries import compose_sets, members, no_elasticity, numeric_values, with_values
+from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
+from pcmcnet.reports.tables import TableMixin, number
 
 # -- Numeric effects ---------------------------------------------------------------------------------------------------
 # What numeric features do to the probabilities, side by side: responses of all, and demand curves of the first three.
@@ -35,7 +35,7 @@ _GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values belo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NumericEffects(PartOfReport):
+class NumericEffects(ReportPartMixin):
     """Responses to each numeric feature, the most important first, and demand curves of the first of them."""
 
     tables: tuple[ElasticityTable, ...]
@@ -146,13 +146,13 @@ class CategoryRow:
     high: float
 
     @property
-    def is_sure(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the interval leaves out an average category's 1."""
         return self.low > 1 or self.high < 1
 
 
 @dataclass(frozen=True, slots=True)
-class CategoryEffects(PlainValues, PrintsAsTable):
+class CategoryEffects(ToDictMixin, TableMixin):
     """The categories of one column, the most liked first. Prints as a table."""
 
     column: str
@@ -215,7 +215,7 @@ def category_effects(
     frequency = counts[asked] / counts[asked].sum()
     share: Floats = np.average(p, axis=0, weights=data.weights)
     means = resampled_means(p, data.weights, rng=rng, resamples=resamples)  # (R, K)
-    ends = percentiles(means / (means @ frequency)[:, None], data.weights)
+    ends = percentile_interval(means / (means @ frequency)[:, None], data.weights)
     lift = share / (share @ frequency)
     rows = [
         CategoryRow(values.categories[k], float(counts[k] / counts.sum()), *map(float, (share[c], lift[c], *ends[c])))
@@ -231,7 +231,7 @@ def _shares(
     """Ask for the probability of one alternative of each set with each category: (S, K)."""
     drawn = rng.integers(data.offsets[:-1], data.offsets[1:])
     inside = [members(data, s) for s in range(len(data))]
-    copies = compose(data, inside * len(categories), np.tile(np.arange(len(data)), len(categories)))
+    copies = compose_sets(data, inside * len(categories), np.tile(np.arange(len(data)), len(categories)))
     values = np.tile(data.features[column].plain().astype(object), len(categories))
     at = (drawn[None, :] + len(data.rows) * np.arange(len(categories))[:, None]).ravel()
     values[at] = np.repeat(np.array(categories, object), len(data))
@@ -247,7 +247,7 @@ def categorical_features(data: ChoiceData) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class AllCategories(PartOfReport):
+class AllCategories(ReportPartMixin):
     """The effects of several columns, the most important first."""
 
     tables: tuple[CategoryEffects, ...]

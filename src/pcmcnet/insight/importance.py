@@ -28,12 +28,12 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.errors import InputError, did_you_mean
-from pcmcnet.evaluation.bootstrap import interval
+from pcmcnet.evaluation.bootstrap import bootstrap_interval
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin
 
 Scheme = Literal["within", "sets", "rows"]
 Loss = Literal["auto", "nll", "misses"]
@@ -52,7 +52,7 @@ class ImportanceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Importance(PlainValues, PrintsAsTable):
+class Importance(ToDictMixin, TableMixin):
     """Columns, the most important first. Prints as a table."""
 
     model: str
@@ -137,7 +137,7 @@ def _row(
 ) -> ImportanceRow:
     """Sum up increases of the loss (repeats, S)."""
     by_repeat = worse @ weights / weights.sum()
-    low, high = interval(worse.mean(axis=0), weights, rng=rng).tolist()
+    low, high = bootstrap_interval(worse.mean(axis=0), weights, rng=rng).tolist()
     spread = float(by_repeat.std(ddof=1)) if len(by_repeat) > 1 else 0.0
     return ImportanceRow(name, members, float(by_repeat.mean()), spread, low, high)
 
@@ -197,4 +197,4 @@ def _permutation(data: ChoiceData, scheme: Scheme, rng: np.random.Generator) -> 
     for size in np.unique(data.sizes):
         alike = np.flatnonzero(data.sizes == size)
         partner[alike] = rng.permutation(alike)
-    return stretches(data.offsets[partner], data.sizes)
+    return consecutive_indices(data.offsets[partner], data.sizes)

@@ -24,9 +24,9 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
-from pcmcnet.insight.questions import ask, id_of, members, name_of, require_sampling, some_sets
+from pcmcnet.insight.queries import ask, id_of, members, name_of, require_sampling, some_sets
 from pcmcnet.insight.removals import extrapolation
-from pcmcnet.reports.formats import InEveryFormat, PlainValues, Printed, data_frame
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin, data_frame
 from pcmcnet.reports.tables import Cells, percent
 
 if TYPE_CHECKING:
@@ -211,11 +211,11 @@ def _parts(group: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 # -- Order effects -----------------------------------------------------------------------------------------------------
 
-What = Literal["orders", "terms"]
+OrderView = Literal["orders", "terms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Order(PlainValues):
+class OrderRow(ToDictMixin):
     """What the terms of one order make of the log-odds, on average over pairs; sets count alike."""
 
     order: str  # "1", "2", ..., or "above 3" where terms above were not told apart
@@ -228,7 +228,7 @@ class Order(PlainValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Term(PlainValues):
+class ContextTerm(ToDictMixin):
     """One term: what a group of others does to log P(i) / P(k), beyond what smaller groups of them do."""
 
     choice_set: Any  # its id
@@ -250,7 +250,7 @@ class Term(PlainValues):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class OrderEffects(PlainValues, InEveryFormat):
+class OrderEffects(ToDictMixin, FormatsMixin):
     """Log-odds by the order of their terms. Prints as a table, and a notebook shows it as one.
 
     Attributes
@@ -268,8 +268,8 @@ class OrderEffects(PlainValues, InEveryFormat):
     """
 
     model: str
-    orders: tuple[Order, ...]
-    terms: tuple[Term, ...]
+    orders: tuple[OrderRow, ...]
+    terms: tuple[ContextTerm, ...]
     sets: int
     sampled: int
     pairs: int
@@ -280,19 +280,19 @@ class OrderEffects(PlainValues, InEveryFormat):
     def __repr__(self) -> str:
         return f"OrderEffects({self.model}, {percent(self.orders[0].explained)} of the variance by the first order)"
 
-    def __getitem__(self, order: int) -> Order:
+    def __getitem__(self, order: int) -> OrderRow:
         """Return the row of an order, from 1 on."""
         for row in self.orders:
             if row.order == str(order):
                 return row
         raise InputError(f"no order {order!r}: there are {', '.join(row.order for row in self.orders)}.")
 
-    def to_frame(self, what: What = "orders") -> Any:
+    def to_frame(self, what: OrderView = "orders") -> Any:
         """Return a pandas data frame with a row for each of the "orders", or of the largest "terms"."""
         require_word("what", what, ("orders", "terms"))
         return data_frame(pa.Table.from_pylist(self.to_dict()[what]), instead="to_dict()")
 
-    def plot(self, what: What = "orders", *, ax: Axes | None = None) -> Axes:
+    def plot(self, what: OrderView = "orders", *, ax: Axes | None = None) -> Axes:
         """Draw the contributions of the "orders", or the largest "terms"; returns matplotlib's Axes."""
         from pcmcnet.plots.context import plot_order_effects
 
@@ -312,13 +312,13 @@ class OrderEffects(PlainValues, InEveryFormat):
         ]
         return [heads, *rows]
 
-    def _printed(self) -> Printed:
+    def _content(self) -> ResultContent:
         facts = {
             "looked at": f"{self.sets:,} choice sets, {self.pairs:,} pairs of alternatives",
             "asked about": f"{self.questions:,} choice sets, seed {self.seed}",
         }
         title, largest = f"Order of context effects: {self.model}", [f"Largest: {term}." for term in self.terms[:3]]
-        return Printed(title=title, cells=self.cells, facts=facts, notes=(*largest, *self.notes))
+        return ResultContent(title=title, cells=self.cells, facts=facts, notes=(*largest, *self.notes))
 
 
 def order_effects(
@@ -419,7 +419,7 @@ def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng:
     return found
 
 
-def _orders(found: Sequence[SetTerms], last: int) -> tuple[Order, ...]:
+def _orders(found: Sequence[SetTerms], last: int) -> tuple[OrderRow, ...]:
     """Sum up by order, up to the last one that all sets tell apart; what is above is one row, if there is any."""
     weight = np.concatenate([np.full(len(each.pairs), 1 / len(each.pairs)) for each in found]) / len(found)  # (P,)
     log_odds = np.concatenate([each.log_odds for each in found])
@@ -434,7 +434,7 @@ def _orders(found: Sequence[SetTerms], last: int) -> tuple[Order, ...]:
     whole, variance = float(contribution.sum()), float(weight @ log_odds**2)
     missing = weight @ (log_odds[:, None] - sums.cumsum(1)) ** 2
     return tuple(
-        Order(
+        OrderRow(
             order=name,
             terms=int(counts[k]),
             term_size=float(sizes[k] / max(counts[k], 1)),
@@ -452,11 +452,11 @@ def _wide(values: Any, width: int) -> Any:
     return np.pad(values[:, :width], ((0, 0), (0, max(width - values.shape[1], 0))))
 
 
-def _largest(data: ChoiceData, found: Sequence[SetTerms], top: int) -> tuple[Term, ...]:
+def _largest(data: ChoiceData, found: Sequence[SetTerms], top: int) -> tuple[ContextTerm, ...]:
     terms = [(value, each.pairs[p], group) for each in found for value, p, group in each.largest]
     terms.sort(key=lambda term: -abs(term[0]))
     return tuple(
-        Term(
+        ContextTerm(
             choice_set=id_of(data, int(i)),
             i=name_of(data, int(i)),
             k=name_of(data, int(k)),

@@ -21,7 +21,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
-from pcmcnet.insight.questions import compose, members, name_of, require_place, set_of, with_values
+from pcmcnet.insight.queries import compose_sets, members, name_of, require_place, set_of, with_values
 from pcmcnet.insight.removals import share
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
@@ -161,7 +161,7 @@ def preference_map_in_set(
     model, data
         Any fitted model, and choice data or a table that its schema reads.
     a, b
-        Places of two alternatives of one set; see :func:`pcmcnet.insight.questions.place_of`.
+        Places of two alternatives of one set; see :func:`pcmcnet.insight.queries.place_of`.
     third
         Place of the third. All its columns but the two features, and its label, are held. It may be a or b, or
         belong to another set: then a copy of it moves.
@@ -206,7 +206,7 @@ def preference_map_in_set(
     rest = inside[~np.isin(inside, (a, b, moves))] if others else np.empty(0, np.int64)
     company = np.array([a, b, *rest])
     count = cells * cells
-    asked = compose(data, [company, *[np.append(company, third)] * count], np.full(count + 1, here))
+    asked = compose_sets(data, [company, *[np.append(company, third)] * count], np.full(count + 1, here))
     at = asked.offsets[2:] - 1  # where the third is, in all sets but the first
     for name, values in zip(features, (np.tile(grids[0], cells), np.repeat(grids[1], cells)), strict=True):
         column = _numbers(asked, name).copy()

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.describe import offers_differ
+from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
+from pcmcnet.insight.queries import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin
 
 # -- Availability ------------------------------------------------------------------------------------------------------
 # Whether a model has ever seen an alternative missing: else what it says of removals is extrapolation.
@@ -44,7 +44,7 @@ def extrapolation(model: Any, data: ChoiceData) -> str | None:
     Of a model that does not tell what it was trained on, the table at hand decides.
     """
     seen = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
-    if offers_differ(data) if seen is None else seen:
+    if has_varying_offers(data) if seen is None else seen:
         return None
     return (
         f"All choice sets of the training table {_SEEN[data.labels is not None]}. How people choose when one is "
@@ -163,7 +163,7 @@ LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(PlainValues, PrintsAsTable):
+class Attribution(ToDictMixin, TableMixin):
     """What R rivals do to one alternative, the strongest push beyond a logit's first. Prints as a table."""
 
     choice_set: Any  # its id

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Columns, Contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Categorical, Column, Columns, Contents
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.data.describe import content_facts, json_values
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores
 from pcmcnet.insight.chain import Chain, chain
-from pcmcnet.insight.questions import members, name_of
+from pcmcnet.insight.queries import members, name_of
 from pcmcnet.insight.removals import Attribution, attribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import PartOfReport, PlainValues
+from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 
 Role = Literal["label", "feature", "individual"]
 
@@ -61,7 +61,7 @@ class LabelShare:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableSummary(PlainValues, PartOfReport):
+class TableSummary(ToDictMixin, ReportPartMixin):
     """A table in a few numbers."""
 
     choice_sets: int
@@ -116,7 +116,7 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
         found = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
         return replace(found, distinct=int((counts > 0).sum()), categories=most)
     if isinstance(column, Contents):
-        facts, gaps = content_facts(column.compact()), int((column.codes == GAP).sum())
+        facts, gaps = content_facts(column.compact()), int((column.codes == MISSING_CODE).sum())
         found = ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps)
         return replace(found, distinct=facts["distinct"], detail=_detail(facts))
     values: Floats = column.values.astype(np.float64)
@@ -183,7 +183,7 @@ MOST = 5000  # choice sets among which examples are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExampleSet(PlainValues, PartOfReport):
+class ExampleSet(ToDictMixin, ReportPartMixin):
     """One choice set of n alternatives, in the order of the table."""
 
     kind: Kind
@@ -225,7 +225,7 @@ def _picked(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
     if data.chosen is None:
         second, surprise = "uncertain", _entropy(log_p, data)
     elif gives_of(model) == "ranking":
-        better, _ = metrics.standing(predicted_scores(model, data), data.offsets, data.chosen, tie=0.0)
+        better, _ = metrics.rank_of_chosen(predicted_scores(model, data), data.offsets, data.chosen, tie=0.0)
         surprise = better / data.sizes
     else:
         surprise = metrics.nll(log_p, data.offsets, data.chosen)

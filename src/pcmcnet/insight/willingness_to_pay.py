@@ -26,11 +26,11 @@ from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.elasticity import Method, slopes
-from pcmcnet.insight.questions import segments, weighted_quantiles
-from pcmcnet.models.ensemble import Ensemble, interval
+from pcmcnet.insight.queries import segments, weighted_quantiles
+from pcmcnet.models.ensemble import Ensemble, prediction_interval
 from pcmcnet.models.logit.logit_effects import own_responses
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable, number
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin, number
 
 # -- Trade offs --------------------------------------------------------------------------------------------------------
 # What makes up for what: marginal rates of substitution between numeric features, for any model.
@@ -65,7 +65,7 @@ class TradeOff:
 
 
 @dataclass(frozen=True, slots=True)
-class TradeOffs(PlainValues, PrintsAsTable):
+class TradeOffs(ToDictMixin, TableMixin):
     """Features in units of one of them. Prints as a table."""
 
     reference: str
@@ -121,7 +121,7 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
     members = model.members_ if isinstance(model, Ensemble) else []
     if len(members) > 1:
         medians = np.stack([_quantiles(member, data, columns, reference)[:, 1] for member in members])
-        low, high = interval(medians, LEVEL)
+        low, high = prediction_interval(medians, LEVEL)
         ends = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
     rows = [
         TradeOff(name, median, low, high, odd, pair)
@@ -185,7 +185,7 @@ class WorthRow:
 
 
 @dataclass(frozen=True, eq=False)
-class WillingnessToPay(PrintsAsTable):
+class WillingnessToPay(TableMixin):
     """Ratios of all alternatives, and their distribution by segment. Prints as a table."""
 
     column: str

@@ -1,8 +1,8 @@
 """Random numbers from generators of one's own, whatever else draws in the process, in this thread or another.
 
 Within :func:`drawing_from` the modules here draw from the generators given; elsewhere, as all of torch does, from the
-global one. Modules that take no generator, torch's own and those of a user, are run within :func:`redirected`: it looks
-at the operators themselves and hands the generator to each that draws.
+global one. Modules that take no generator, torch's own and those of a user, are run within :func:`redirect_draws`: it
+looks at the operators themselves and hands the generator to each that draws.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Draws:
+class SeededGenerators:
     """Generators of one seed, one on each device that is drawn on. A seed gives the numbers that it gives to torch."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -37,12 +37,12 @@ class Draws:
             self._generators[device] = torch.Generator(device).manual_seed(self.value)
         return self._generators[device]
 
-    def drawn_on(self, device: torch.device) -> torch.Generator | None:
+    def generator_if_used(self, device: torch.device) -> torch.Generator | None:
         """Return the generator on a device, if anything was drawn from it."""
         return self._generators.get(device)
 
 
-_draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
+_draws: ContextVar[SeededGenerators | None] = ContextVar("draws", default=None)
 
 
 def generator_on(device: torch.device) -> torch.Generator | None:
@@ -51,7 +51,7 @@ def generator_on(device: torch.device) -> torch.Generator | None:
     return None if draws is None else draws.on(device)
 
 
-def seeds_on(device: torch.device, count: int) -> torch.Tensor:
+def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
     """(count,) int32 seeds on a device, for kernels that draw by themselves."""
     draws = _draws.get()
     if draws is not None and len(draws.seeds) >= count:
@@ -61,7 +61,7 @@ def seeds_on(device: torch.device, count: int) -> torch.Tensor:
 
 
 @contextmanager
-def drawing_from(draws: Draws) -> Iterator[None]:
+def drawing_from(draws: SeededGenerators) -> Iterator[None]:
     """Let modules draw from these generators within the block, in this thread."""
     token = _draws.set(draws)
     try:
@@ -70,7 +70,7 @@ def drawing_from(draws: Draws) -> Iterator[None]:
         _draws.reset(token)
 
 
-def redirected() -> AbstractContextManager[Any]:
+def redirect_draws() -> AbstractContextManager[Any]:
     """Let everything within the block draw from the generators in use, if there are any."""
     draws = _draws.get()
     return nullcontext() if draws is None else _Redirected(draws)
@@ -79,7 +79,7 @@ def redirected() -> AbstractContextManager[Any]:
 class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees each operator before it runs."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: SeededGenerators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.draws = draws
 

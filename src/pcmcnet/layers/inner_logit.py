@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, Distinct
+from pcmcnet.data.batches import Batch, DistinctContents
 from pcmcnet.data.encoder import SideEncoder
-from pcmcnet.data.kinds.contents import modules_of
+from pcmcnet.data.kinds.contents import network_kind
 
 # -- monotone weights --------------------------------------------------------------------------------------------------
 # Linear layers whose weights keep to signs, so that a network rises or falls with some of its inputs, for every input.
@@ -48,7 +48,7 @@ from pcmcnet.data.kinds.contents import modules_of
 # So whatever reads weights needs to know nothing of signs.
 
 RISING_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # silu and gelu fall somewhere below 0
-HUGE = 1e30  # to which utilities that overflow are cut
+MAX_UTILITY = 1e30  # to which utilities that overflow are cut
 
 
 def unit_signs(width: int) -> Tensor:
@@ -56,7 +56,7 @@ def unit_signs(width: int) -> Tensor:
     return torch.tensor([1.0, -1.0, 0.0, 0.0]).repeat(-(-width // 4))[:width]
 
 
-def bounds_of_signs(signs: Tensor) -> tuple[Tensor, Tensor]:
+def sign_bounds(signs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the least and the largest value of weights with these signs; 0 is a free one."""
     return torch.where(signs > 0, 0.0, -math.inf), torch.where(signs < 0, 0.0, math.inf)
 
@@ -69,7 +69,7 @@ class SignedLinear(nn.Linear):
 
     def __init__(self, inputs: Tensor, units: Tensor, **options: Any) -> None:
         super().__init__(len(inputs), len(units), **options)
-        low, high = bounds_of_signs(units.unsqueeze(1) * inputs)
+        low, high = sign_bounds(units.unsqueeze(1) * inputs)
         closed = (units == 0).unsqueeze(1) & (inputs != 0)
         self.register_buffer("low", low.masked_fill(closed, 0.0), persistent=False)
         self.register_buffer("high", high.masked_fill(closed, 0.0), persistent=False)
@@ -117,11 +117,13 @@ class LinearUtility(nn.Module):
         super().__init__()
         self.constants = nn.ParameterList(torch.zeros(c + 1, 1) for c in side.cardinalities)  # the first: never seen
         self.slopes = nn.Parameter(torch.zeros(side.n_numeric))
-        worths = {str(k): modules_of(code).worth(code) for k, code in enumerate(side.contents) if code.name not in own}
+        worths = {
+            str(k): network_kind(code).worth(code) for k, code in enumerate(side.contents) if code.name not in own
+        }
         self.worths = nn.ModuleDict({k: worth for k, worth in worths.items() if worth is not None})
         self.worth = nn.Parameter(torch.zeros(d_alternative))
         self.taste = nn.Parameter(torch.zeros(d_alternative, d_individual)) if d_individual else None
-        low, high = (None, None) if signs is None else bounds_of_signs(signs)
+        low, high = (None, None) if signs is None else sign_bounds(signs)
         self.register_buffer("low", low, persistent=False)
         self.register_buffer("high", high, persistent=False)
 
@@ -143,9 +145,11 @@ class LinearUtility(nn.Module):
         """Batch, (B, D0), (B, J, D) -> (B, J)."""
         added = (alternatives @ self.weights(individual).unsqueeze(-1)).squeeze(-1)
         utility = self.plain(batch.numeric, batch.categorical, batch.contents) + added
-        return utility.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+        return utility.nan_to_num(
+            0.0, MAX_UTILITY, -MAX_UTILITY
+        )  # where inputs near the largest number were multiplied
 
-    def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct]) -> Tensor:
+    def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[DistinctContents]) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (...)."""
         # A product over no numbers is 0, but runtimes of exported graphs may leave memory as they found it.
         nothing = torch.compiler.is_exporting() and not len(self.slopes)

@@ -5,7 +5,7 @@ chips and later, a kernel whose first statement is ``wait_for_earlier()`` is lau
 stream is still at work (programmatic dependent launch), and waits there for all that was written before.
 
 Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
-table. A step that launches nothing shows which kernels the next ones need: see ``compile_together``.
+table. A step that launches nothing shows which kernels the next ones need: see ``compile_in_parallel``.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
@@ -60,7 +60,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None
     """Launch a kernel, or note it; before the one before it ends, if the kernel says itself that it waits for that."""
     if _waits(kernel):
         kind["launch_pdl"] = True
-    if noting():
+    if is_collecting_kernels():
         stream = torch.cuda.current_stream()
         _noted[stream.cuda_stream].append(Launch(kernel, grid, tuple(map(_type_of, given)), kind))
         stream.query()  # as a launch would, it brings the device to this thread, which operators of torch rely on
@@ -83,24 +83,24 @@ def _type_of(value: Any) -> Any:
     return value if base is None else replace(value, base=base.new_empty(0))
 
 
-def noting() -> bool:
+def is_collecting_kernels() -> bool:
     """Tell whether launches on this stream are only noted."""
     return bool(_noted) and torch.cuda.current_stream().cuda_stream in _noted
 
 
 @cache
-def first_stream(device: torch.device) -> torch.cuda.Stream:
+def high_priority_stream(device: torch.device) -> torch.cuda.Stream:
     """Return a stream whose kernels come before those of others."""
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 @cache
-def processors(device: torch.device) -> int:
+def multiprocessor_count(device: torch.device) -> int:
     """Return how many blocks that fill a multiprocessor run at once."""
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
+def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
     """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use.
 
     None is begun before all are known: the work would wait for Python's lock, and its last kernels for the work.

@@ -10,12 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-from pcmcnet.layers.tensor_ops import runs_kernels
+from pcmcnet.layers.tensor_ops import can_run_kernels
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
     """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
-    if runs_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
+    if can_run_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers import likelihood_triton
 
         return likelihood_triton.log_probabilities(p, mask)
@@ -35,7 +35,7 @@ def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
 
 def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, J), (B,), (B,)
     """Return the weighted mean loss of the choices, and the two sums whose quotient it is, without a gradient."""
-    if runs_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
+    if can_run_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
         from pcmcnet.layers import likelihood_triton
 
         return likelihood_triton.mean_nll(log_p, chosen, weight)

@@ -28,7 +28,7 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
     return found
 
 
-def compile_one() -> None:
+def compile_small_kernel() -> None:
     """Compile a small kernel, and load it."""
     _ = _log_forward.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 

@@ -29,8 +29,8 @@ from pcmcnet.layers.generators import generator_on
 from pcmcnet.layers.tensor_ops import is_transformed
 
 Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
-Start = Literal["zero", "spread"]
-SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0, of activations that are linear on either side
+LastLayerStart = Literal["zero", "spread"]
+NEGATIVE_SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0, of activations that are linear on either side
 _aten = torch.ops.aten
 
 
@@ -44,19 +44,19 @@ class ActivationRule:
 
     apply: Callable[[Tensor], Tensor]
     pull_back_: Callable[[Tensor, Tensor], Tensor]
-    of_input: bool = False
+    needs_input: bool = False
 
 
 ACTIVATIONS: dict[str, ActivationRule] = {
     "relu": ActivationRule(torch.relu_, lambda g, y: _aten.threshold_backward(g, y, 0, grad_input=g)),
     "leaky_relu": ActivationRule(
-        lambda x: F.leaky_relu_(x, SLOPES["leaky_relu"]),
-        lambda g, y: _aten.leaky_relu_backward(g, y, SLOPES["leaky_relu"], True, grad_input=g),
+        lambda x: F.leaky_relu_(x, NEGATIVE_SLOPES["leaky_relu"]),
+        lambda g, y: _aten.leaky_relu_backward(g, y, NEGATIVE_SLOPES["leaky_relu"], True, grad_input=g),
     ),
     "sigmoid": ActivationRule(torch.sigmoid_, lambda g, y: _aten.sigmoid_backward(g, y, grad_input=g)),
     "tanh": ActivationRule(torch.tanh_, lambda g, y: _aten.tanh_backward(g, y, grad_input=g)),
-    "silu": ActivationRule(F.silu, lambda g, x: _aten.silu_backward(g, x, grad_input=g), of_input=True),
-    "gelu": ActivationRule(F.gelu, lambda g, x: _aten.gelu_backward(g, x, grad_input=g), of_input=True),
+    "silu": ActivationRule(F.silu, lambda g, x: _aten.silu_backward(g, x, grad_input=g), needs_input=True),
+    "gelu": ActivationRule(F.gelu, lambda g, x: _aten.gelu_backward(g, x, grad_input=g), needs_input=True),
 }
 
 
@@ -74,10 +74,10 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (...)."""
-        return dropped(x, self.active)
+        return apply_dropout(x, self.active)
 
 
-def dropped(x: Tensor, p: float) -> Tensor:
+def apply_dropout(x: Tensor, p: float) -> Tensor:
     """Set a share ``p`` of the entries to 0 and scale the others by 1 / (1 - p)."""
     if p == 0:
         return x
@@ -130,7 +130,7 @@ class Perceptron(nn.Module):
         *,
         activation: Activation = "leaky_relu",
         dropout: float = 0.0,
-        start: Start = "zero",
+        start: LastLayerStart = "zero",
         last_bias: bool = True,
     ) -> None:
         super().__init__()

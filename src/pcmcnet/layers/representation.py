@@ -32,13 +32,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Distinct
+from pcmcnet.data.batches import DistinctContents
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.contents import modules_of
+from pcmcnet.data.kinds.contents import network_kind
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.errors import ConfigError
-from pcmcnet.layers.generators import redirected
+from pcmcnet.layers.generators import redirect_draws
 from pcmcnet.layers.perceptron import Dropout
 
 DEGREE = 3  # of the splines
@@ -116,12 +116,12 @@ CURVES: Mapping[str, type[Piecewise | Spline]] = {"piecewise": Piecewise, "splin
 # -- encoders of contents ----------------------------------------------------------------------------------------------
 
 
-def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
+def content_encoder(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
     """Return a copy of the user's module, or a fresh one of the kind; what is frozen gives vectors beforehand."""
     given = own.get(code.name)
     if isinstance(given, nn.Module):
         return deepcopy(given)
-    encoder = modules_of(code).encoder(code)
+    encoder = network_kind(code).encoder(code)
     for module in list(encoder.modules()):  # PyTorch's dropout would draw from another generator
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
@@ -130,7 +130,7 @@ def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.M
 
 
 @torch.no_grad()
-def width_of(encoder: nn.Module, code: ContentCode) -> int:
+def encoder_width(encoder: nn.Module, code: ContentCode) -> int:
     """Return the width of the vectors that an encoder gives, by asking it for those of two blank contents."""
     # 1. Two blank contents, on the encoder's device.
     device = next((p.device for p in encoder.parameters()), None)
@@ -199,7 +199,7 @@ class Representation(nn.Module):
         self.curves = nn.ModuleList((curves or {}).values())
         self.width = n_numeric + sum(width for _, width in (*embeddings, *encoders)) + sum(self.curved.values())
 
-    def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct] = ()) -> Tensor:
+    def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[DistinctContents] = ()) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (..., width)."""
         assert len(contents) == len(self.encoders)
         encoded = [self._encoded(k, values).to(numeric.dtype)[place] for k, (values, place) in enumerate(contents)]
@@ -219,7 +219,7 @@ class Representation(nn.Module):
         name, width = self.own[k]
         call = f"column {name!r}: {type(encoder).__name__} was given {len(values):,} contents"
         try:
-            with redirected() if encoder.training else nullcontext():
+            with redirect_draws() if encoder.training else nullcontext():
                 vectors = encoder(values)
         except torch.OutOfMemoryError:
             raise
@@ -231,13 +231,13 @@ class Representation(nn.Module):
         return vectors
 
 
-def representation_of(
+def build_representation(
     side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
     """Return the representation of one side's columns, freshly initialised but for copies of ``own`` modules."""
     own = own or {}
-    encoders = [(encoder_of(code, own), code) for code in side.contents]
-    widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
+    encoders = [(content_encoder(code, own), code) for code in side.contents]
+    widths = [(encoder, encoder_width(encoder, code)) for encoder, code in encoders]
     curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
     users = {k: code.name for k, code in enumerate(side.contents) if isinstance(own.get(code.name), nn.Module)}
     parts: dict[str, Any] = {"encoders": widths, "own": users, "curves": curves}

@@ -11,7 +11,7 @@ A test may replace any of them: they are read when they are used.
 
 # A batch with fewer multiplications runs on one thread. It is about a millisecond of one core; below that, handing work
 # to other threads takes longer than the work (measured).
-MULTIPLICATIONS_WORTH_THREADS = 2e7
+MIN_MULTIPLICATIONS_FOR_THREADS = 2e7
 
 # -- scores of pairs: number type --------------------------------------------------------------------------------------
 
@@ -34,10 +34,10 @@ COMPILED_UP_TO_ALTERNATIVES = 150
 PLAIN_SCORES_UP_TO_NUMBERS = 2**16
 
 # Numbers in a temporary of a chunk, at most: 2 MiB of float32, which stay in the cache of a core.
-CPU_CHUNK_NUMBERS = 2**19
+CPU_CHUNK_MAX_NUMBERS = 2**19
 
 # And at least, if threads share the chunks: smaller ones take more calls than they save time.
-CPU_CHUNK_LEAST_NUMBERS = 2**18
+CPU_CHUNK_MIN_NUMBERS = 2**18
 
 # The pairs of a large batch are cut into a multiple of so many chunks, so that 2, 4, 8 or 16 threads share them evenly.
 CPU_CHUNKS_MULTIPLE = 16
@@ -47,7 +47,7 @@ CPU_CHUNKS_MULTIPLE = 16
 SINGLE_PAIRS_FROM_UNITS = 256
 
 # Bytes kept from the forward to the backward pass, at most; what is beyond is computed again. By choice.
-CPU_KEPT_BYTES = 2**30
+CPU_MAX_SAVED_BYTES = 2**30
 
 # -- scores of pairs on a GPU ------------------------------------------------------------------------------------------
 
@@ -56,13 +56,13 @@ GPU_CHUNK_PAIRS = 1 << 19
 
 # Bytes kept from the forward to the backward pass: this, but no more than a quarter of the device's memory; or a 24th
 # of the memory where that is more. By choice.
-GPU_KEPT_BYTES = 3 << 30
+GPU_MAX_SAVED_BYTES = 3 << 30
 
 # Sets of one launch: a grid of CUDA programs has at most 65,535 along two of its axes.
-GPU_SETS_AT_A_TIME = 2**15
+GPU_SETS_PER_LAUNCH = 2**15
 
 # Pairs that sums over pairs read at a time. It must be a multiple of HOPPER_CHUNK, so that a chunk is read whole.
-GPU_PAIRS_READ_AT_A_TIME = 64
+GPU_PAIRS_PER_READ = 64
 
 # While products of one chunk run, the first layer of the next one is built on so many processors, which products leave
 # free, after a pause of so many cycles, in which products have taken theirs. Measured on an H200 (132 processors).
@@ -77,13 +77,13 @@ HOPPER_TRITON_VERSIONS = ("3.6.",)
 # A tile of a product: pairs, units, and inputs that are multiplied at a time. The shapes of the matrix instructions.
 HOPPER_TILE_PAIRS = 64
 HOPPER_TILE_UNITS = 128
-HOPPER_CHUNK = 64
+HOPPER_TILE_INPUTS = 64
 
 # Chunks that are copied into shared memory ahead of the product: what shared memory has room for beside the weights.
 HOPPER_CHUNKS_AHEAD = 8
 
 # Widest layer: shared memory holds the weights of all its inputs for the units of a tile.
-HOPPER_WIDEST_LAYER = 512
+HOPPER_MAX_LAYER_UNITS = 512
 
 # -- rates and logarithms on a GPU -------------------------------------------------------------------------------------
 
@@ -103,17 +103,17 @@ KERNEL_COMPILER_THREADS = 16
 
 # Above so many alternatives the elimination goes in blocks: products of blocks then save more time than their
 # bookkeeping takes (measured for 1 to 64 sets).
-ELIMINATION_IN_BLOCKS_ABOVE = 96
+ELIMINATION_IN_BLOCKS_ABOVE_STATES = 96
 
 # States of a block (measured: 32 to 64 are much alike).
-ELIMINATION_BLOCK = 48
+ELIMINATION_BLOCK_STATES = 48
 
 # The same on a GPU, where a block is a matrix in the registers of so many groups of 32 threads (measured).
-ELIMINATION_TRITON_BLOCK = 32
+ELIMINATION_TRITON_BLOCK_STATES = 32
 ELIMINATION_TRITON_WARPS = 4
 
 # Up to so many alternatives a GPU runs the Triton kernel: a set still fits into the registers of one program.
-ELIMINATION_TRITON_UP_TO = 128
+ELIMINATION_TRITON_MAX_STATES = 128
 
 # Sizes of the matrix that the Triton kernel is compiled for; few, as each takes time to compile.
 ELIMINATION_TRITON_WIDTHS = (8, 32, 64, 128)

@@ -56,16 +56,16 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def runs_kernels(given: Tensor) -> bool:
+def can_run_kernels(given: Tensor) -> bool:
     """Tell whether small passes over a tensor have kernels here; the compiler of torch makes its own."""
     return given.device.type == "cuda" and has_triton() and not needs_plain_operators(given)
 
 
-def load_kernels() -> None:
+def preload_kernels() -> None:
     """Load what the first kernels wait for, which takes a second or two: driver, products, Triton and its compiler."""
     if has_triton() and torch.cuda.is_available():
         from pcmcnet.layers import likelihood_triton
 
         some = torch.ones(16, 16, device="cuda")
         torch.mm(some, some)
-        likelihood_triton.compile_one()
+        likelihood_triton.compile_small_kernel()

@@ -27,19 +27,19 @@ U = TypeVar("U")
 
 
 @contextmanager
-def threads_for(multiplications: float) -> Iterator[None]:
+def one_thread_if_small(multiplications: float) -> Iterator[None]:
     """Use one thread for small work within the block; the number of threads is put back afterwards."""
     before = _number()
-    large = multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS
+    large = multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS
     with nullcontext() if large or before == 1 else _one_thread(before):
         yield
 
 
 @contextmanager
-def parts_for(multiplications: float) -> Iterator[None]:
+def one_thread_per_operation(multiplications: float) -> Iterator[None]:
     """Compute each operation on one thread within the block; only parts of large work are shared out among threads."""
     before, outside = threads(), getattr(_known, "parts", None)
-    _known.parts = before if multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS else 1
+    _known.parts = before if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1
     try:
         with _one_thread(_number()):
             yield
@@ -52,7 +52,7 @@ def threads() -> int:
     return getattr(_known, "parts", None) or _number()
 
 
-def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
+def run_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """Call a function for every part, all at once, each in a thread that computes alone, and without gradients.
 
     A single part is left to the calling thread. After an error in one of them, the others still come to their end.
@@ -71,15 +71,15 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
         return [*(each.result() for each in begun), *rest]
 
 
-def side_by_side(
-    function: Callable[[T], U], parts: Sequence[T], *, at_once: int, give_up: Callable[[], object]
+def iterate_in_parallel(
+    function: Callable[[T], U], parts: Sequence[T], *, max_workers: int, on_abort: Callable[[], object]
 ) -> Generator[U, None, None]:
     """Yield what a function returns for every part, in their order, while so many are under way, each in a thread.
 
     When it is the turn of one that failed, or an interrupt comes, or nobody wants the rest, no others begin; those that
     have begun are told to give up, and waited for.
     """
-    if min(at_once, len(parts)) < 2:
+    if min(max_workers, len(parts)) < 2:
         yield from map(function, parts)
         return
 
@@ -88,14 +88,14 @@ def side_by_side(
         torch.set_num_threads(1)
         return function(part)
 
-    with ThreadPoolExecutor(min(at_once, len(parts)), "pcmcnet-side") as pool:
+    with ThreadPoolExecutor(min(max_workers, len(parts)), "pcmcnet-side") as pool:
         try:
             begun = _begun(pool, call, parts)
             for each in begun:
                 yield each.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            give_up()
+            on_abort()
             raise
     yield from map(function, parts[len(begun) :])
 

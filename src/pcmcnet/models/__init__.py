@@ -80,7 +80,7 @@ def model_class(name: str) -> type[ChoiceModel]:
     return MODELS[name]
 
 
-def model_in_words(name: str, settings: Iterable[str]) -> ChoiceModel:
+def model_from_options(name: str, settings: Iterable[str]) -> ChoiceModel:
     """Make a model of its name and of options in words, such as ``hidden=64,64``."""
     kind = model_class(name)
     return kind(**parse_options(kind.config_class, settings))

@@ -52,7 +52,7 @@ from pcmcnet.models.tree_inputs import (
     tree_inputs,
 )
 from pcmcnet.reports.formats import Summary
-from pcmcnet.selection import best_length, held_out_folds
+from pcmcnet.selection import best_number_of_steps, held_out_folds
 
 log = logging.getLogger("pcmcnet")
 
@@ -173,7 +173,7 @@ class Boosted(TreeModel):
         inputs = partial(tree_inputs, encoder, relative)
         # 2. The number of trees, from held-out sets if it is to be learnt; then as many trees of all sets.
         count = self._number_of_trees(part, held_out, inputs, run.seed)
-        grown = islice(grow(TreeSets.of(part, inputs(part)), self.config, run.seed), count)
+        grown = islice(grow_trees(TreeSets.of(part, inputs(part)), self.config, run.seed), count)
         trees = UtilityTrees.joined(grown, len(input_names(encoder, relative)))
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
 
@@ -192,7 +192,7 @@ class Boosted(TreeModel):
         weights = [float(held_out.weights.sum()) for _, held_out in pairs]
         losses = (float(np.average(losses, weights=weights)) for losses in zip(*by_fold, strict=True))
         # 3. Stop once the loss has not been better for a while.
-        count, loss = best_length(losses, largest=MAX_TREES, patience=PATIENCE)
+        count, loss = best_number_of_steps(losses, largest=MAX_TREES, patience=PATIENCE)
         log.info("%d trees: held-out NLL %.4f", count, loss)
         return count
 
@@ -253,7 +253,7 @@ class TreeSets:
         return -float(self.weights @ log_softmax_by_set(utilities, self.offsets)[self.chosen]) / len(self.weights)
 
 
-def grow(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Any, Floats]]:
+def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Any, Floats]]:
     """Yield tree after tree, without end, with the values (nodes,) that they add to utilities."""
     from sklearn.tree import DecisionTreeRegressor
 
@@ -289,7 +289,7 @@ def grow(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Any
 def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int) -> Iterator[float]:
     """Yield the loss of held-out sets after each tree."""
     utilities: Floats = np.zeros(len(held_out.x))
-    for tree, value in grow(sets, config, seed):
+    for tree, value in grow_trees(sets, config, seed):
         utilities += value[tree.apply(held_out.x)]
         yield held_out.loss(utilities)
 

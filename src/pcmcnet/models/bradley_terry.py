@@ -11,7 +11,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.columns.ragged import log_softmax_by_set
-from pcmcnet.models.items.strengths import Estimate, StrengthModel, newton
+from pcmcnet.models.items.strengths import StrengthEstimate, StrengthModel, fit_log_strengths
 from pcmcnet.models.items.universe import DistinctSets
 
 
@@ -32,9 +32,9 @@ class BradleyTerry(StrengthModel):
     name = "bradley-terry"
     is_logit = True
 
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
         fixed, most, least = None if ridge else reference, self.config.max_iter, self.config.tolerance
-        estimate = newton(sets, n, reference=fixed, ridge=ridge, max_iter=most, tolerance=least)
+        estimate = fit_log_strengths(sets, n, reference=fixed, ridge=ridge, max_iter=most, tolerance=least)
         apart = estimate.strengths - estimate.strengths[reference]
         return estimate._replace(strengths=apart, hessian=estimate.hessian - ridge / n)  # squares about the mean
 

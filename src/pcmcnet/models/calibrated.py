@@ -24,11 +24,18 @@ from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.wrapper import AroundOneModel, FittedAround, centred_slopes, member_files, member_of, unfitted
+from pcmcnet.models.wrapper import (
+    FittedWrapper,
+    SingleModelWrapper,
+    build_model,
+    centred_slopes,
+    member_files,
+    restore_member,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
-COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are searched
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # temperatures that are searched
 _ROUNDING = 1e-12  # gains below it are none
 _FILE = "temperature.json"
 
@@ -55,20 +62,20 @@ class CalibratedConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        inner = unfitted(self.model, self.options)
+        inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
             raise ConfigError(f"{self.model} gives a ranking, and a temperature is for probabilities.")
         object.__setattr__(self, "options", asdict(inner.config))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedCalibrated(FittedAround):
+class FittedCalibrated(FittedWrapper):
     """A fitted model and its temperature."""
 
     temperature: Temperature
 
 
-class Calibrated(AroundOneModel):
+class Calibrated(SingleModelWrapper):
     """A model whose probabilities are taken to the power 1/T.
 
     ``Calibrated(fitted, T)`` is ready for use. ``Calibrated(model).fit(train, valid)`` fits a model of the same kind
@@ -127,7 +134,7 @@ class Calibrated(AroundOneModel):
         return self._state.temperature
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        return at_temperature(self.model_._log_proba(data), data, self.temperature_.value)
+        return apply_temperature(self.model_._log_proba(data), data, self.temperature_.value)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         """T d log P_T(i) = d log P(i) - sum_j P_T(j) d log P(j)."""
@@ -144,7 +151,9 @@ class Calibrated(AroundOneModel):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Those of the model inside, and whether the temperature is at an end of the range searched."""
-        at_end = any(math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (COLDEST, HOTTEST))
+        at_end = any(
+            math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (MIN_TEMPERATURE, MAX_TEMPERATURE)
+        )
         return (*super().caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
 
     def summary(self) -> Summary:
@@ -165,7 +174,7 @@ class Calibrated(AroundOneModel):
         value = temperature.value
         if not isinstance(value, float | int) or not 0 < value < math.inf:
             raise ArtifactError(f"the saved temperature is {value!r}, not a number above 0: save the model again.")
-        return _state(member_of(files, 1, self.extras), temperature)
+        return _state(restore_member(files, 1, self.extras), temperature)
 
 
 def _state(model: ChoiceModel, temperature: Temperature) -> FittedCalibrated:
@@ -178,21 +187,24 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
 
     # 1. The log-probabilities of the choices that count; no temperature changes a probability of 0.
     picked = data.offsets[:-1] + data.require_chosen("a calibration")
-    counted = data.weights > 0
-    if not counted.any():
+    with_positive_weight = data.weights > 0
+    if not with_positive_weight.any():
         raise InputError(f"expected a choice set with a weight above 0, got none in {len(data)}.")
-    weights = data.weights[counted]
+    weights = data.weights[with_positive_weight]
     log_p = model._log_proba(data)
-    impossible = int(np.isneginf(log_p[picked][counted]).sum())
+    impossible = int(np.isneginf(log_p[picked][with_positive_weight]).sum())
     if impossible:
         raise InputError(f"{impossible} of the choices got probability 0, which no temperature changes.")
 
     def nll(t: float) -> float:
-        return float(-np.average(at_temperature(log_p, data, t)[picked][counted], weights=weights))
+        return float(-np.average(apply_temperature(log_p, data, t)[picked][with_positive_weight], weights=weights))
 
     # 2. The minimum over b = 1/T, in which the loss is convex.
     best = minimize_scalar(
-        lambda b: nll(1 / b), bounds=(1 / HOTTEST, 1 / COLDEST), method="bounded", options={"xatol": 1e-7}
+        lambda b: nll(1 / b),
+        bounds=(1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE),
+        method="bounded",
+        options={"xatol": 1e-7},
     )
     # 3. No temperature at all, unless it gains.
     before, after = nll(1.0), nll(1 / best.x)
@@ -200,6 +212,6 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
     return Temperature(float(1 / best.x), before, after) if gained else Temperature(1.0, before, before)
 
 
-def at_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:
+def apply_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:
     """(N,) log-probabilities at a temperature; at 1 they are what they were, to the bit."""
     return log_p if t == 1 else log_softmax_by_set(log_p / t, data.offsets)

@@ -39,30 +39,30 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import InputError
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.strengths import (
-    PLAIN,
+    INFINITE_PENALTY,
     TRIAL_TOLERANCE,
     CountedFold,
+    HeldOutLosses,
     ItemRecord,
-    Losses,
     Penalty,
     StrengthPrior,
     centring_ridge,
+    fit_log_strengths,
     lbfgs,
     learn_penalty,
-    newton,
     require_penalty,
 )
 from pcmcnet.models.items.universe import (
     DistinctSets,
     PaddedSets,
     Universe,
-    informative,
     read_arrays,
+    require_informative_sets,
     require_shapes,
 )
 from pcmcnet.reports.formats import Summary
@@ -139,11 +139,11 @@ class CDM(ChoiceModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCDM:
         config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
         # 1. The items, and the distinct sets of items with their counts.
-        part = informative(_require_labels(train))
+        part = require_informative_sets(_require_labels(train))
         universe = Universe.learn(part)
         n = _require_size(universe.size)
         sets = DistinctSets.of(part, universe.index(part))
-        with threads_for(0):
+        with one_thread_if_small(0):
             # 2. Learn how strengths are held, and then how firmly context is held to none.
             if config.ridge == "auto":
                 prior = StrengthPrior.learn(part, universe, smoothing=config.smoothing, seed=run.seed)
@@ -152,14 +152,14 @@ class CDM(ChoiceModel):
                 penalty = replace(penalty, strength_ridge=prior.ridge)
             # 3. Fit all sets from the logit.
             ridge, smoothed = penalty.penalty if penalty else float(config.ridge), sets.smoothed(prior.smoothing)
-            start = without_context(smoothed, n, prior.ridge)
+            start = fit_without_context(smoothed, n, prior.ridge)
             effects = self._effects(smoothed, start, ridge, prior.ridge, config.tolerance)
         if not effects.converged:
             log.warning("the search for effects was stopped by max_iter=%d before it converged", config.max_iter)
         record = ItemRecord(
             converged=effects.converged,
             iterations=effects.iterations,
-            nll=float(-(sets.counts @ item_log_p(sets, effects.strengths, effects.context)) / sets.counts.sum()),
+            nll=float(-(sets.counts @ cdm_log_p(sets, effects.strengths, effects.context)) / sets.counts.sum()),
             penalty=penalty,
             distinct_sets=len(sets.sizes),
         )
@@ -169,19 +169,19 @@ class CDM(ChoiceModel):
         self, sets: DistinctSets, start: ItemEffects, ridge: float, strength_ridge: float, tolerance: float
     ) -> ItemEffects:
         """Fit with a ridge, from a start; the start is the logit, or comes from a stronger ridge."""
-        if ridge == PLAIN:
+        if ridge == INFINITE_PENALTY:
             return start
         limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
-        return estimate(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
+        return fit_effects(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
 
-    def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> Losses:
+    def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
         """Return a path of fits down the ladder of ridges, each from where the one before ended."""
-        at = without_context(fold.train, n, prior.ridge)
+        at = fit_without_context(fold.train, n, prior.ridge)
 
         def losses(ridge: float) -> Floats:
             nonlocal at
             at = self._effects(fold.train, at, ridge, prior.ridge, TRIAL_TOLERANCE)
-            return -item_log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
+            return -cdm_log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
 
         return losses
 
@@ -202,7 +202,7 @@ class CDM(ChoiceModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
-        return sets.to_alternatives(item_log_p(sets, self.strengths_, self.context_))
+        return sets.to_alternatives(cdm_log_p(sets, self.strengths_, self.context_))
 
     @property
     def num_parameters(self) -> int:
@@ -275,7 +275,7 @@ class ItemEffects(NamedTuple):
     converged: bool = True
 
 
-def item_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # -> (M,)
+def cdm_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # -> (M,)
     """Return the log-probabilities of the items of distinct sets."""
     if not len(sets.items):
         return np.empty(0)
@@ -285,13 +285,13 @@ def item_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats
     return log_softmax_by_set(v, sets.offsets)
 
 
-def without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
+def fit_without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
     """Return the limit of an infinite ridge, the logit."""
-    logit = newton(sets, n, ridge=centring_ridge(sets, strength_ridge))
+    logit = fit_log_strengths(sets, n, ridge=centring_ridge(sets, strength_ridge))
     return ItemEffects(logit.strengths, np.zeros((n, n)), logit.iterations, logit.converged)
 
 
-def estimate(
+def fit_effects(
     sets: DistinctSets,
     start: ItemEffects,
     ridge: float,
@@ -302,7 +302,7 @@ def estimate(
     tolerance: float,
 ) -> ItemEffects:
     """Minimise from a start; ``rank`` None is the full form."""
-    n, loss = len(start.strengths), objective(sets, len(start.strengths), ridge, strength_ridge)
+    n, loss = len(start.strengths), penalised_loss(sets, len(start.strengths), ridge, strength_ridge)
 
     def fit(context: Callable[[Tensor], Tensor], strengths: Floats, parameters: Floats) -> ItemEffects:
         minimum = lbfgs(
@@ -330,7 +330,7 @@ def estimate(
     return fit(product, full.strengths, factors)
 
 
-def objective(
+def penalised_loss(
     sets: DistinctSets, n: int, ridge: float, strength_ridge: float = 0.0
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return what is minimised, as a mean over choices, as a function of strengths (n,) and effects (n, n)."""

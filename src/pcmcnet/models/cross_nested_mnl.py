@@ -23,11 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.nested_likelihood import Allocation
-from pcmcnet.models.logit.nests import Leaves, NestConfig, NestModel, labels_of_nest, read_nests, require_labels
+from pcmcnet.models.logit.nests import (
+    NestConfig,
+    NestLeaves,
+    NestModel,
+    labels_of_nest,
+    read_nests,
+    require_nest_labels,
+)
 
 _WHOLE = 1e-6  # given parts of an alternative may miss 1 by this
 
@@ -92,24 +99,24 @@ class CrossNestedMNL(NestModel):
     def _labels(self) -> Iterable[str]:
         return dict.fromkeys(pair.label for pair in _pairs(self._nests()))
 
-    def _leaves(self, data: ChoiceData) -> Leaves:
+    def _leaves(self, data: ChoiceData) -> NestLeaves:
         pairs = _pairs(self._nests())
         first: dict[str, int] = {}
         for k, pair in enumerate(pairs):
             first.setdefault(pair.label, k)
         many = Counter(pair.label for pair in pairs)
-        labels = require_labels(many, data)
+        labels = require_nest_labels(many, data)
         start, number = (np.array([of.get(label, 0) for label in labels.categories]) for of in (first, many))
         counts = number[labels.codes]
         rows = np.repeat(np.arange(len(counts)), counts)
-        return Leaves(rows, stretches(start[labels.codes], counts), [(pair.nest,) for pair in pairs])
+        return NestLeaves(rows, consecutive_indices(start[labels.codes], counts), [(pair.nest,) for pair in pairs])
 
-    def _share_names(self, leaves: Leaves) -> tuple[str, ...]:
+    def _share_names(self, leaves: NestLeaves) -> tuple[str, ...]:
         pairs = _pairs(self._nests())
         present = [pairs[k] for k in np.unique(leaves.code)]
         return tuple(pair.share for pair in present if pair.share)
 
-    def _allocation(self, leaves: Leaves, shares: Sequence[str]) -> Allocation:
+    def _allocation(self, leaves: NestLeaves, shares: Sequence[str]) -> Allocation:
         return _allocation(_pairs(self._nests()), shares)._replace(pair=leaves.code)
 
 

@@ -28,7 +28,7 @@ from pcmcnet.data import EncodedSets, Encoder
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 IN_WORDS = {1: "1: a logit of own features", 2: "2: what each other alternative does by itself"}
 
@@ -109,7 +109,7 @@ class DeepHaloNetwork(SetNetwork):
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        state = alone = self.alone(beside_individual(what, who))  # (B, J, W)
+        state = alone = self.alone(with_individual(what, who))  # (B, J, W)
         real = mask.unsqueeze(-1)
         for layer in self.layers:
             state = layer(state, alone, state.where(real, state.new_zeros(())).sum(1) / self.size)

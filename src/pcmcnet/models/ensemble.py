@@ -26,9 +26,9 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.networks.mixture_model import one_network
-from pcmcnet.models.wrapper import Wrapper, by_instance, member_files, member_of, unfitted
+from pcmcnet.models.wrapper import Wrapper, build_model, instance_property, member_files, restore_member
 from pcmcnet.reports.formats import Summary
-from pcmcnet.training.run_folder import member_folder, run_in
+from pcmcnet.training.run_folder import member_folder, open_run_folder
 
 log = logging.getLogger("pcmcnet")
 
@@ -53,7 +53,7 @@ class Spread(NamedTuple):
     high: Floats
 
 
-def log_mean(logs: Floats) -> Floats:  # (n, N) -> (N,)
+def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
     """Log of the mean of exponentials; exact where all are equal, and -inf where all are."""
     top = logs.max(axis=0)
     shift = np.where(np.isfinite(top), top, 0.0)
@@ -69,7 +69,7 @@ def log_odds(log_p: Floats) -> Floats:
     return odds.clip(LEAST, MOST)
 
 
-def interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
+def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
     """Return the ends between which one more value lies with probability ``level``; a point where all are equal."""
     from scipy.special import stdtrit
 
@@ -108,7 +108,7 @@ class EnsembleConfig:
         require_number("n", self.n, whole=True, low=2)
         if not isinstance(self.resample, bool):
             raise ConfigError(f"resample must be true or false, got {self.resample!r}.")
-        member = unfitted(self.model, self.options)
+        member = build_model(self.model, self.options)
         if isinstance(member, Ensemble):
             raise ConfigError("the members of an ensemble cannot be ensembles: ask for more members instead.")
         object.__setattr__(self, "options", {**asdict(member.config), **one_network(member.config)})
@@ -165,7 +165,7 @@ class Ensemble(Wrapper):
     config: EnsembleConfig
     _state: FittedEnsemble
     record_class = EnsembleRecord
-    streams = by_instance(lambda ensemble: ensemble._inner().streams and not ensemble.config.resample)
+    streams = instance_property(lambda ensemble: ensemble._inner().streams and not ensemble.config.resample)
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Ensemble(Wrapper):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedEnsemble:
         members, seeds = [], []
-        with run_in(run.run_folder, resume=run.resume):
+        with open_run_folder(run.run_folder, resume=run.resume):
             # The seeds of the first members do not depend on n: an ensemble can be resumed with more members.
             for k, source in enumerate(np.random.SeedSequence(run.seed).spawn(self.config.n), start=1):
                 seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
@@ -201,7 +201,7 @@ class Ensemble(Wrapper):
     # -- answers ----------------------------------------------------------------------------------------------
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        return log_mean(self._log_p_of_members(data))
+        return log_mean_exp(self._log_p_of_members(data))
 
     def _scores(self, data: ChoiceData) -> Floats:
         if self.gives != "ranking":
@@ -215,7 +215,7 @@ class Ensemble(Wrapper):
         if len(found) < len(self.members_):
             return None
         logs = self._log_p_of_members(data)
-        share = np.exp(logs - log_mean(logs)) / len(logs)  # (n, N)
+        share = np.exp(logs - log_mean_exp(logs)) / len(logs)  # (n, N)
         of = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(data.rows))
         mean: Floats = np.einsum("kp,kp->p", share[:, of], np.stack(found))
         return mean
@@ -248,8 +248,8 @@ class Ensemble(Wrapper):
         # 1. The interval of the members' log-odds, which are nearer to normal than probabilities.
         sets = self._read(data)
         logs = self._log_p_of_members(sets)
-        p = np.exp(log_mean(logs))
-        low, high = interval(log_odds(logs), level)
+        p = np.exp(log_mean_exp(logs))
+        low, high = prediction_interval(log_odds(logs), level)
         # 2. Back to probabilities; the mean of probabilities may lie outside, and is let in.
         agreed = (logs == logs[0]).all(axis=0)  # no rounding on the way to log-odds and back
         ends = np.where(agreed, p, np.minimum(expit(low), p)), np.where(agreed, p, np.maximum(expit(high), p))
@@ -278,7 +278,7 @@ class Ensemble(Wrapper):
         if len(shapes) > 1:
             raise InputError(f"the function gives arrays of different shapes for different members: {sorted(shapes)}.")
         values = np.stack(answers)
-        low, high = interval(values, level)
+        low, high = prediction_interval(values, level)
         mean = np.where((values == values[0]).all(axis=0), values[0], values.mean(axis=0))
         return Spread(values, mean, low, high)
 
@@ -323,7 +323,7 @@ class Ensemble(Wrapper):
         return files
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedEnsemble:
-        members = tuple(member_of(files, k, self.extras) for k in range(1, self.config.n + 1))
+        members = tuple(restore_member(files, k, self.extras) for k in range(1, self.config.n + 1))
         return FittedEnsemble(members=members, record=record)
 
 

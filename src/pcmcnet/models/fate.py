@@ -24,9 +24,9 @@ from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
     SetNetworkConfig,
-    beside_individual,
-    mean_of_sets,
     perceptron_of,
+    set_means,
+    with_individual,
 )
 
 
@@ -68,9 +68,9 @@ class FATENetwork(SetNetwork):
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        known = beside_individual(what, who)
-        together = mean_of_sets(self.member(known), mask)  # (B, M)
-        out: Tensor = self.joint(beside_individual(known, together)).squeeze(-1)
+        known = with_individual(what, who)
+        together = set_means(self.member(known), mask)  # (B, M)
+        out: Tensor = self.joint(with_individual(known, together)).squeeze(-1)
         return out
 
 

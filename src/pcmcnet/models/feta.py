@@ -20,7 +20,7 @@ from pcmcnet.layers import PairwiseRates
 from pcmcnet.layers.tensor_ops import real_pairs
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class FETANetwork(SetNetwork):
         pairs = self.pairs.scores(who, what, mask)  # (B, J, J): what the row does to the column
         effects = pairs.where(real_pairs(mask), pairs.new_zeros(())).sum(1)
         others = (mask.sum(1, keepdim=True) - 1).clamp(min=1)
-        out: Tensor = self.own(beside_individual(what, who)).squeeze(-1) + effects / others
+        out: Tensor = self.own(with_individual(what, who)).squeeze(-1) + effects / others
         return out
 
 

@@ -23,14 +23,14 @@ from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, record_to_dict
-from pcmcnet.models.interface.latent_classes import By, ClassProfile, LatentClasses, Persons, class_profiles
+from pcmcnet.models.interface.latent_classes import ClassesBy, ClassProfile, LatentClasses, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.formula import quoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
-from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureMaximum, Problem, log_shares
+from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
 from pcmcnet.models.logit.logit_effects import class_slopes
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -79,7 +79,7 @@ class LatentClassMNLConfig(LogitConfig):
 
     classes: int | Literal["auto"] = "auto"
     max_classes: int = 4
-    by: By = "person"
+    by: ClassesBy = "person"
     membership: str = "."
     starts: int = 5
     em_steps: int = 200
@@ -94,7 +94,7 @@ class LatentClassMNLConfig(LogitConfig):
         require_number("em_steps", self.em_steps, whole=True, low=1)
         if self.prior != "auto":
             require_number("prior", self.prior, low=0)
-        require_word("by", self.by, get_args(By))
+        require_word("by", self.by, get_args(ClassesBy))
         parse_membership(self.membership)
 
     @property
@@ -198,7 +198,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
             who=who,
             classes=mixture.classes,
             profiles=class_profiles(persons.table, mixture.at(x).r * mixture.weights[:, None]),
-            persons=len(persons.first) if persons.several else None,
+            persons=len(persons.first) if persons.has_several_sets else None,
             varying=tuple(persons.varying),
         )
 
@@ -259,7 +259,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
     def _learn_who(self, persons: Persons) -> IndividualDesign:
         """Learn what the shares depend on, from one set of each person."""
         named, _ = parse_membership(self.config.membership)
-        persons.require_same([factor.column for term in named for factor in term.factors])
+        persons.require_constant([factor.column for term in named for factor in term.factors])
         config = self.config
         return IndividualDesign.learn(config.membership, persons.table, least=config.min_chosen, base=config.base)
 
@@ -271,7 +271,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return self._state.classes
 
     @property
-    def who_(self) -> IndividualDesign:
+    def membership_design_(self) -> IndividualDesign:
         """The columns that the shares of the classes depend on."""
         return self._state.who
 
@@ -291,7 +291,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return self._state.varying
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
-        return log_shares(self.who_.matrix(sets), self._state.split()[1])
+        return log_shares(self.membership_design_.matrix(sets), self._state.split()[1])
 
     def _class_log_p(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities of the alternatives in each class, (N, C)."""
@@ -304,16 +304,16 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return sums, self.membership(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        if column in self.who_.codes and column in data.individual:  # which moves the classes, too
+        if column in self.membership_design_.codes and column in data.individual:  # which moves the classes, too
             return None
         return class_slopes(self.design_, data, column, self._state.split()[0], self.membership(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
+        return self._mix_classes(data, self._log_membership(data)) if len(data) else np.zeros(0)
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""
-        return np.exp(log_shares(self.who_.matrix(data), self._state.split()[1])), self._class_log_p(data)
+        return np.exp(log_shares(self.membership_design_.matrix(data), self._state.split()[1])), self._class_log_p(data)
 
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
@@ -322,7 +322,10 @@ class LatentClassMNL(LogitModel, LatentClasses):
         if self.config.precision:
             facts["prior"] = f"normal, precision {self.config.precision:g} by standardised column; not in the errors"
         facts["membership"] = self.config.membership
-        why = {"adds nothing to the other columns": self.who_.left_out, "varies within a person": self.varying_}
+        why = {
+            "adds nothing to the other columns": self.membership_design_.left_out,
+            "varies within a person": self.varying_,
+        }
         left_out = [f"{', '.join(names)}: {reason}" for reason, names in why.items() if names]
         if left_out:
             facts["left out of it"] = "; ".join(left_out)
@@ -365,13 +368,15 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return state
 
 
-def _problem(design: Design, who: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons) -> Problem:
+def _problem(design: Design, who: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons) -> MixtureData:
     """Return what the likelihood of a mixture is made of."""
-    logit = LogitSets.from_matrix(design.matrix(sets), sets.offsets, chosen)
-    return Problem(logit, persons.number, who.matrix(persons.table), persons.weights(sets))
+    logit = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
+    return MixtureData(logit, persons.number, who.matrix(persons.table), persons.weights(sets))
 
 
-def _sampled(sets: ChoiceData, chosen: Ints, persons: Persons, by: By, seed: int) -> tuple[ChoiceData, Ints, Persons]:
+def _sampled(
+    sets: ChoiceData, chosen: Ints, persons: Persons, by: ClassesBy, seed: int
+) -> tuple[ChoiceData, Ints, Persons]:
     """Return the sets of a random sample of persons, about ``_SAMPLE`` sets."""
     rng, n = np.random.default_rng(seed), len(persons.first)
     drawn = rng.choice(n, max(round(_SAMPLE * n / len(sets)), 1), replace=False)

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.encoder import SideEncoder
-from pcmcnet.layers.representation import Representation, representation_of, width_of
+from pcmcnet.layers.representation import Representation, build_representation, encoder_width
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility
-from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets, mean_of_sets
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets, set_means
 from pcmcnet.reports.formats import Summary
 
 # -- Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are -------------------------------
@@ -53,7 +53,7 @@ class Indicators(nn.Module):
 
 def plain_columns(side: SideEncoder, own: Encoders | None = None) -> Representation:
     """Return the representation of one side's columns, with indicators in the place of embeddings."""
-    found = representation_of(side, own=own)
+    found = build_representation(side, own=own)
     for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MANY:
             found.embeddings[k] = Indicators(categories)
@@ -73,7 +73,7 @@ def entry_names(side: SideEncoder, representation: Representation) -> list[str]:
     numbers += [f"{code.name} missing" for code in side.numeric if code.indicator]
     curved = [name for k, width in representation.curved.items() for name in _numbered(side.numeric[k].name, width)]
     for content, encoder in zip(side.contents, representation.encoders, strict=True):
-        names += _numbered(content.name, width_of(encoder, content))
+        names += _numbered(content.name, encoder_width(encoder, content))
     return [*names, *curved, *numbers]
 
 
@@ -124,7 +124,7 @@ class LCLNetwork(ContextLogit):
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        moved = mean_of_sets(what, mask) @ self.context.mT  # (B, D)
+        moved = set_means(what, mask) @ self.context.mT  # (B, D)
         return (what @ moved.unsqueeze(-1)).squeeze(-1)
 
 
@@ -195,7 +195,7 @@ class DLCLNetwork(ContextLogit):
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, D, J): what each component adds."""
-        means = mean_of_sets(what, mask).unsqueeze(-1)  # (B, D, 1)
+        means = set_means(what, mask).unsqueeze(-1)  # (B, D, 1)
         return (self.intercepts + means * self.slopes) @ what.mT
 
     def log_shares(self, who: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
     SetNetworkConfig,
-    beside_individual,
     log_softmax_of_sets,
     perceptron_of,
+    with_individual,
 )
 from pcmcnet.models.networks.trainer import network_log_proba
 from pcmcnet.reports.formats import Summary
@@ -109,7 +109,7 @@ class LearningNetwork(SetNetwork):
         u = self.utility.plain(batch.numeric, batch.categorical, batch.contents)
         if self.net is not None:
             who, what = self.represent(batch)
-            u = u + self.net(beside_individual(what[..., self.rest], who)).squeeze(-1)
+            u = u + self.net(with_individual(what[..., self.rest], who)).squeeze(-1)
         return log_softmax_of_sets(u, batch.mask)
 
 
@@ -152,16 +152,16 @@ class LearningMNL(SetModel):
         state = super()._fit(train, valid, run)
         assert isinstance(state.network, LearningNetwork)
         # The network keeps the information of the training sets on the linear part, of a sample if they are many.
-        counted = train.counted()
-        some = sample_sets(counted, MAX_SEARCHED_SETS, run.seed)
-        information = self._information(state, some) * len(counted) / len(some)
+        with_positive_weight = train.with_positive_weight()
+        some = sample_sets(with_positive_weight, MAX_SEARCHED_SETS, run.seed)
+        information = self._information(state, some) * len(with_positive_weight) / len(some)
         state.network.information.copy_(torch.from_numpy(information))
         return state
 
     def _information(self, state: FittedNetwork, data: ChoiceData) -> Floats:
         """Return the information of choice sets on the linear coefficients, of standardised numbers."""
         linear = linear_inputs(self.config.linear, state.encoder)
-        x = state.encoder.encode(data, tell=False).numeric.numpy()[:, linear].astype(np.float64)
+        x = state.encoder.encode(data, warn=False).numeric.numpy()[:, linear].astype(np.float64)
         p = np.exp(network_log_proba(state.network, state.encoder, data, self.config.pair_budget))[:, None]
         away = x - spread(sum_by_set(p * x, data.offsets), data.offsets)
         found: Floats = (p * spread(data.weights, data.offsets)[:, None] * away).T @ away

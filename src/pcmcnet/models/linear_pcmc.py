@@ -37,17 +37,17 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.pcmc_estimation import chain_log_p
 from pcmcnet.models.items.strengths import (
-    COARSE_LADDER,
-    PLAIN,
+    COARSE_PENALTY_LADDER,
+    INFINITE_PENALTY,
     TRIAL_TOLERANCE,
-    Losses,
+    HeldOutLosses,
     Minimum,
     Penalty,
     PenaltyRecord,
@@ -58,7 +58,13 @@ from pcmcnet.models.items.strengths import (
     require_penalty,
     search_penalty,
 )
-from pcmcnet.models.items.universe import Universe, informative, padded, read_arrays, require_shapes
+from pcmcnet.models.items.universe import (
+    Universe,
+    padded_batches,
+    read_arrays,
+    require_informative_sets,
+    require_shapes,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
@@ -131,14 +137,14 @@ class LinearPCMC(ChainModel):
                 "linear PCMC needs features: declare some in features, or use PCMC (pcmc), of items alone."
             )
         # 1. Items and columns of the sets that offer a choice.
-        part, config = informative(train), self.config
+        part, config = require_informative_sets(train), self.config
         universe, encoder = Universe.learn(part), Encoder.learn(part)
         sample = PaddedChoices.of(part, universe, encoder)
         # 2. The ridge, from held-out sets if it is to be learnt.
         penalty = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, run.seed)
         ridge = penalty.penalty if penalty else float(config.ridge)
         # 3. The weights, down the same path as the trials.
-        with threads_for(sample.work):
+        with one_thread_if_small(sample.work):
             weights = np.zeros(sample.shape)
             for stronger in penalty.stronger if penalty else ():
                 weights, _ = sample.fit(weights, stronger, config, TRIAL_TOLERANCE)
@@ -159,10 +165,12 @@ class LinearPCMC(ChainModel):
         samples = [
             [PaddedChoices.of(sets, universe, encoder) for sets in (fold.train, *fold.held_out)] for fold in folds
         ]
-        with threads_for(samples[0][0].work):
-            return PenaltyRecord.of(search_penalty(folds, [self._path(*pair) for pair in samples], COARSE_LADDER))
+        with one_thread_if_small(samples[0][0].work):
+            return PenaltyRecord.of(
+                search_penalty(folds, [self._path(*pair) for pair in samples], COARSE_PENALTY_LADDER)
+            )
 
-    def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> Losses:
+    def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> HeldOutLosses:
         """Return a path of fits down the ladder of ridges, each from where the one before ended."""
         weights = np.zeros(train.shape)
 
@@ -192,7 +200,7 @@ class LinearPCMC(ChainModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         out, weights = np.zeros(len(data.rows)), torch.from_numpy(self.weights_)
         items, x = _inputs(data, self.universe_, self.encoder_)
-        for flat, mask in padded(data.offsets):
+        for flat, mask in padded_batches(data.offsets):
             real = torch.from_numpy(mask)
             out[flat[mask]] = linear_log_p(weights, items[flat], x[flat], real)[real].numpy()
         return out
@@ -201,7 +209,7 @@ class LinearPCMC(ChainModel):
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         weights = torch.from_numpy(self.weights_)
         items, x = _inputs(data, self.universe_, self.encoder_)
-        for flat, mask in padded(data.offsets):
+        for flat, mask in padded_batches(data.offsets):
             scores = weights[items[flat]] @ x[flat].mT
             rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
             yield data.set_of_alternative[flat[:, 0]], rates
@@ -262,7 +270,7 @@ class PaddedChoices:
         chosen[data.offsets[:-1] + data.require_chosen("fitting")] = torch.from_numpy(data.weights)
         items, x = _inputs(data, universe, encoder)
         batches = []
-        for flat, mask in padded(data.offsets):
+        for flat, mask in padded_batches(data.offsets):
             real = torch.from_numpy(mask)
             batches.append((items[flat], x[flat], real, chosen[flat] * real, data.set_of_alternative[flat[:, 0]]))
         return cls(batches, (len(universe.items), x.shape[1]), len(data))
@@ -297,18 +305,18 @@ class PaddedChoices:
 
         # 1. The weights that a vector of parameters stands for, and the objective.
         def weights(x: Tensor) -> Tensor:  # -> (n, 1 + d)
-            one = ridge == PLAIN
+            one = ridge == INFINITE_PENALTY
             return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if one else x.reshape(n, columns)
 
         def objective(x: Tensor) -> Tensor:
             w = weights(x)
             penalty = config.l2 / 2 * w.square().sum()
-            if ridge < PLAIN:
+            if ridge < INFINITE_PENALTY:
                 penalty = penalty + ridge / 2 * (w[:, 1:] - w[:, 1:].mean(0)).square().sum()
             return self.mean_loss(w) + penalty / self.total
 
         # 2. Start from the weights given; the mean stands for all items if there is one vector.
-        x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == PLAIN else begin.ravel()
+        x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == INFINITE_PENALTY else begin.ravel()
         minimum = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
         return weights(torch.from_numpy(minimum.at)).numpy().copy(), minimum
 

@@ -32,10 +32,10 @@ from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.draws import Draws, DrawSequence, Population, keys_of, mixed_slopes
+from pcmcnet.models.logit.draws import DrawSequence, PersonDraws, Population, hash_ids, mixed_slopes
 from pcmcnet.models.logit.formula import quoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -45,12 +45,17 @@ from pcmcnet.models.logit.logit_model import (
     read_estimates,
     read_schema,
 )
-from pcmcnet.models.logit.mixed_likelihood import MixedSets, Search, SimulatedMaximum
+from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood, SimulatedMaximum, SimulatedSearch
 from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
-from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, require_moving, specify
+from pcmcnet.models.logit.random_coefficients import (
+    Distribution,
+    MixingDistribution,
+    require_varying_columns,
+    specify_mixing,
+)
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, infer
 from pcmcnet.reports.formats import data_frame
-from pcmcnet.reports.tables import Cells, PrintsAsTable
+from pcmcnet.reports.tables import Cells, TableMixin
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.device import resolve_device
 
@@ -167,7 +172,7 @@ class Taste(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tastes(PrintsAsTable):
+class Tastes(TableMixin):
     """Distributions of random coefficients, and their correlations; prints as a table."""
 
     rows: tuple[Taste, ...]
@@ -213,7 +218,7 @@ class Tastes(PrintsAsTable):
 
 
 @dataclass(frozen=True, eq=False)
-class Conditional:
+class ConditionalCoefficients:
     """Coefficients of each person given the choices: means and standard deviations."""
 
     persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
@@ -266,7 +271,7 @@ class FittedMixture(FittedLogit):
     """A logit with random coefficients."""
 
     record: MixedRecord
-    mixing: Mixing  # which coefficients are random, and how
+    mixing: MixingDistribution  # which coefficients are random, and how
     who: Mapping[str, IndividualDesign]  # columns that means of coefficients depend on, by coefficient
 
 
@@ -278,7 +283,7 @@ class MixedPredictions(LogitModel):
     record_class = MixedRecord
 
     @property
-    def mixing_(self) -> Mixing:
+    def mixing_(self) -> MixingDistribution:
         """Which coefficients are random, and how."""
         return self._state.mixing
 
@@ -309,9 +314,9 @@ class MixedPredictions(LogitModel):
         """Return the columns of the utility."""
         return utility_columns(self.design_, self.mixing_, self.config.components, data)
 
-    def _draws(self, mixing: Mixing, number: int, seed: int, device: torch.device) -> Draws:
+    def _draws(self, mixing: MixingDistribution, number: int, seed: int, device: torch.device) -> PersonDraws:
         config = self.config
-        return Draws(config.sequence, mixing.dimensions, number, seed, config.antithetic, device)
+        return PersonDraws(config.sequence, mixing.dimensions, number, seed, config.antithetic, device)
 
     @property
     def population_(self) -> Population:
@@ -343,7 +348,7 @@ class MixedPredictions(LogitModel):
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
         return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._who)
 
-    def conditional(self, data: Any, cost: str | None = None) -> Conditional:
+    def conditional(self, data: Any, cost: str | None = None) -> ConditionalCoefficients:
         """Return the random coefficients of each person given the choices: means and standard deviations.
 
         Parameters
@@ -358,16 +363,16 @@ class MixedPredictions(LogitModel):
         sets = self._read(data, chosen=True)
         persons, mixing = self._persons(sets, None), self.mixing_
         chosen = sets.require_chosen("the coefficients of persons")
-        whole = LogitSets.from_matrix(self._columns(sets), sets.offsets, chosen)
+        whole = LogitLikelihood.from_matrix(self._columns(sets), sets.offsets, chosen)
         ids = self._ids(sets)[persons.first]
         place = None if cost is None else self._cost(cost)
         who, draws = self._who(persons.table), self.population_.draws
-        found = MixedSets.of(whole, persons.number, keys_of(ids), who, mixing, draws, 0.0)
+        found = SimulatedLikelihood.of(whole, persons.number, hash_ids(ids), who, mixing, draws, 0.0)
         means, deviations = found.conditional(self.estimates_.values, place)
         kept = [d for d, r in enumerate(mixing.random) if r.column != place]
         names = [mixing.labels[mixing.random[d].column] for d in kept]
         names = names if cost is None else [f"wtp[{name}]" for name in names]
-        return Conditional(ids, tuple(names), means[:, kept], deviations[:, kept])
+        return ConditionalCoefficients(ids, tuple(names), means[:, kept], deviations[:, kept])
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
         """Return minus the ratio of two coefficients that are the same for all, or of the means of normal ones.
@@ -434,7 +439,7 @@ def individual_numbers(who: Mapping[str, IndividualDesign], table: ChoiceData) -
 
 
 def utility_columns(
-    design: Design, mixing: Mixing, components: Mapping[str, str], data: ChoiceData
+    design: Design, mixing: MixingDistribution, components: Mapping[str, str], data: ChoiceData
 ) -> Floats:  # (N, K)
     """Return the columns of the utility: those of the formula, then a mark of each nest of error components."""
     columns = design.matrix(data)
@@ -477,30 +482,32 @@ class MixedMNL(MixedPredictions):
         persons = self._persons(sets, clusters)
         if design is None:
             design = self._require_linear(self._learn_design(sets, wtp_space=None))
-        plain = LogitSets.from_matrix(design.matrix(sets), sets.offsets, chosen)
+        plain = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
         # 2. Which coefficients are random; each must have an effect on some choice.
         who = self._learn_who(persons)
         mixing = self._specify(design, who, sets)
         alike = self._alike(mixing)
         require_identified(plain.z, design.names, alike)
         columns = utility_columns(design, mixing, config.components, sets)
-        whole = LogitSets.from_matrix(columns, sets.offsets, chosen)
-        require_moving(whole.z, mixing)
+        whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
+        require_varying_columns(whole.z, mixing)
         # 3. The search begins near the logit in which all have the same coefficients; it gives lognormals their signs.
         b, _, _ = plain.maximise(sets.weights, within=alike, max_iter=_TOGETHER, settle=False)
         mixing = mixing.signed(b)
         scale = mixing.scale(whole.spread, b)
         within = self._parameters(mixing.names, mixing.start(b, 1 / whole.spread))
         # 4. The maximum of the simulated likelihood. A person's draws depend on seed and id alone.
-        keys, device = keys_of(self._ids(sets)[persons.first]), resolve_device(run.device)
+        keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
         numbers = individual_numbers(who, persons.table)
 
-        def make(number: int, which: int) -> MixedSets:
+        def make(number: int, which: int) -> SimulatedLikelihood:
             draws = self._draws(mixing, number, run.seed ^ (which << 32), device)
             memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used once
-            return MixedSets.of(whole, persons.number, keys, numbers, mixing, draws, memory)
+            return SimulatedLikelihood.of(whole, persons.number, keys, numbers, mixing, draws, memory)
 
-        search = Search(make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter)
+        search = SimulatedSearch(
+            make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter
+        )
         maximum = search.maximum(self._starts(within.start, scale, run.seed))
         # 5. Negative spreads become positive by mirrored draws; scores and Hessian change their signs likewise. A
         #    person's score stands at the first of its sets.
@@ -530,7 +537,7 @@ class MixedMNL(MixedPredictions):
             found[name] = IndividualDesign.learn(text, persons.table, least=self.config.min_chosen)
         return found
 
-    def _specify(self, design: Design, who: Mapping[str, IndividualDesign], sets: ChoiceData) -> Mixing:
+    def _specify(self, design: Design, who: Mapping[str, IndividualDesign], sets: ChoiceData) -> MixingDistribution:
         """Find the random coefficients that the options name."""
         config = self.config
         unknown = [label for label in config.components if label not in labels_of(sets)] if config.components else []
@@ -539,7 +546,7 @@ class MixedMNL(MixedPredictions):
                 f"components names {unknown[0]!r}, which is no alternative of the table."
                 + did_you_mean(unknown[0], labels_of(sets))
             )
-        mixing = specify(
+        mixing = specify_mixing(
             design,
             design.sources(sets),
             config.random,
@@ -553,7 +560,7 @@ class MixedMNL(MixedPredictions):
             self._require_cost(mixing.names[mixing.cost])
         return mixing
 
-    def _alike(self, mixing: Mixing) -> Parameters:
+    def _alike(self, mixing: MixingDistribution) -> Parameters:
         """Return the coefficients of a logit without random ones, fixed and bounded where the options mean those."""
         within, located = self._parameters(mixing.names), slice(mixing.located)
         low, high, at = within.low[located].copy(), within.high[located].copy(), within.start[located].copy()
@@ -591,7 +598,7 @@ class MixedMNL(MixedPredictions):
         who = {str(name): IndividualDesign.from_dict(design) for name, design in entries["who"].items()}
         for columns in who.values():
             columns.require_fit(schema)
-        mixing, estimates = Mixing.from_dict(entries["mixing"]), read_estimates(files)
+        mixing, estimates = MixingDistribution.from_dict(entries["mixing"]), read_estimates(files)
         if mixing.names != estimates.names:
             raise ValueError("the random coefficients and the estimates do not fit each other")
         return FittedMixture(design=read_design(files), estimates=estimates, record=record, mixing=mixing, who=who)

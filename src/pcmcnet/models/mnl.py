@@ -21,7 +21,7 @@ from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.logit_effects import Elasticities, elasticities, logit_slopes
-from pcmcnet.models.logit.logit_likelihood import LogitSets, curved_maximum
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood, nonlinear_maximum
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -64,13 +64,13 @@ class MNL(LogitModel):
         # 2. The parameters, and differences of utilities at their starting values; columns without any are refused.
         form = design.form
         within = self._parameters(form.names, form.begin)
-        problem = LogitSets.from_matrix(design.given(within.start).matrix(sets), sets.offsets, chosen)
+        problem = LogitLikelihood.from_matrix(design.given(within.start).matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, form.columns, within)
         # 3. The maximum: one, found by Newton's method, if the utility is linear; else a climb from that one.
         if form.is_linear:
             maximum = problem.maximum(sets.weights, within=within, max_iter=config.max_iter)
         else:
-            maximum = curved_maximum(design, sets, problem, within, config.start, config.max_iter)
+            maximum = nonlinear_maximum(design, sets, problem, within, config.start, config.max_iter)
         # 4. Its standard errors. Exponents are tested against 1.
         constants = self._constants_log_likelihood(design, problem, sets.weights)
         estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, form.begin, constants)

@@ -23,8 +23,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.nests import (
-    Leaves,
     NestConfig,
+    NestLeaves,
     NestModel,
     checked_tree,
     leaves_by_feature,
@@ -77,7 +77,7 @@ class NestedMNL(NestModel):
         by = self.config.nests
         return paths_by_label(by) if isinstance(by, Mapping) else ()
 
-    def _leaves(self, data: ChoiceData) -> Leaves:
+    def _leaves(self, data: ChoiceData) -> NestLeaves:
         by = self.config.nests
         if not by:
             raise ConfigError(

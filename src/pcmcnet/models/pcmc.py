@@ -39,11 +39,11 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
-from pcmcnet.models.interface.latent_classes import By, LatentClasses
+from pcmcnet.models.interface.latent_classes import ClassesBy, LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.pcmc_estimation import (
     MAX_SLSQP_ITEMS,
@@ -60,10 +60,10 @@ from pcmcnet.models.items.pcmc_estimation import (
     item_log_p,
 )
 from pcmcnet.models.items.strengths import (
-    LADDER,
+    PENALTY_LADDER,
     CountedFold,
+    HeldOutLosses,
     ItemRecord,
-    Losses,
     Minimum,
     Penalty,
     PenaltyRecord,
@@ -79,9 +79,9 @@ from pcmcnet.models.items.universe import (
     DistinctSets,
     Grid,
     Universe,
-    informative,
-    padded,
+    padded_batches,
     read_arrays,
+    require_informative_sets,
     require_shapes,
 )
 from pcmcnet.reports.formats import Summary
@@ -138,11 +138,11 @@ class PCMCConfig:
     bins: Mapping[str, int] = field(default_factory=dict)
     identified: tuple[str, ...] = ()
     classes: int | Literal["auto"] = 1
-    by: By = "person"
+    by: ClassesBy = "person"
 
     def __post_init__(self) -> None:
         require_word("method", self.method, get_args(Method))
-        require_word("by", self.by, get_args(By))
+        require_word("by", self.by, get_args(ClassesBy))
         if self.classes != "auto":
             require_number("classes", self.classes, whole=True, low=1)
         if self.classes != 1 and self.method == "slsqp":
@@ -236,13 +236,13 @@ class PCMC(LatentClasses, ChainModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedPCMC:
         config = self.config
         # 1. The items, and the distinct sets of items with their counts.
-        part = informative(train)
+        part = require_informative_sets(train)
         universe = Grid.learn(part, config.bins, config.identified) if config.bins else Universe.learn(part)
         n = self._require_size(universe)
         sets = DistinctSets.of(part, universe.index(part))
         if (sets.sizes < 2).all():
             raise InputError("all alternatives of every choice set fall into one cell: ask for more bins.")
-        with threads_for(0):
+        with one_thread_if_small(0):
             # 2. The number of classes, from held-out sets if it is to be learnt.
             search, classes, trials = ChainSearch(part, universe, config, run.seed), config.classes, None
             if classes == "auto":
@@ -317,7 +317,7 @@ class PCMC(LatentClasses, ChainModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         if self.n_classes_ == 1:
             return self._class_log_p(data)[:, 0]
-        return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
+        return self._mix_classes(data, self._log_membership(data)) if len(data) else np.zeros(0)
 
     # -- classes ----------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class PCMC(LatentClasses, ChainModel):
         index = self.universe_.index(data)
         items, copies = torch.from_numpy(index), torch.from_numpy(DistinctSets.of(data, index).copies).double()
         chains = torch.from_numpy(self._state.chains.log_rates)
-        for flat, mask in padded(data.offsets):
+        for flat, mask in padded_batches(data.offsets):
             # 2. The rates of each class: those into an item are divided among its copies, and those between copies are
             # set to the largest, which is 1.
             left, entered = items[flat].unsqueeze(2), items[flat].unsqueeze(1)  # (B, J, 1), (B, 1, J)
@@ -454,7 +454,7 @@ class ChainSearch:
         chains = ClassChains(chain.log_rates[None], np.ones(1))
         return FittedRates(chains, chain.minimum, chain.objectives, chain.informed_rates, penalty)
 
-    def _path(self, prior: StrengthPrior, fold: CountedFold) -> Losses:
+    def _path(self, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
         """Return a path of fits down the ladder of ridges, each from where the one before ended."""
         start = bradley_terry_chain(fold.train, self.universe.size, prior.ridge)
         problem = ChainProblem.of(fold.train, start)
@@ -503,9 +503,9 @@ class ChainSearch:
         """Try the penalties of the ladder, or the one that is given."""
         paths, ridge = [self._class_path(fold, classes) for fold in folds], self.config.ridge
         mean_weight = float(held_out_weights(folds).mean())
-        return search_penalty(folds, paths, LADDER if ridge == "auto" else (ridge / mean_weight,))
+        return search_penalty(folds, paths, PENALTY_LADDER if ridge == "auto" else (ridge / mean_weight,))
 
-    def _class_path(self, fold: Fold, classes: int) -> Losses:
+    def _class_path(self, fold: Fold, classes: int) -> HeldOutLosses:
         """Return a path of fits down the ladder of ridges, each from where the one before ended."""
         problem = self._problem(fold.train, classes)
         held_out, chosen = held_out_entries(fold, self.universe)

@@ -25,7 +25,7 @@ from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.chain_model import ChainModel, chains_of
 from pcmcnet.models.interface.encoders import Encoders
-from pcmcnet.models.interface.latent_classes import By
+from pcmcnet.models.interface.latent_classes import ClassesBy
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.averaging import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
@@ -39,7 +39,7 @@ from pcmcnet.models.networks.network_config import (
     as_widths,
     require_monotone_form,
 )
-from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
+from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.storage import write_bytes
 
 
@@ -91,7 +91,7 @@ class PCMCNetConfig(NetworkConfig):
     precision: Precision = "auto"
     monotone: Mapping[str, Direction] = field(default_factory=dict)
     classes: int | Literal["auto"] = 1
-    by: By = "person"
+    by: ClassesBy = "person"
     members: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class PCMCNet(MixtureModel, ChainModel):
         return self.n_classes_
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
-        yield from self._answers(data, self.network_.chains)
+        yield from self._predict_batches(data, self.network_.chains)
 
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
         """Return chains whose rates do not depend on the rest of the set; each averaged network has its own."""
@@ -213,9 +213,9 @@ class PCMCNet(MixtureModel, ChainModel):
         if isinstance(network, PCMCNetwork):
             return super().fixed_chains(data)
         shares = np.full((len(data), members), 1 / members)
-        return shares, chains_of(data, self._answers(data, network.member_chains), members)
+        return shares, chains_of(data, self._predict_batches(data, network.member_chains), members)
 
-    def _jacobian(self, batch: Batch, at: Input) -> Tensor:
+    def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         network = self.network_
         # The derivative by pairs needs one chain, and representation and taste that are linear in the number. Tastes
         # of monotone features are not: they end at a coefficient of 0.

@@ -26,9 +26,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from pcmcnet.checks import require_number
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.generators import redirected
+from pcmcnet.layers.generators import redirect_draws
 from pcmcnet.layers.perceptron import Dropout
-from pcmcnet.layers.representation import representation_of
+from pcmcnet.layers.representation import build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.network_config import NetworkConfig
@@ -84,8 +84,8 @@ class PointingNetwork(ChoiceNetwork):
     def __init__(self, encoder: Encoder, config: PointerNetworkConfig, own: Encoders | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout, own=own)
-        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        self.individual = build_representation(who, dropout=config.dropout, own=own)
+        self.alternative = build_representation(what, dropout=config.dropout, own=own)
         width = config.hidden
         self.read = nn.Linear(self.alternative.width + self.individual.width, width)
         self.encoder = nn.LSTM(
@@ -120,7 +120,7 @@ class PointingNetwork(ChoiceNetwork):
         lengths = mask.sum(1).cpu()  # packing wants them on the host
         inputs = self.dropout(torch.tanh(self.read(steps)))
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        with redirected() if self.encoder.dropout and self.training else nullcontext():  # between its layers
+        with redirect_draws() if self.encoder.dropout and self.training else nullcontext():  # between its layers
             out, last = self.encoder(packed)
         encoded, _ = pad_packed_sequence(out, batch_first=True, total_length=mask.shape[1])
         return self.dropout(encoded), (self._top(last[0]), self._top(last[1]))

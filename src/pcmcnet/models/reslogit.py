@@ -64,7 +64,7 @@ class ResidualUtilities(SetNetwork):
 
     def __init__(self, encoder: Encoder, config: ResLogitConfig, own: Encoders | None = None) -> None:
         super().__init__(encoder, config, own)
-        self.label, labels = label_of(encoder)
+        self.label, labels = label_column(encoder)
         self.crossing = nn.Parameter(torch.zeros(config.layers, labels + 1, labels + 1))  # the first: never seen
 
     def forward(self, batch: Batch) -> Tensor:
@@ -79,7 +79,7 @@ class ResidualUtilities(SetNetwork):
         return log_softmax_of_sets(h, batch.mask)
 
 
-def label_of(encoder: Encoder) -> tuple[int, int]:
+def label_column(encoder: Encoder) -> tuple[int, int]:
     """Return which categorical column holds the labels, and how many are known; refuses a table without labels."""
     names = [code.name for code in encoder.features.categorical]
     if encoder.schema.alternative not in names:

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import Batch, ChoiceData, Encoder
-from pcmcnet.data.columns.ragged import stretches
-from pcmcnet.layers.inner_logit import HUGE
+from pcmcnet.data.columns.ragged import consecutive_indices
+from pcmcnet.layers.inner_logit import MAX_UTILITY
 from pcmcnet.layers.perceptron import ACTIVATIONS, Dropout, Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
@@ -106,7 +106,7 @@ class RandomUtilities(SetNetwork):
         u = self.scores(who, what, batch.mask)
         if self.utility is not None:
             u = u + self.utility(batch, who, what).unsqueeze(-1)
-        u = u.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+        u = u.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # where inputs near the largest number were multiplied
         return u.masked_fill(~batch.mask.unsqueeze(-1), -math.inf).log_softmax(1)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -142,7 +142,7 @@ class RUMnet(SetModel):
         assert isinstance(self.network_, RandomUtilities)
         count = self.config.samples**2
         out: Floats = np.empty((len(data.rows), count))
-        for sets, log_p in self._answers(data, self.network_.logits):
+        for sets, log_p in self._predict_batches(data, self.network_.logits):
             real = np.arange(log_p.shape[1]) < data.sizes[sets][:, None]  # alternatives, and not padding
-            out[stretches(data.offsets[sets], data.sizes[sets])] = log_p.cpu().numpy()[real]
+            out[consecutive_indices(data.offsets[sets], data.sizes[sets])] = log_p.cpu().numpy()[real]
         return np.full((len(data), count), 1 / count), out

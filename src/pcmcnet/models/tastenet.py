@@ -134,7 +134,7 @@ class TasteNet(SetModel):
         assert isinstance(self.network_, TasteNetwork)
         codes = self.encoder_.features.numeric
         out: Floats = np.empty((len(data), len(codes)))
-        for sets, weights in self._answers(data, self.network_.coefficients):
+        for sets, weights in self._predict_batches(data, self.network_.coefficients):
             out[sets] = weights[:, : len(codes)].double().cpu().numpy()
         plain = {k: code for k, code in enumerate(codes) if code.curve is None and code.bend == 0 and code.scale > 0}
         return {code.name: out[:, k] / code.scale for k, code in plain.items()}

@@ -25,7 +25,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         return x.view(B, J, self.heads, W // self.heads).transpose(1, 2)
 
 
-class Block(nn.Module):
+class AttentionBlock(nn.Module):
     """Attention, then a perceptron, each added to what was there."""
 
     def __init__(self, config: TCNetConfig) -> None:
@@ -113,15 +113,15 @@ class TCNetwork(SetNetwork):
     def __init__(self, encoder: Encoder, config: TCNetConfig, own: Encoders | None = None) -> None:
         super().__init__(encoder, config, own)
         self.token = nn.Linear(self.individual.width + self.alternative.width, config.width)
-        self.assortment = nn.ModuleList(Block(config) for _ in range(config.blocks))
-        self.candidates = nn.ModuleList(Block(config) for _ in range(config.blocks))
+        self.assortment = nn.ModuleList(AttentionBlock(config) for _ in range(config.blocks))
+        self.candidates = nn.ModuleList(AttentionBlock(config) for _ in range(config.blocks))
         self.norm = nn.LayerNorm(config.width, bias=False)  # which would shift all utilities alike
         self.worth = nn.Linear(config.width, 1, bias=False)
         nn.init.zeros_(self.worth.weight)
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        tokens = assortment = self.token(beside_individual(what, who))
+        tokens = assortment = self.token(with_individual(what, who))
         for block in self.assortment:
             assortment = block(assortment, assortment, mask)
         for block in self.candidates:

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import one_thread_if_small
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.items.strengths import Estimate, FittedStrengths, StrengthModel, lbfgs
+from pcmcnet.models.items.strengths import FittedStrengths, StrengthEstimate, StrengthModel, lbfgs
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 
 REACH = 8.5  # standard deviations
@@ -54,7 +54,7 @@ class Thurstone(StrengthModel):
     name = "thurstone"
     precision = math.pi**2 / 6
 
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
         # 1. The objective, as a function of the strengths but the reference's.
         free = np.flatnonzero(np.arange(n) != reference)
         place, total = torch.from_numpy(free), float(sets.counts.sum())
@@ -67,16 +67,16 @@ class Thurstone(StrengthModel):
 
         # 2. The estimates, and the Hessian there for their errors.
         config, strengths = self.config, np.zeros(n)
-        with threads_for(WORK * len(sets.items)):
+        with one_thread_if_small(WORK * len(sets.items)):
             minimum = lbfgs(nll, strengths[free], max_iter=config.max_iter, tolerance=config.tolerance, bound=BOUND)
             strengths[free] = minimum.at
             hessian = sum((_hessian(strengths, batch) for batch in batches), ridge * (np.eye(n) - 1 / n))
-        return Estimate(strengths, hessian, minimum.iterations, minimum.converged)
+        return StrengthEstimate(strengths, hessian, minimum.iterations, minimum.converged)
 
     @torch.no_grad()
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
         out, mu = np.zeros(len(sets.items)), torch.from_numpy(strengths)
-        with threads_for(WORK * len(sets.items)):
+        with one_thread_if_small(WORK * len(sets.items)):
             for batch in sets.batches():
                 log_p = normal_log_p(mu[batch.items], batch.mask)
                 out[batch.flat[batch.mask.numpy()]] = log_p[batch.mask].numpy()

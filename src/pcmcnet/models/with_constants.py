@@ -28,7 +28,14 @@ from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.wrapper import AroundOneModel, FittedAround, centred_slopes, member_files, member_of, unfitted
+from pcmcnet.models.wrapper import (
+    FittedWrapper,
+    SingleModelWrapper,
+    build_model,
+    centred_slopes,
+    member_files,
+    restore_member,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
@@ -56,7 +63,7 @@ class WithConstantsConfig:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        inner = unfitted(self.model, self.options)
+        inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
             raise ConfigError(f"{self.model} gives a ranking, whose probabilities of 0 and 1 no constant moves.")
         object.__setattr__(self, "options", asdict(inner.config))
@@ -64,13 +71,13 @@ class WithConstantsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedConstants(FittedAround):
+class FittedConstants(FittedWrapper):
     """A fitted model and the constant of each label."""
 
     constants: Mapping[str, float]
 
 
-class WithConstants(AroundOneModel):
+class WithConstants(SingleModelWrapper):
     """A model with a constant for each label, so that its shares on a table are known ones.
 
     ``WithConstants(model, shares).fit(train)`` fits the model and finds the constants on the training part;
@@ -116,7 +123,7 @@ class WithConstants(AroundOneModel):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:
         model = self._fit_inner(train, valid, run)
-        return _state(model, shifts(model, train, self.config.shares))
+        return _state(model, find_constants(model, train, self.config.shares))
 
     @property
     def constants_(self) -> dict[str, float]:
@@ -159,14 +166,14 @@ class WithConstants(AroundOneModel):
         constants = json.loads(files[_FILE])
         if not all(isinstance(value, float | int) and math.isfinite(value) for value in constants.values()):
             raise ArtifactError("the saved constants are not all finite numbers: save the model again.")
-        return _state(member_of(files, 1, self.extras), constants)
+        return _state(restore_member(files, 1, self.extras), constants)
 
 
 def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstants:
     return FittedConstants(model=model, constants=dict(constants), record=model.record_, history=model.history)
 
 
-def shifts(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
+def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
     """Return the constants that move the shares of a model on a table to known ones; that of the first label is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)

@@ -19,9 +19,9 @@ from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
-from pcmcnet.models.interface.encoders import own_encoders
-from pcmcnet.models.interface.fitted import Fitted, FittedState, TrainingTable
-from pcmcnet.models.interface.saving import fit_entries, restored, state_files
+from pcmcnet.models.interface.encoders import require_encoders
+from pcmcnet.models.interface.fitted import FittedModel, FittedState, TrainingTable
+from pcmcnet.models.interface.saving import fit_entries, restore_model, state_files
 from pcmcnet.storage import json_bytes
 
 _KIND = "kind.json"
@@ -29,7 +29,7 @@ _INSIDE = "options__"  # before the name of an option of the model inside
 MAX_LEVELS = 4  # of models around models
 
 
-def by_instance(value: Callable[[Any], Any]) -> Any:
+def instance_property(value: Callable[[Any], Any]) -> Any:
     """Return a property for what is a class variable of other models, and depends on the model inside a wrapper."""
     return property(value)
 
@@ -38,27 +38,27 @@ class Wrapper(ChoiceModel):
     """A model around another, with the encoders of one's own that the inner one is to have."""
 
     config: Any
-    gives = by_instance(lambda wrapper: wrapper._inner().gives)
-    order_matters = by_instance(lambda wrapper: wrapper._inner().order_matters)
-    reads_contents = by_instance(lambda wrapper: wrapper._inner().reads_contents)
-    stops_early = by_instance(lambda wrapper: wrapper._inner().stops_early)
+    gives = instance_property(lambda wrapper: wrapper._inner().gives)
+    order_matters = instance_property(lambda wrapper: wrapper._inner().order_matters)
+    reads_contents = instance_property(lambda wrapper: wrapper._inner().reads_contents)
+    stops_early = instance_property(lambda wrapper: wrapper._inner().stops_early)
 
     def __init__(
         self, inner: Any, inner_options: Mapping[str, Any] | None, encoders: Mapping[str, Any] | None, /, **options: Any
     ) -> None:
-        super().__init__(**as_options(inner, inner_options), **options)
+        super().__init__(**wrapper_options(inner, inner_options), **options)
         if isinstance(inner, ChoiceModel):
             if encoders is not None:
                 raise ConfigError("encoders belong to a model given by its name: a model object has its own.")
             extras = dict(inner.extras)
         else:
-            extras = {"encoders": modules} if (modules := own_encoders(encoders)) else {}
+            extras = {"encoders": modules} if (modules := require_encoders(encoders)) else {}
         self._inner_extras: dict[str, Any] = extras  # what the model inside is given beside its options
         self._inner()  # refuses encoders that the model inside has no use for
 
     def _inner(self) -> ChoiceModel:
         """Return the model inside, unfitted."""
-        return unfitted(self.config.model, self.config.options, self._inner_extras)
+        return build_model(self.config.model, self.config.options, self._inner_extras)
 
     @property
     def extras(self) -> dict[str, Any]:
@@ -85,17 +85,17 @@ class Wrapper(ChoiceModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedAround(FittedState):
+class FittedWrapper(FittedState):
     """A fitted model inside another, whose record and history are those of the model inside."""
 
     model: ChoiceModel
 
 
-class AroundOneModel(Wrapper):
+class SingleModelWrapper(Wrapper):
     """A model around one other, fitted first; a subclass adds what it learns on top."""
 
-    record_class = by_instance(lambda wrapper: wrapper._inner().record_class)
-    _state: FittedAround
+    record_class = instance_property(lambda wrapper: wrapper._inner().record_class)
+    _state: FittedWrapper
 
     def _fit_inner(self, train: Sets, valid: Sets | None, run: FitRun) -> ChoiceModel:
         """Fit the model inside, with the validation part if it has a use for one."""
@@ -106,9 +106,9 @@ class AroundOneModel(Wrapper):
         inner = self._inner()
         return inner._training_table(train, valid if inner.stops_early else None, run, description)
 
-    def _wrap(self, model: ChoiceModel, state: FittedAround) -> None:
+    def _wrap(self, model: ChoiceModel, state: FittedWrapper) -> None:
         """Become a fitted model around one that is fitted already."""
-        self.fitted_ = Fitted(schema=model.schema, table=model.table_, state=state)
+        self.fitted_ = FittedModel(schema=model.schema, table=model.table_, state=state)
 
     @property
     def model_(self) -> ChoiceModel:
@@ -129,7 +129,7 @@ def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str)
     return centred
 
 
-def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
+def wrapper_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Take a model, or the name of one and its options, for the two options of a wrapper."""
     if not isinstance(model, ChoiceModel):
         return {"model": model, "options": dict(options or {})}
@@ -138,7 +138,7 @@ def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"model": model.name, "options": asdict(model.config)}
 
 
-def unfitted(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> ChoiceModel:
+def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> ChoiceModel:
     """Build the model inside by its name and options, with encoders of one's own where it has a use for them."""
     from pcmcnet.models import KINDS
 
@@ -146,7 +146,7 @@ def unfitted(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | 
         found = f"{name.__name__}, a class" if isinstance(name, type) else repr(name)
         known = did_you_mean(name, KINDS) if isinstance(name, str) else ""
         raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {found}.{known}")
-    if extras and not takes_encoders(KINDS[name]):
+    if extras and not can_take_encoders(KINDS[name]):
         raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
     if _levels(options) > MAX_LEVELS:  # each checks those inside it twice
         raise ConfigError(f"models around models go at most {MAX_LEVELS} levels deep, got {_levels(options)}.")
@@ -161,7 +161,7 @@ def _levels(options: Any) -> int:
     return levels
 
 
-def takes_encoders(kind: type[ChoiceModel]) -> bool:
+def can_take_encoders(kind: type[ChoiceModel]) -> bool:
     """Tell whether a model, or one inside it, may have encoders of one's own."""
     return issubclass(kind, Wrapper) or kind.reads_contents
 
@@ -173,9 +173,9 @@ def member_files(model: ChoiceModel, number: int) -> dict[str, bytes]:
     return {f"member-{number}-{name}": content for name, content in files.items()}
 
 
-def member_of(files: Mapping[str, bytes], number: int, extras: Mapping[str, Any] | None = None) -> ChoiceModel:
+def restore_member(files: Mapping[str, bytes], number: int, extras: Mapping[str, Any] | None = None) -> ChoiceModel:
     """Build a fitted model from what :func:`member_files` returned."""
     prefix = f"member-{number}-"
     member = {name.removeprefix(prefix): content for name, content in files.items() if name.startswith(prefix)}
     kind = json.loads(member[_KIND])
-    return restored(kind["model"], kind["fit"], member, extras)
+    return restore_model(kind["model"], kind["fit"], member, extras)

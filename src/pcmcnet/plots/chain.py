@@ -36,7 +36,7 @@ _AREA = 2400.0  # of a node with probability 1, in square points
 _DIM = 1e-4  # smallest rate that has a colour of its own
 
 
-class Arrow(NamedTuple):
+class FlowArrow(NamedTuple):
     """The flow from one alternative to another, by their places in the chart."""
 
     source: int
@@ -52,7 +52,7 @@ class ChainChart(NamedTuple):
     probabilities: Floats  # (n,)
     rates: Floats  # (n, n)
     places: Floats  # (n, 2) on the unit circle, clockwise from the top
-    arrows: tuple[Arrow, ...]  # the weakest first, so that the strongest lie on top
+    arrows: tuple[FlowArrow, ...]  # the weakest first, so that the strongest lie on top
     circulation: float  # of the whole chain
     notes: tuple[str, ...]  # what is left out
 
@@ -85,13 +85,13 @@ def chain_chart(chain: Chain, most: int = MOST) -> ChainChart:
     )
 
 
-def _arrows(flows: Floats) -> tuple[tuple[Arrow, ...], int]:
+def _arrows(flows: Floats) -> tuple[tuple[FlowArrow, ...], int]:
     """Return the strongest flows, and the number of those that are not among them."""
     top = float(flows.max(initial=0.0))
     pairs = [(float(flows[i, j]), i, j) for i in range(len(flows)) for j in range(len(flows)) if i != j]
     shown = sorted(pair for pair in pairs if top and pair[0] >= FAINT * top)[-ARROWS:]
     ahead = [(f - flows[j, i]) / (f + flows[j, i]) for f, i, j in shown]
-    arrows = [Arrow(i, j, f / top, max(float(a), 0.0)) for (f, i, j), a in zip(shown, ahead, strict=True)]
+    arrows = [FlowArrow(i, j, f / top, max(float(a), 0.0)) for (f, i, j), a in zip(shown, ahead, strict=True)]
     return tuple(arrows), len(pairs) - len(shown)
 
 
@@ -289,7 +289,7 @@ def chain_figure(found: Chain) -> PageFigure:
     )
 
 
-def _arrow(chart: ChainChart, arrow: Arrow, sizes: Any) -> dict[str, Any]:
+def _arrow(chart: ChainChart, arrow: FlowArrow, sizes: Any) -> dict[str, Any]:
     """Return an arrow from node to node; the two ways of a pair lie side by side."""
     # 1. Its ends, a little aside of the line between the nodes.
     tail, head = chart.places[arrow.source], chart.places[arrow.target]

@@ -15,7 +15,7 @@ import numpy as np
 
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.charts import draw_intervals
 from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, plain
@@ -67,7 +67,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     )
 
 
-def _panel(rows: list[Row], best: int | None, name: str, reference: float) -> Intervals:
+def _panel(rows: list[ComparisonRow], best: int | None, name: str, reference: float) -> Intervals:
     """Gather the finite values of one metric; the NLL of scores that are no probabilities is marked."""
     metric, dots = name.upper().replace("_", " "), []
     for line, row in enumerate(rows):

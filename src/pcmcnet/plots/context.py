@@ -17,8 +17,8 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-from pcmcnet.insight.context_effects import Search
-from pcmcnet.insight.order_effects import OrderEffects, What
+from pcmcnet.insight.context_effects import ContextSearch
+from pcmcnet.insight.order_effects import OrderEffects, OrderView
 from pcmcnet.insight.preference_map import Point, PreferenceMap
 from pcmcnet.plots.charts import Axis, Bars, Chart, draw_chart, row_inches
 from pcmcnet.plots.page_figures import page_axis, safe
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-CONTEXTS: Mapping[str, Point] = {"attraction": (3.0, 5.0), "similarity": (3.5, 6.5), "compromise": (2.0, 8.0)}
+PAPER_CONTEXTS: Mapping[str, Point] = {"attraction": (3.0, 5.0), "similarity": (3.5, 6.5), "compromise": (2.0, 8.0)}
 _COLUMNS = 4  # panels side by side
 _REACH = 0.05  # of a share, that full colours stand for at least: small changes look small
 _LESS, _SAME, _MORE = (0xB3, 0x56, 0x1B), (0xEE, 0xEE, 0xEE), (0x20, 0x63, 0x9B)  # orange, grey, blue
@@ -45,7 +45,7 @@ class EffectsChart(NamedTuple):
     by_adding: Floats  # (cases,) change of the log-ratio
 
 
-def effects_chart(found: Search, *, most: int = 12) -> EffectsChart:
+def effects_chart(found: ContextSearch, *, most: int = 12) -> EffectsChart:
     """Gather what is drawn of a search.
 
     Parameters
@@ -63,7 +63,7 @@ def effects_chart(found: Search, *, most: int = 12) -> EffectsChart:
     return EffectsChart(tuple(labels), *numbers)
 
 
-def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12) -> Path:
+def draw_effects(found: ContextSearch, path: str | os.PathLike[str], *, most: int = 12) -> Path:
     """Draw the strongest cases of a search.
 
     Parameters
@@ -83,7 +83,7 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     return Path(path)
 
 
-def plot_effects(found: Search, ax: Axes | None = None, *, most: int = 12) -> Axes:
+def plot_effects(found: ContextSearch, ax: Axes | None = None, *, most: int = 12) -> Axes:
     """Draw the strongest cases of a search for context effects.
 
     Parameters
@@ -124,7 +124,7 @@ def _size(cases: int) -> tuple[float, float]:
 # -- orders of effects -----------------------------------------------------------------------------------------------
 
 
-def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
+def order_chart(found: OrderEffects, what: OrderView = "orders") -> Chart:
     """Describe what each of the orders contributes to log-odds, or the largest of the terms."""
     # 1. Orders, with the error of sampling and the variance explained up to each.
     if what == "orders":
@@ -153,7 +153,7 @@ def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
     )
 
 
-def plot_order_effects(found: OrderEffects, ax: Axes | None = None, *, what: What = "orders") -> Axes:
+def plot_order_effects(found: OrderEffects, ax: Axes | None = None, *, what: OrderView = "orders") -> Axes:
     """Draw a bar for each order with the share of the variance up to it, or for each of the largest terms.
 
     Parameters
@@ -176,7 +176,7 @@ def draw_preference_maps(
     path: str | os.PathLike[str],
     *,
     features: tuple[str, str] = ("attribute 1", "attribute 2"),
-    contexts: Mapping[str, Point] = CONTEXTS,
+    contexts: Mapping[str, Point] = PAPER_CONTEXTS,
     error: tuple[str, PreferenceMap] | None = None,
 ) -> Path:
     """Draw preference maps side by side on one grey scale, whose middle is the preference without c.

@@ -16,12 +16,12 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
-from pcmcnet.data.columns.names import PLAIN, ColumnNames
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
 from pcmcnet.errors import InputError
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.feature_effects import CategoryEffects
 from pcmcnet.insight.importance import Importance
-from pcmcnet.insight.questions import ALL
+from pcmcnet.insight.queries import ALL_SEGMENT
 from pcmcnet.insight.removals import Attribution
 from pcmcnet.insight.table_summary import ExampleSet
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, draw_chart, finite_ends, row_inches
@@ -44,7 +44,7 @@ _BINS, _ENDS = 60, (0.005, 0.995)  # the tails of a lognormal would leave no roo
 _ACROSS = 3  # panels side by side
 
 
-def importance_chart(found: Importance, names: ColumnNames = PLAIN, *, most: int = 20) -> Chart:
+def importance_chart(found: Importance, names: ColumnNames = DEFAULT_NAMES, *, most: int = 20) -> Chart:
     """Describe the increase of the loss when a column is shuffled, for so many columns at most."""
     require_number("most", most, whole=True, low=1)
     rows = found.rows[:most]
@@ -90,7 +90,9 @@ def _write_chart(chart: Chart, path: str | os.PathLike[str], title: str) -> Path
     return Path(path)
 
 
-def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20, names: ColumnNames = PLAIN) -> Axes:
+def plot_importance(
+    found: Importance, ax: Axes | None = None, *, most: int = 20, names: ColumnNames = DEFAULT_NAMES
+) -> Axes:
     """Draw a bar for each column with its interval.
 
     Parameters
@@ -110,7 +112,7 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
 # -- demand ----------------------------------------------------------------------------------------------------------
 
 
-def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = PLAIN) -> Chart:
+def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = DEFAULT_NAMES) -> Chart:
     """Describe one demand curve, or several by their titles: of two models, or of several alternatives.
 
     Raises
@@ -133,7 +135,7 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
     for k, (title, curve) in enumerate(named.items()):
         order = np.argsort(curve.points, kind="stable")
         for g, segment in enumerate(curve.segments):
-            legend = ", ".join(part for part in (title, "" if segment == ALL else segment) if part)
+            legend = ", ".join(part for part in (title, "" if segment == ALL_SEGMENT else segment) if part)
             lines.append(
                 Line(
                     x=curve.points[order] - 1 if scaled else curve.points[order],
@@ -189,7 +191,7 @@ def draw_demand(
 
 
 def plot_demand(
-    curves: DemandCurve | Mapping[str, DemandCurve], ax: Axes | None = None, *, names: ColumnNames = PLAIN
+    curves: DemandCurve | Mapping[str, DemandCurve], ax: Axes | None = None, *, names: ColumnNames = DEFAULT_NAMES
 ) -> Axes:
     """Draw demand curves.
 
@@ -208,12 +210,12 @@ def plot_demand(
 # -- categories ------------------------------------------------------------------------------------------------------
 
 
-def categories_chart(found: CategoryEffects, names: ColumnNames = PLAIN) -> Chart:
+def categories_chart(found: CategoryEffects, names: ColumnNames = DEFAULT_NAMES) -> Chart:
     """Describe the lift of each category, the most liked on top: blue gains, orange loses, grey may do either."""
     rows, column = found.rows, names[found.column]
     values = [row.lift for row in rows]
     low, high = finite_ends(values, [row.low for row in rows], [row.high for row in rows])
-    colours = [(0 if row.lift > 1 else 1) if row.is_sure else GREY for row in rows]
+    colours = [(0 if row.lift > 1 else 1) if row.is_significant else GREY for row in rows]
     others = f" {found.others:,} rarer ones were not asked about." if found.others else ""
     cells = [
         [r.category, f"{r.frequency:.1%}", percent(r.share), f"{r.lift:.2f}", f"{r.low:.2f} to {r.high:.2f}"]
@@ -233,7 +235,7 @@ def categories_chart(found: CategoryEffects, names: ColumnNames = PLAIN) -> Char
     )
 
 
-def plot_categories(found: CategoryEffects, ax: Axes | None = None, *, names: ColumnNames = PLAIN) -> Axes:
+def plot_categories(found: CategoryEffects, ax: Axes | None = None, *, names: ColumnNames = DEFAULT_NAMES) -> Axes:
     """Draw how often an alternative would be chosen with each category, against an average one.
 
     Parameters

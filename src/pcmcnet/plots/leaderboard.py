@@ -16,14 +16,14 @@ from pcmcnet.evaluation.leaderboard_entries import Use
 from pcmcnet.evaluation.standings import Leaderboard, TableResult, alike
 from pcmcnet.plots.style import colour, ink, picture_path, plain, save_picture, shown_by_notebooks
 from pcmcnet.reports.formats import to_html, write_html
-from pcmcnet.reports.sections import Block, Picture, Section, Table, Text, note
+from pcmcnet.reports.sections import Block, PictureFile, Section, Table, Text, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-class Bar(NamedTuple):
+class RankBar(NamedTuple):
     """Models that are not told apart."""
 
     first: int  # positions among the chart's labels
@@ -38,7 +38,7 @@ class RankChart(NamedTuple):
     mean_ranks: tuple[float, ...]
     n_tables: int
     critical_distance: float
-    bars: tuple[Bar, ...]
+    bars: tuple[RankBar, ...]
 
 
 def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
@@ -66,14 +66,14 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
     return RankChart(tuple(standing.model for standing in standings), means, n_tables, distance, bars)
 
 
-def _levels(groups: list[tuple[int, int]]) -> tuple[Bar, ...]:
+def _levels(groups: list[tuple[int, int]]) -> tuple[RankBar, ...]:
     """Give each bar the lowest level whose last bar ends before it begins."""
     ends: list[int] = []
     bars = []
     for first, last in groups:
         level = next((k for k, end in enumerate(ends) if end < first), len(ends))
         ends[level : level + 1] = [last]
-        bars.append(Bar(first, last, level))
+        bars.append(RankBar(first, last, level))
     return tuple(bars)
 
 
@@ -177,12 +177,12 @@ def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard") -> str:
         return to_html(title, sections)
 
 
-def _picture(board: Leaderboard, file: Path) -> list[Picture]:
+def _picture(board: Leaderboard, file: Path) -> list[PictureFile]:
     """Draw the mean ranks, where there are some to compare."""
     if len(board.models) < 2 or not board.ranked():
         return []
     plot_leaderboard(board, path=file)
-    return [Picture(file=file, caption="Mean ranks; bars join models that are not told apart.")]
+    return [PictureFile(file=file, caption="Mean ranks; bars join models that are not told apart.")]
 
 
 def _section(result: TableResult) -> Section:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.insight.calibration import Calibration, Curve, FitQuality
+from pcmcnet.insight.calibration import Calibration, CalibrationCurve, FitQuality
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, Ring, draw_chart, draw_intervals
 from pcmcnet.plots.style import COLOURS, axes_for, ink, name_lines, new_picture, plain, tidy
@@ -243,7 +243,7 @@ def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], whi
     marks, cells = [], [["predicted", "observed", "interval", "weight"]]
     end = 0.0
     for k, (name, calibration) in enumerate(named.items()):
-        curve: Curve = getattr(calibration, which)
+        curve: CalibrationCurve = getattr(calibration, which)
         low, high = np.clip(curve.low, 0, 1), np.clip(curve.high, 0, 1)
         end = max(end, float(curve.predicted.max()), float(high.max()))
         legend = f"{name}: error {curve.error:.3f}" if name else f"error {curve.error:.3f}"

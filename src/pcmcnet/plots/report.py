@@ -66,7 +66,7 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
         When plotly is not installed.
     """
     place = require_folder(folder)
-    sections = sections_of(explanation)
+    sections = explanation_sections(explanation)
     contents = (
         to_html(explanation.title, sections),
         to_markdown(explanation.title, sections),
@@ -78,7 +78,7 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
     return written
 
 
-def sections_of(found: Explanation) -> list[Section]:
+def explanation_sections(found: Explanation) -> list[Section]:
     """Return the sections of a report, in its order: findings, what the model does, how good it is, what it is."""
     # 1. A section for each part that is there.
     names, in_sample = found.names, found.fit is not None and found.fit.in_sample
@@ -135,7 +135,7 @@ def glance_section(found: Explanation) -> Section:
         effect = f"{first.value:+.3f} {LOSSES[found.importance.loss]} when shuffled"
         tiles.append(("most important", found.names[first.name], effect))
     if found.context is not None:
-        size = "none" if found.context.none else f"{found.context.strongest:.2f}"
+        size = "none" if found.context.has_no_effects else f"{found.context.strongest:.2f}"
         tiles.append(("strongest context effect", size, "change of a log-ratio"))
     if found.axioms is not None:
         checked = [f for f in found.axioms.findings if f.verdict != "not checked"]

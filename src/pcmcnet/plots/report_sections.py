@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pcmcnet.data.columns.names import PLAIN, ColumnNames
-from pcmcnet.evaluation.predictions import Seen
+from pcmcnet.data.columns.names import DEFAULT_NAMES, ColumnNames
+from pcmcnet.evaluation.predictions import TrainingOverlap
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, Report
 from pcmcnet.insight.axioms import Audit
 from pcmcnet.insight.calibration import FOLDS, Calibration, FitQuality
@@ -44,7 +44,7 @@ _KINDS = {
     "large": "A large choice set",
 }
 _RESPONSES = {"elasticity": "elasticity", "semi": "semi-elasticity", "marginal": "marginal effect"}
-MEASURED: dict[Seen, str] = {
+MEASURED: dict[TrainingOverlap, str] = {
     "all": "in-sample",
     "most": "mostly in-sample",
     "some": "perhaps in part in-sample",
@@ -65,7 +65,7 @@ _TRAINING = {
 _ROWS = 80  # of a model's own table that are shown
 
 
-def importance_section(part: Importance, names: ColumnNames = PLAIN, *, in_sample: bool) -> Section:
+def importance_section(part: Importance, names: ColumnNames = DEFAULT_NAMES, *, in_sample: bool) -> Section:
     """Permutation importance of the columns."""
     how = (
         f"Each column is shuffled {part.repeats} times: a feature among the alternatives of its set, a column of the "
@@ -78,7 +78,7 @@ def importance_section(part: Importance, names: ColumnNames = PLAIN, *, in_sampl
     return Section(name="importance", title="What matters most", blocks=tuple(blocks))
 
 
-def elasticities_section(part: NumericEffects, names: ColumnNames = PLAIN) -> Section:
+def elasticities_section(part: NumericEffects, names: ColumnNames = DEFAULT_NAMES) -> Section:
     """Responses to numeric features, and demand curves of the most important ones."""
     heads = ["feature", "response", "of the alternative itself", "of its rivals"]
     rows = [
@@ -100,7 +100,7 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = PLAIN) -> Se
     return Section(name="elasticities", title="How it responds to numbers", blocks=(*blocks, *drawn))
 
 
-def categories_section(part: AllCategories, names: ColumnNames = PLAIN) -> Section:
+def categories_section(part: AllCategories, names: ColumnNames = DEFAULT_NAMES) -> Section:
     """Which categories are liked, a figure for each column."""
     sets = part.tables[0].sets
     text = (
@@ -111,7 +111,7 @@ def categories_section(part: AllCategories, names: ColumnNames = PLAIN) -> Secti
     return Section(name="categories", title="Which categories are liked", blocks=(Text(text), *drawn))
 
 
-def trade_offs_section(part: TradeOffs, names: ColumnNames = PLAIN) -> Section:
+def trade_offs_section(part: TradeOffs, names: ColumnNames = DEFAULT_NAMES) -> Section:
     """What makes up for one unit more of a feature."""
     reference = names.label(part.reference)
     heads = ["one more of", f"made up for by {reference}", "quartiles over alternatives", "share of other sign"]
@@ -141,7 +141,7 @@ def trade_offs_section(part: TradeOffs, names: ColumnNames = PLAIN) -> Section:
     )
 
 
-def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section:
+def context_section(part: ContextSummary, names: ColumnNames = DEFAULT_NAMES) -> Section:
     """The strongest cases, and a map of the first."""
     # 1. Whether there is any effect: in a logit there is none.
     found = part.search
@@ -149,7 +149,7 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
         f"{found.pairs:,} pairs of alternatives, each with a probability of at least {found.least:g}, in "
         f"{found.removals:,} sets with one alternative removed"
     )
-    if part.none:
+    if part.has_no_effects:
         text = (
             f"None. Removing an alternative never changes the preference between two others: of {looked}, the largest "
             f"change of a log-ratio is {part.strongest:.1g}, which is rounding. So it is in every logit."
@@ -185,7 +185,7 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
     return Section(name="context", title="Context effects", blocks=tuple(blocks))
 
 
-def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = PLAIN) -> Section:
+def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = DEFAULT_NAMES) -> Section:
     """Single choice sets."""
     blocks: list[Block] = []
     for k, example in enumerate(part):
@@ -355,7 +355,7 @@ def axioms_section(part: Audit) -> Section:
     return Section(name="axioms", title="Axioms of choice", blocks=tuple(blocks))
 
 
-def table_section(part: TableSummary, names: ColumnNames = PLAIN) -> Section:
+def table_section(part: TableSummary, names: ColumnNames = DEFAULT_NAMES) -> Section:
     """Sizes, columns and choices."""
     # 1. Sizes of choice sets, and how alternatives are called.
     smallest, largest = int(part.sizes[0]), int(part.sizes[-1])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcmcnet.errors import InputError
-from pcmcnet.storage import replacing
+from pcmcnet.storage import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,6 +155,6 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI
     target = picture_path(path)
     kind = target.suffix.lower()
     FigureCanvasAgg(figure)  # becomes the figure's canvas
-    with replacing(target) as beside, rc_context({"svg.hashsalt": "pcmcnet"}):
+    with atomic_write(target) as beside, rc_context({"svg.hashsalt": "pcmcnet"}):
         figure.savefig(beside, format=kind[1:], dpi=dpi, metadata=_TIMELESS[kind])
     return target

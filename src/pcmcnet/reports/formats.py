@@ -9,8 +9,8 @@
     notebook    a title and blocks. A result says what it holds by `_blocks`, and what it is in one line by `_short`;
                 parts of an explanation are shown by the sections that `pcmcnet.plots` makes of them.
 
-A result of facts, one table and notes says once what it holds, as :class:`Printed`; how that is written is the same for
-all of them. A data frame needs pandas, which is not among what pcmcnet needs.
+A result of facts, one table and notes says once what it holds, as :class:`ResultContent`; how that is written is the
+same for all of them. A data frame needs pandas, which is not among what pcmcnet needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.errors import ConfigError, InputError, visible
+from pcmcnet.errors import ConfigError, InputError, printable
 from pcmcnet.reports.sections import (
     Block,
     Code,
@@ -38,7 +38,7 @@ from pcmcnet.reports.sections import (
     Figure,
     Heading,
     Intervals,
-    Picture,
+    PictureFile,
     Points,
     Section,
     Table,
@@ -136,7 +136,7 @@ def _templates() -> Environment:
 
 def _shown(value: Any) -> Any:
     """Write out what a terminal would obey; what is markup already, such as plotly's script, stays as it is."""
-    return value if hasattr(value, "__html__") else visible(str(value))
+    return value if hasattr(value, "__html__") else printable(str(value))
 
 
 def _json(value: Any, **_: Any) -> str:
@@ -160,7 +160,7 @@ def to_markdown(title: str, sections: Sequence[Section]) -> str:
     for section in sections:
         found += [f"## {escaped(section.title)}"] if section.title else []
         found += map(_markdown, section.blocks)
-    return visible("\n\n".join(found) + "\n")
+    return printable("\n\n".join(found) + "\n")
 
 
 def _markdown(block: Block) -> str:
@@ -181,7 +181,7 @@ def _markdown(block: Block) -> str:
             return markdown_table(cells)
         case Figure(caption=caption, numbers=numbers) | Intervals(caption=caption, numbers=numbers):
             return f"{markdown_table(numbers)}\n\n{escaped(caption)}"
-        case Picture(file=file, caption=caption, others=others):
+        case PictureFile(file=file, caption=caption, others=others):
             links = ", ".join(f"[{name}]({name})" for name in others)
             return f"![{escaped(caption)}]({file.name})" + (f"\n\nAlso as {links}." if links else "")
 
@@ -196,20 +196,20 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
     for is_note, blocks in groupby(shown, key=lambda block: isinstance(block, Text) and block.tone == "note"):
         words = [block.text if isinstance(block, Text) else text_table(block.cells) for block in blocks]
         parts += ["\n".join(words)] if is_note else words
-    return visible("\n\n".join(parts))
+    return printable("\n\n".join(parts))
 
 
 # -- Notebook ----------------------------------------------------------------------------------------------------------
 
 
-class InNotebooks:
+class NotebookMixin:
     """A result with one line in a prompt, and blocks in a notebook."""
 
     __slots__ = ()
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        keep_short(cls, InNotebooks.__repr__)
+        keep_short(cls, NotebookMixin.__repr__)
 
     def _short(self) -> str:
         """What it is, in one line."""
@@ -225,7 +225,7 @@ class InNotebooks:
         return to_fragment(f"{type(self).__name__}: {self._short()}", without_figures(self._blocks()))
 
 
-class PartOfReport(InNotebooks):
+class ReportPartMixin(NotebookMixin):
     """A part of an explanation: a notebook shows it as the report does."""
 
     __slots__ = ()
@@ -251,7 +251,7 @@ _LONG = 40  # letters of a fact that still stands in a line of a table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printed:
+class ResultContent:
     """What is to be written; ``rules`` are the rows after the heads, from 0, with a line above."""
 
     title: str
@@ -267,30 +267,30 @@ class Printed:
         return (*facts, Table(cells=self.cells, rules=self.rules), *map(note, self.notes))
 
 
-class InEveryFormat:
+class FormatsMixin:
     """What a result can be written as; a subclass says what it holds."""
 
     __slots__ = ()
 
-    def _printed(self) -> Printed:
+    def _content(self) -> ResultContent:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        printed = self._printed()
+        printed = self._content()
         width = max(map(len, printed.facts), default=0)
         lines = [printed.title, "=" * len(printed.title)]
         lines += [f"{name:<{width}}  {value}" for name, value in printed.facts.items()]
         notes = ["", *printed.notes] if printed.notes else []
-        return visible("\n".join([*lines, "", text_table(printed.cells, printed.rules), *notes]))
+        return printable("\n".join([*lines, "", text_table(printed.cells, printed.rules), *notes]))
 
     def to_markdown(self) -> str:
         """Return title, facts, table and notes in Markdown."""
-        printed = self._printed()
+        printed = self._content()
         return to_markdown(printed.title, [Section(title="", blocks=printed.blocks)])
 
     def to_html(self) -> str:
         """Return title, facts, table and notes as a part of an HTML page; every text is escaped."""
-        printed = self._printed()
+        printed = self._content()
         return to_fragment(printed.title, printed.blocks)
 
     def _repr_html_(self) -> str:
@@ -304,7 +304,7 @@ class InEveryFormat:
         caption, label
             With one of them, the table is inside a ``table`` environment.
         """
-        printed = self._printed()
+        printed = self._content()
         short = {name: value for name, value in printed.facts.items() if len(value) <= _LONG}
         long = [f"{name}: {value}" for name, value in printed.facts.items() if len(value) > _LONG]
         return latex_table(
@@ -313,7 +313,7 @@ class InEveryFormat:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary(InEveryFormat):
+class Summary(FormatsMixin):
     """What a fitted model tells of itself: a title, facts, and a table with one header row."""
 
     title: str
@@ -321,8 +321,8 @@ class Summary(InEveryFormat):
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def _printed(self) -> Printed:
-        return Printed(title=self.title, facts=self.facts, cells=[self.header, *self.rows])
+    def _content(self) -> ResultContent:
+        return ResultContent(title=self.title, facts=self.facts, cells=[self.header, *self.rows])
 
     def __repr__(self) -> str:
         return str(self)
@@ -362,7 +362,7 @@ def to_json(value: Any) -> Any:
     return value
 
 
-class PlainValues:
+class ToDictMixin:
     """A dataclass of results with ``to_dict``; ``_derived`` names the properties that come along."""
 
     __slots__ = ()

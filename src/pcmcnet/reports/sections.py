@@ -179,7 +179,7 @@ class Intervals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class PictureFile:
     """A PNG file, and the names of files beside it that hold the same picture in other formats, such as PDF."""
 
     file: Path
@@ -188,7 +188,7 @@ class Picture:
     kind: ClassVar[str] = "picture"
 
 
-Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Intervals | Picture
+Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Intervals | PictureFile
 
 
 @dataclass(frozen=True, kw_only=True)

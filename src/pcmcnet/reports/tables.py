@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from textwrap import fill
 from typing import Any
 
-from pcmcnet.errors import visible
+from pcmcnet.errors import printable
 
 Cells = Sequence[Sequence[str]]
 
@@ -63,7 +63,7 @@ def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
     uniform              1.5
     net      failed: no data
     """
-    cells = [list(map(visible, row)) for row in cells]
+    cells = [list(map(printable, row)) for row in cells]
     whole = [row for row in cells if len(row) == len(cells[0])]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     widths[0] = max(len(row[0]) for row in cells)
@@ -102,14 +102,14 @@ def _block(
     return "\n".join(lines)
 
 
-class PrintsAsTable:
+class TableMixin:
     """A result that is one table, in plain letters, in Markdown and in a notebook; a subclass gives its cells."""
 
     __slots__ = ()
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        keep_short(cls, PrintsAsTable.__repr__)
+        keep_short(cls, TableMixin.__repr__)
 
     def __repr__(self) -> str:
         n = len(self._cells()) - 1
@@ -140,7 +140,7 @@ def keep_short(kind: type, short: Callable[[Any], str]) -> None:
 
 def escaped(text: str) -> str:
     """Keep a cell of a Markdown table in its cell, what is no markup from being taken for it, and all of it visible."""
-    plain = visible(" ".join(text.split()))
+    plain = printable(" ".join(text.split()))
     for sign in ("\\", "|", "*", "_", "<", "`"):
         plain = plain.replace(sign, f"\\{sign}")
     return plain
@@ -208,7 +208,7 @@ def latex_text(text: str) -> str:
     >>> print(latex_text("cost_eur [50%] & {x}"))
     cost\_eur [50\%] \& \{x\}
     """
-    return _SIGN.sub(lambda found: _SIGNS[found[0]], visible(" ".join(text.split())))
+    return _SIGN.sub(lambda found: _SIGNS[found[0]], printable(" ".join(text.split())))
 
 
 def latex_cell(text: str) -> str:

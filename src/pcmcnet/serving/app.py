@@ -173,7 +173,7 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     add("/v1/rates", service.rates, schemas.rates(), openapi.Rates, "Rates between the alternatives of a choice set")
     add("/v1/map", service.map, schemas.map(), openapi.Map, about_map)
     about_offer = "Which of the alternatives to show, for the largest expected revenue or probability of one"
-    add("/v1/offer", service.offer, schemas.offer(), openapi.Offer, about_offer)
+    add("/v1/offer", service.offer, schemas.offer(), openapi.OfferResponse, about_offer)
 
 
 def _add_facts(app: FastAPI, service: Service) -> None:

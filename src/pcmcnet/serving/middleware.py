@@ -93,7 +93,7 @@ class Histogram:
         yield _line(f"{name}_count", labels, total)
 
 
-class Metrics:
+class ServerMetrics:
     """All that is counted; ``under_way`` is asked for the requests under way when the text is written."""
 
     def __init__(self, under_way: Callable[[], int] = lambda: 0) -> None:
@@ -180,7 +180,7 @@ class Gate:
         settings: ServeSettings,
         open_paths: Collection[str],
         routes: Collection[str],
-        metrics: Metrics,
+        metrics: ServerMetrics,
         stopping: Callable[[], bool],
     ) -> None:
         self.app, self.metrics, self.stopping = app, metrics, stopping

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pcmcnet.data.kinds import KINDS, category, number
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.request_sets import Input, inputs_of
+from pcmcnet.serving.request_sets import Input, input_columns
 from pcmcnet.serving.service import POINTS, sizes_of
 from pcmcnet.serving.settings import ServeSettings
 
@@ -57,7 +57,7 @@ class Map(Answer):
     share: list[list[float | None]]
 
 
-class Offer(Answer):
+class OfferResponse(Answer):
     """The best offer that was found; places count the alternatives of the request."""
 
     shown: list[int] = Field(description="places of the alternatives to show")
@@ -70,7 +70,7 @@ class Offer(Answer):
     dropped: list[int] = Field(description="places that are available now and not to be shown")
 
 
-class Column(Answer):
+class ColumnDescription(Answer):
     """A column of a request, and what the training table had in it; null where that is not known."""
 
     name: str
@@ -130,7 +130,7 @@ class About(ServedModel):
     title: str = Field(description="what the page calls the model")
     choice_set: str = Field(description="the column of a table that says which rows make up a choice set")
     label: str | None = Field(description="the column that names an alternative")
-    columns: list[Column]
+    columns: list[ColumnDescription]
     limits: Limits
     has_baseline: bool
     baseline: ServedModel | None
@@ -160,7 +160,7 @@ class RequestSchemas:
 
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         schema = models["main"].schema
-        inputs = inputs_of(schema).values()
+        inputs = input_columns(schema).values()
         gaps, sizes = schema.missing == "indicator", sizes_of(models["main"])
         self.settings = settings
         self.model = {"enum": list(models), "default": "main"}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
 
-from pcmcnet.errors import shown
+from pcmcnet.errors import describe_value
 from pcmcnet.serving.settings import ServeSettings
 
 # -- Refusal -----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise RefusalError(400, f"{shown(twice)} stands twice in one object: keep one.")
+        raise RefusalError(400, f"{describe_value(twice)} stands twice in one object: keep one.")
     return found
 
 
@@ -167,7 +167,9 @@ class Place:
         """Read the whole body; raises :class:`RefusalError`."""
         kind = request.headers.get("content-type", "")
         if not _JSON.fullmatch(kind.strip()):
-            raise RefusalError(415, f"content-type: expected application/json, got {shown(kind) if kind else 'none'}.")
+            raise RefusalError(
+                415, f"content-type: expected application/json, got {describe_value(kind) if kind else 'none'}."
+            )
         seconds = self._bodies.settings.body_timeout
         try:
             async with asyncio.timeout(seconds):

@@ -23,8 +23,8 @@ from pcmcnet.data.column_reader import MISSING_CATEGORY
 from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric
 from pcmcnet.data.columns.distinct import names
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.kinds.kind import BadContentError, Pixels
-from pcmcnet.errors import ConfigError, did_you_mean, shown
+from pcmcnet.data.kinds.kind import BadContentError, PixelBudget
+from pcmcnet.errors import ConfigError, describe_value, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.request_body import RefusalError, unusable
 from pcmcnet.serving.settings import ServeSettings
@@ -52,7 +52,7 @@ class Input:
         return self.role == "individual"
 
 
-def inputs_of(schema: Schema) -> dict[str, Input]:
+def input_columns(schema: Schema) -> dict[str, Input]:
     """List the columns that a prediction needs, the individual's first; refuses what no request can say."""
     if schema.outside is not None:
         raise ConfigError(
@@ -76,8 +76,8 @@ def inputs_of(schema: Schema) -> dict[str, Input]:
 
 def require_within(baseline: ChoiceModel, main: ChoiceModel) -> None:
     """Refuse a baseline that needs what a request for the main model does not have."""
-    known = inputs_of(main.schema)
-    for name, column in inputs_of(baseline.schema).items():
+    known = input_columns(main.schema)
+    for name, column in input_columns(baseline.schema).items():
         if name not in known:
             raise ConfigError(
                 f"the baseline was trained with column {name!r}, which the model itself does not read, so that one "
@@ -98,24 +98,24 @@ def require_known(
     for name in names:
         column = known.get(name)
         if column is None:
-            if name in {schema.choice_set, schema.choices, schema.weight, *schema.kept}:
-                raise unusable(f"{at}: column {shown(name)} takes no part in a prediction: leave it out.")
+            if name in {schema.choice_set, schema.choices, schema.weight, *schema.kept_columns}:
+                raise unusable(f"{at}: column {describe_value(name)} takes no part in a prediction: leave it out.")
             there = [c.name for c in known.values() if c.of_individual == individual]
             hint = did_you_mean(name[:100], there) if there else " Nothing is expected there."
-            raise unusable(f"{at}: unknown column {shown(name)}.{hint}")
+            raise unusable(f"{at}: unknown column {describe_value(name)}.{hint}")
         if column.of_individual != individual:
             place = "the individual" if column.of_individual else "each alternative"
-            raise unusable(f"{at}: column {shown(name)} is given for {place}: move it there.")
+            raise unusable(f"{at}: column {describe_value(name)} is given for {place}: move it there.")
 
 
 def require_keys(value: Any, *, required: Iterable[str], optional: Iterable[str] = (), at: str) -> dict[str, Any]:
     """Take an object with some keys and no others."""
     if not isinstance(value, dict):
-        raise unusable(f"{at}: expected an object, got {shown(value)}.")
+        raise unusable(f"{at}: expected an object, got {describe_value(value)}.")
     needed, allowed = list(required), [*required, *optional]
     for key in value:
         if key not in allowed:
-            raise unusable(f"{at}: unknown entry {shown(key)}." + did_you_mean(key[:100], allowed))
+            raise unusable(f"{at}: unknown entry {describe_value(key)}." + did_you_mean(key[:100], allowed))
     for key in needed:
         if key not in value:
             raise unusable(f"{at}: {key!r} is missing.")
@@ -131,7 +131,9 @@ def require_keys(value: Any, *, required: Iterable[str], optional: Iterable[str]
 Where = Callable[[int], str]
 
 
-def contents_of(values: list[Any], kind: str, at: Where, *, gaps: bool, size: int | None, pixels: Pixels) -> Contents:
+def contents_of(
+    values: list[Any], kind: str, at: Where, *, gaps: bool, size: int | None, pixels: PixelBudget
+) -> Contents:
     """Read one column; ``at(row)`` names a place and the column, ``size`` is that of vectors where it is known."""
     given: list[Any] = []
     known: dict[str, Any] = {}  # copies of a text or a picture are looked at once
@@ -142,7 +144,7 @@ def contents_of(values: list[Any], kind: str, at: Where, *, gaps: bool, size: in
             elif isinstance(value, str) and value in known:
                 given.append(known[value])
             else:
-                given.append(KINDS[kind].posted(value, size=size, pixels=pixels))
+                given.append(KINDS[kind].parse_posted(value, size=size, pixels=pixels))
                 if isinstance(value, str):
                     known[value] = given[-1]
         except ValueError as error:
@@ -170,14 +172,14 @@ class SetReader:
         self.schema, self.accepted, self.settings = schema.for_prediction(), accepted, settings
         self.sizes = sizes  # of vectors
         self.full = schema  # to tell a column with another role from one that is not known at all
-        own = inputs_of(schema)
+        own = input_columns(schema)
         self.individual = [c for c in own.values() if c.of_individual]
         self.alternative = [c for c in own.values() if not c.of_individual and c.role != "available"]
 
     def read(self, sets: Any, *, at: str = "sets") -> ChoiceData:
         """Read a list of sets; raises :class:`RefusalError`."""
         if not isinstance(sets, list) or not sets:
-            raise unusable(f"{at}: expected a list with at least one choice set, got {shown(sets)}.")
+            raise unusable(f"{at}: expected a list with at least one choice set, got {describe_value(sets)}.")
         if len(sets) > self.settings.max_sets:
             limit = f"expected at most {self.settings.max_sets:,} choice sets in a request, got {len(sets):,}"
             raise unusable(f"{at}: {limit}: send them in several requests.")
@@ -194,16 +196,20 @@ class SetReader:
         found = require_keys(entry, required=["alternatives"], optional=["individual"], at=at)
         who, alternatives = found.get("individual", {}), found["alternatives"]
         if not isinstance(who, dict):
-            raise unusable(f"{at}, individual: expected an object with a value for each column, got {shown(who)}.")
+            raise unusable(
+                f"{at}, individual: expected an object with a value for each column, got {describe_value(who)}."
+            )
         if not isinstance(alternatives, list) or not alternatives:
-            raise unusable(f"{at}, alternatives: expected a list with at least one, got {shown(alternatives)}.")
+            raise unusable(
+                f"{at}, alternatives: expected a list with at least one, got {describe_value(alternatives)}."
+            )
         if len(alternatives) > self.settings.max_alternatives:
             limit = f"expected at most {self.settings.max_alternatives:,} alternatives, got {len(alternatives):,}"
             raise unusable(f"{at}: {limit}: leave some out, or raise --max-alternatives.")
         require_known(who, self.accepted, self.full, individual=True, at=f"{at}, individual")
         for i, alternative in enumerate(alternatives):
             if not isinstance(alternative, dict):
-                found_here = f"expected an object with a value for each column, got {shown(alternative)}"
+                found_here = f"expected an object with a value for each column, got {describe_value(alternative)}"
                 raise unusable(f"{at}, alternative {i}: {found_here}.")
             require_known(alternative, self.accepted, self.full, individual=False, at=f"{at}, alternative {i}")
         return who, alternatives
@@ -217,10 +223,10 @@ class SetReader:
         sizes = np.bincount(set_of_row[rows], minlength=len(groups))
         if not sizes.all():
             raise unusable(f"set {int(np.argmin(sizes))}: no alternative is available, expected at least one.")
-        kept = [every[row] for row in rows.tolist()]
+        kept_columns = [every[row] for row in rows.tolist()]
         where = _alternative_at(given, rows.tolist())
-        pixels = Pixels(self.settings.max_pixels)
-        columns = {c.name: self._column(kept, c, where, pixels) for c in self.alternative}
+        pixels = PixelBudget(self.settings.max_pixels)
+        columns = {c.name: self._column(kept_columns, c, where, pixels) for c in self.alternative}
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         return ChoiceData(
             schema=self.schema,
@@ -229,7 +235,7 @@ class SetReader:
             chosen=None,
             weights=np.ones(len(groups)),
             features={name: columns[name] for name in self.schema.features},
-            labels=self._labels(columns, kept, set_of_row[rows], where),
+            labels=self._labels(columns, kept_columns, set_of_row[rows], where),
             individual={c.name: self._column(people, c, _individual_at, pixels) for c in self.individual},
             keep={},
             rows=rows,
@@ -246,11 +252,13 @@ class SetReader:
         for row, value in enumerate(values):
             if not isinstance(value, int | float) or value not in (0, 1):
                 at = _alternative_at(given, range(len(every)))(row)
-                raise unusable(f"{at}, column {column!r}: expected true or false, or 1 or 0, got {shown(value)}.")
+                raise unusable(
+                    f"{at}, column {column!r}: expected true or false, or 1 or 0, got {describe_value(value)}."
+                )
         return np.array(values, np.bool_)
 
     def _labels(
-        self, columns: Mapping[str, Column], kept: list[dict[str, Any]], sets: Any, where: Where
+        self, columns: Mapping[str, Column], kept_columns: list[dict[str, Any]], sets: Any, where: Where
     ) -> Categorical | None:
         """Labels of the alternatives, unique within a set."""
         name = self.schema.alternative
@@ -258,7 +266,7 @@ class SetReader:
             return None
         labels = columns[name]
         if isinstance(labels, Numeric):  # a feature too, of numbers
-            labels = _categories([entry[name] for entry in kept], name, where, gaps=False)
+            labels = _categories([entry[name] for entry in kept_columns], name, where, gaps=False)
         assert isinstance(labels, Categorical)
         codes = sets * len(labels.categories) + labels.codes
         first = np.zeros(len(codes), np.bool_)
@@ -266,11 +274,11 @@ class SetReader:
         if not first.all():
             at = int(np.argmin(first))
             label = labels.categories[labels.codes[at]]
-            twice = f"the label {shown(label)} stands more than once in this set"
+            twice = f"the label {describe_value(label)} stands more than once in this set"
             raise unusable(f"{where(at)}, column {name!r}: {twice}: labels must be unique within a set.")
         return labels
 
-    def _column(self, entries: list[dict[str, Any]], column: Input, where: Where, pixels: Pixels) -> Column:
+    def _column(self, entries: list[dict[str, Any]], column: Input, where: Where, pixels: PixelBudget) -> Column:
         """Take one column out of the entries."""
         try:
             values = [entry[column.name] for entry in entries]
@@ -315,8 +323,8 @@ def _bad_number(value: Any, gaps: bool) -> str | None:
     if value is None:
         return None if gaps else "expected a number, got null"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"expected a number, got {shown(value)}"
-    return None if abs(value) <= _LARGEST else f"expected a number below 3.4e38, got {shown(value)}"
+        return f"expected a number, got {describe_value(value)}"
+    return None if abs(value) <= _LARGEST else f"expected a number below 3.4e38, got {describe_value(value)}"
 
 
 def _categories(values: list[Any], name: str, where: Where, *, gaps: bool) -> Categorical:
@@ -336,7 +344,7 @@ def _bad_category(value: Any, gaps: bool) -> str | None:
         return None if gaps else "expected a category, got null"
     if isinstance(value, float) and not math.isfinite(value):
         return "expected a category, got a number that is not finite"
-    return None if isinstance(value, str | int | float) else f"expected a category, got {shown(value)}"
+    return None if isinstance(value, str | int | float) else f"expected a category, got {describe_value(value)}"
 
 
 def _first(values: list[Any], name: str, where: Where, problem: Callable[[Any], str | None]) -> RefusalError:

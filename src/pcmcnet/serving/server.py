@@ -157,7 +157,7 @@ def require_guarded(host: str, token: str | None, *, insecure: bool) -> None:
         )
 
 
-def address_of(listening: socket.socket) -> str:
+def server_url(listening: socket.socket) -> str:
     """Return the address to type into a browser."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

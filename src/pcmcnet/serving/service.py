@@ -16,17 +16,17 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
-from pcmcnet.decisions.constraints import Rows
-from pcmcnet.decisions.offer_value import AnyModel, OfferValue, earned
-from pcmcnet.decisions.optimise_offer import prove, structure_of
-from pcmcnet.errors import PcmcNetError, did_you_mean, shown
-from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.decisions.branch_and_bound import PROVEN_GAP, SearchResult, local_search, starting_offers
+from pcmcnet.decisions.constraints import ConstraintRows
+from pcmcnet.decisions.offer_value import BlackBoxModel, OfferValue, expected_revenue
+from pcmcnet.decisions.optimise_offer import improve_and_bound, structure_of
+from pcmcnet.errors import PcmcNetError, describe_value, did_you_mean
+from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.request_body import LARGE, Bodies, RefusalError, Size, parse, unusable
-from pcmcnet.serving.request_sets import Input, SetReader, inputs_of, require_keys, require_within
+from pcmcnet.serving.request_sets import Input, SetReader, input_columns, require_keys, require_within
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import Admission, HasRates, Job, Worker, shows_rates
+from pcmcnet.serving.worker import Admission, HasRates, Job, Worker, has_single_chain
 from pcmcnet.storage import json_bytes, package_version
 
 # -- About -------------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
         "choice_set": main.schema.choice_set,
         **_model(main),
         "label": main.schema.alternative,
-        "columns": [_describe_column(main, column) for column in inputs_of(main.schema).values()],
+        "columns": [_describe_column(main, column) for column in input_columns(main.schema).values()],
         "limits": {**{name: getattr(settings, f"max_{name}") for name in _LIMITS}, "seconds": settings.deadline},
         "has_baseline": baseline is not None,
         "baseline": None if baseline is None else _model(baseline),
@@ -60,7 +60,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
         "options": json.loads(json_bytes(asdict(model.config))),
         "gives": model.gives,
         "caveats": list(model.caveats),
-        "has_rates": shows_rates(model),
+        "has_rates": has_single_chain(model),
         "trained_on": {key: getattr(model.table_, key) for key in ("choice_sets", "alternatives")},
     }
 
@@ -125,7 +125,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class MapGrid:
     """The set, what moves, and the values of both axes; places count the available alternatives."""
 
     data: ChoiceData
@@ -137,7 +137,7 @@ class Grid:
     y_values: Floats
 
     @classmethod
-    def read(cls, asked: Mapping[str, Any], data: ChoiceData, model: ChoiceModel, settings: ServeSettings) -> Grid:
+    def read(cls, asked: Mapping[str, Any], data: ChoiceData, model: ChoiceModel, settings: ServeSettings) -> MapGrid:
         """Check a request for a map of the one set in ``data``; ranges are by default those of the training table."""
         x, y = (number_column(asked[axis], data, axis) for axis in ("x", "y"))
         if x == y:
@@ -145,14 +145,16 @@ class Grid:
         place = place_of(asked["place"], data, "place")
         between = asked["between"]
         if not isinstance(between, list) or len(between) != 2:
-            raise unusable(f"between: expected the places of two alternatives, got {shown(between)}.")
+            raise unusable(f"between: expected the places of two alternatives, got {describe_value(between)}.")
         a, b = (place_of(value, data, f"between, entry {k}") for k, value in enumerate(between))
         if a == b:
-            raise unusable(f"between: expected two different alternatives, got {shown(between[0])} twice.")
+            raise unusable(f"between: expected two different alternatives, got {describe_value(between[0])} twice.")
         given, most = asked.get("points", min(POINTS, settings.max_points)), settings.max_points
         points = whole(given)
         if points is None or not 2 <= points <= most:
-            raise unusable(f"points: expected a whole number from 2 to {most} along each axis, got {shown(given)}.")
+            raise unusable(
+                f"points: expected a whole number from 2 to {most} along each axis, got {describe_value(given)}."
+            )
         pairs = points**2 * len(data.rows) ** 2
         if pairs > settings.max_pairs:
             wanted = f"expected at most {settings.max_pairs:,} pairs of alternatives in a map, got {pairs:,}"
@@ -166,7 +168,7 @@ class Grid:
     def sets(self) -> ChoiceData:
         """Return a set for each point, x running fastest."""
         n, points = len(self.data.rows), len(self.x_values) * len(self.y_values)
-        many = compose(self.data, [np.arange(n)] * points, np.zeros(points, np.int64))
+        many = compose_sets(self.data, [np.arange(n)] * points, np.zeros(points, np.int64))
         moving = np.arange(points) * n + self.place
         for column, values in (
             (self.x, np.tile(self.x_values, len(self.y_values))),
@@ -196,7 +198,7 @@ def number_column(name: Any, data: ChoiceData, axis: str) -> str:
     known = [name for name, column in data.features.items() if isinstance(column, Numeric)]
     if not isinstance(name, str) or name not in known:
         hint = did_you_mean(name[:100], known) if isinstance(name, str) else ""
-        raise unusable(f"{axis}: expected a column of the alternatives with numbers, got {shown(name)}.{hint}")
+        raise unusable(f"{axis}: expected a column of the alternatives with numbers, got {describe_value(name)}.{hint}")
     return name
 
 
@@ -204,7 +206,9 @@ def place_of(value: Any, data: ChoiceData, at: str) -> int:
     """Turn a place in the request into one among the available alternatives."""
     place = whole(value)
     if place is None or not 0 <= place < data.n_rows:
-        raise unusable(f"{at}: expected the place of an alternative, from 0 to {data.n_rows - 1}, got {shown(value)}.")
+        raise unusable(
+            f"{at}: expected the place of an alternative, from 0 to {data.n_rows - 1}, got {describe_value(value)}."
+        )
     found = np.flatnonzero(data.rows == place)
     if not found.size:
         raise unusable(f"{at}: alternative {place} is not available: choose another.")
@@ -238,9 +242,9 @@ def _range(asked: Any, column: str, axis: str, data: ChoiceData, model: ChoiceMo
 def _asked_range(asked: Any, at: str) -> tuple[float, float]:
     numbers = isinstance(asked, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in asked)
     if not numbers or len(asked) != 2:
-        raise unusable(f"{at}: expected the lowest and the highest value as [low, high], got {shown(asked)}.")
+        raise unusable(f"{at}: expected the lowest and the highest value as [low, high], got {describe_value(asked)}.")
     if not all(abs(v) <= _LARGEST for v in asked) or not asked[0] < asked[1]:
-        ends = f"[{shown(asked[0])}, {shown(asked[1])}]"
+        ends = f"[{describe_value(asked[0])}, {describe_value(asked[1])}]"
         raise unusable(f"{at}: expected a low end below the high one, both below {_LARGEST:.2g}, got {ends}.")
     return float(asked[0]), float(asked[1])
 
@@ -270,7 +274,7 @@ class OfferQuestion:
     data: ChoiceData
     revenue: Floats  # (n,)
     now: Bools  # (n,)
-    rows: Rows
+    rows: ConstraintRows
 
     @classmethod
     def read(cls, asked: Mapping[str, Any], data: ChoiceData, now: Ints) -> OfferQuestion:
@@ -282,7 +286,7 @@ class OfferQuestion:
             raise unusable("the request: expected one of 'revenue', a column, and 'target', the place of one to sell.")
         keep = asked.get("keep", [])
         if not isinstance(keep, list):
-            raise unusable(f"keep: expected a list of places, got {shown(keep)}.")
+            raise unusable(f"keep: expected a list of places, got {describe_value(keep)}.")
         always = np.zeros(n, np.bool_)
         always[[place_of(place, data, f"keep, entry {k}") for k, place in enumerate(keep)]] = True
         if "revenue" in asked:
@@ -303,32 +307,34 @@ class OfferQuestion:
         shown_now[now] = True
         every = np.ones((1, n))
         matrix, upper = np.concatenate([every, -every]), np.array([most, -least], np.float64)
-        return cls(data, revenue, shown_now, Rows(matrix, upper, ("most", "least"), always, np.zeros(n, np.bool_)))
+        return cls(
+            data, revenue, shown_now, ConstraintRows(matrix, upper, ("most", "least"), always, np.zeros(n, np.bool_))
+        )
 
-    def ask(self, model: ChoiceModel) -> tuple[OfferValue, Search | None]:
+    def ask(self, model: ChoiceModel) -> tuple[OfferValue, SearchResult | None]:
         """Ask a model what offers earn; and search, where the model is needed for that."""
         value = structure_of(model, self.data, self.revenue)
-        if not isinstance(value, AnyModel):
+        if not isinstance(value, BlackBoxModel):
             return value, None
         if len(self.revenue) > MOST_ASKED:
             limit = f"expected at most {MOST_ASKED} alternatives, got {len(self.revenue)}"
             raise PcmcNetError(f"{type(model).__name__} has to be asked about every offer: {limit}.")
         return value, self.search(value)
 
-    def search(self, value: OfferValue) -> Search:
+    def search(self, value: OfferValue) -> SearchResult:
         """Search from a few offers, and prove the best one where that is possible in a second."""
         starts = starting_offers(self.rows, self.revenue, _STARTS, np.random.default_rng(0))
         if self.rows.allow(self.now[None])[0]:
             starts = np.concatenate([starts, self.now[None]])
-        offers, values = climb(lambda there, _: earned(value, there), self.rows, starts)
-        return prove(value, self.rows, offers[values.argmax()], deadline=time.monotonic() + _SECONDS)
+        offers, values = local_search(lambda there, _: expected_revenue(value, there), self.rows, starts)
+        return improve_and_bound(value, self.rows, offers[values.argmax()], deadline=time.monotonic() + _SECONDS)
 
-    def answer(self, value: OfferValue, found: Search) -> dict[str, Any]:
+    def answer(self, value: OfferValue, found: SearchResult) -> dict[str, Any]:
         """Return the offer in places of the request."""
         p = value.probabilities(np.stack([found.offer, self.now]), np.zeros(2, np.int64))
         if not np.isfinite(p).all():
             raise unusable("the model has no answer for these values: they are too far from those it was trained on.")
-        exact = found.gap < PROVEN
+        exact = found.gap < PROVEN_GAP
         return {
             "shown": np.flatnonzero(found.offer).tolist(),
             "probabilities": p[0].tolist(),
@@ -346,7 +352,7 @@ def _size(asked: Mapping[str, Any], key: str, default: int, n: int) -> int:
     given = asked.get(key, default)
     size = whole(given)
     if size is None or size < 1:
-        raise unusable(f"{key}: expected a whole number above 0, got {shown(given)}.")
+        raise unusable(f"{key}: expected a whole number above 0, got {describe_value(given)}.")
     return min(size, n)
 
 
@@ -371,7 +377,7 @@ class Service:
         self.bodies = Bodies(settings)
         self._most = Size(settings.max_depth, settings.max_values)
         self._pool = ThreadPoolExecutor(_READERS, "pcmcnet-reader")
-        self.inputs = inputs_of(main.schema)
+        self.inputs = input_columns(main.schema)
         self.readers = {
             name: SetReader(model.schema, self.inputs, settings, sizes_of(main)) for name, model in self.models.items()
         }
@@ -398,7 +404,7 @@ class Service:
         asked = require_keys(body, required=["set"], optional=["model"], at="the request")
         name = self._model(asked)
         model = self.models[name]
-        if not shows_rates(model):
+        if not has_single_chain(model):
             several = "has several chains" if isinstance(model, HasRates) else "has no rates"
             raise unusable(f"{type(model).__name__} {several}: ask for probabilities, or serve a PCMC model.")
         data = await self._read(name, [asked["set"]])
@@ -416,7 +422,7 @@ class Service:
         asked = require_keys(body, required=required, optional=optional, at="the request")
         name = self._model(asked)
         given = await self._read(name, [asked["set"]])
-        grid = Grid.read(asked, given, self.models["main"], self.settings)
+        grid = MapGrid.read(asked, given, self.models["main"], self.settings)
         log_p = await self._log_proba(name, await self._beside(grid.sets), admission, given)
         return grid.answer(log_p)
 
@@ -444,7 +450,7 @@ class Service:
         name = asked.get("model", "main")
         if not isinstance(name, str) or name not in self.models:
             hint = did_you_mean(name[:100], self.models) if isinstance(name, str) else ""
-            raise unusable(f"model: no model {shown(name)} is served.{hint}")
+            raise unusable(f"model: no model {describe_value(name)} is served.{hint}")
         return name
 
     async def _read(self, name: str, sets: Any) -> ChoiceData:

@@ -27,10 +27,10 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric, concat_column
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.errors import PcmcNetError, shortened, shown
+from pcmcnet.errors import PcmcNetError, describe_value, shortened
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.design import UnseenLabelError
-from pcmcnet.serving.middleware import Metrics
+from pcmcnet.serving.middleware import ServerMetrics
 from pcmcnet.serving.request_body import RefusalError, busy, unusable
 from pcmcnet.serving.settings import ServeSettings
 
@@ -184,7 +184,7 @@ class HasRates(Protocol):
         """Return (n, n) rates of each set."""
 
 
-def shows_rates(model: ChoiceModel) -> TypeGuard[HasRates]:
+def has_single_chain(model: ChoiceModel) -> TypeGuard[HasRates]:
     """Tell whether a model has one chain, whose law is what it predicts; a mixture has several."""
     return isinstance(model, HasRates) and getattr(model, "n_chains", 1) == 1
 
@@ -195,7 +195,7 @@ class Worker:
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         self.models = models
         self.settings = settings
-        self.metrics = Metrics(lambda: self.under_way)
+        self.metrics = ServerMetrics(lambda: self.under_way)
         self.under_way = 0  # admitted requests that are not answered yet
         self._coming = 0  # those of them that have not put their question yet
         self._waiting: deque[Job] = deque()
@@ -342,7 +342,7 @@ class Worker:
                 if (what := KINDS[kind].unknown) is not None:
                     return unusable(what)
         if isinstance(error, UnseenLabelError):
-            return unusable(f"{job.place_of(error.label)}: the label {shown(error.label)} {error.what}")
+            return unusable(f"{job.place_of(error.label)}: the label {describe_value(error.label)} {error.what}")
         if isinstance(error, PcmcNetError):
             return unusable(shortened(str(error)))
         log.error("a model failed", exc_info=error)

@@ -2,7 +2,7 @@
 
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.loop import Outcome, train
+from pcmcnet.training.loop import TrainingOutcome, train
 from pcmcnet.training.network import ChoiceNetwork
 
-__all__ = ["Checkpoint", "ChoiceNetwork", "Outcome", "TrainConfig", "train"]
+__all__ = ["Checkpoint", "ChoiceNetwork", "TrainConfig", "TrainingOutcome", "train"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 
-State = Mapping[int, Mapping[str, Tensor]]
+AdamState = Mapping[int, Mapping[str, Tensor]]
 
 
 class Slot(NamedTuple):
@@ -69,7 +69,7 @@ class Adam:
         return {k: {"step": s.step, "exp_avg": s.exp_avg, "exp_avg_sq": s.exp_avg_sq} for k, s in enumerate(self.slots)}
 
     @torch.no_grad()
-    def restore(self, state: State) -> None:
+    def restore(self, state: AdamState) -> None:
         """Copy the state of an earlier run into the memory of this one, which a recorded graph reads."""
         for k, entries in state.items():
             slot = self.slots[k]

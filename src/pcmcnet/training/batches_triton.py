@@ -2,7 +2,7 @@
 
 ``gather`` gives the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
 positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first; sets (S, F) -> (B, F).
-``spread`` puts log-probabilities at the places of their sets, and notes by how much a sum of p misses 1 at most:
+``scatter`` puts log-probabilities at the places of their sets, and notes by how much a sum of p misses 1 at most:
 log p (B, J), positions of the sets (B,) -> log p (N,), set after set.
 """
 
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.data.batches import Batch, EncodedSets
-from pcmcnet.layers.kernel_launch import launch, noting, wait_for_earlier
+from pcmcnet.layers.kernel_launch import is_collecting_kernels, launch, wait_for_earlier
 
 GATHER_BLOCK = 1024  # numbers that a program copies at a time. By choice
 SPREAD_BLOCK = 128  # alternatives that a program writes at a time. By choice
@@ -33,7 +33,7 @@ def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
     given = (index, data.starts, data.counts, *flat, *own, data.chosen, data.weight)
     widths = [x.shape[1] for x in (*flat, *own)]
     launch(_gather, (sets,), *given, *wide, *thin, chosen, weight, mask, places, *widths, C=GATHER_BLOCK)
-    if noting():  # nothing was launched, and what reads the batch is to find categories that there are
+    if is_collecting_kernels():  # nothing was launched, and what reads the batch is to find categories that there are
         return data.gather(index, places)
     return Batch(
         numeric=wide[0],
@@ -97,7 +97,7 @@ def _gather(
         tl.store(mask + b * J + place, place < n, mask=place < J)
 
 
-def spread(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
+def scatter(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
     """Fill in float64 log p of the batch; the last place of ``flat`` is for the largest miss so far."""
     given = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
     launch(_spread, (len(index),), *given, C=SPREAD_BLOCK, num_warps=1)

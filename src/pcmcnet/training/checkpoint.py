@@ -25,11 +25,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pcmcnet.concurrency import begun
+from pcmcnet.concurrency import submit_or_run
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage import differences, parse_json, write_bytes
 from pcmcnet.training.config import EarlyStopping
-from pcmcnet.training.data_parallel import Group, current_group
+from pcmcnet.training.data_parallel import ProcessGroup, current_group
 
 log = logging.getLogger("pcmcnet")
 
@@ -140,7 +140,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
-        self._checkpoint = checkpoint if current_group().leads else None
+        self._checkpoint = checkpoint if current_group().is_first else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-checkpoint")
         self._newest: RunState | None = None  # until it is written
         self._last_write, self._writing = -math.inf, Future[None]()
@@ -154,9 +154,9 @@ class CheckpointWriter:
         self._newest = None
         self._newest = state.copied()
         # 2. In a group write it at once: the other processes rely on it. Alone, write it beside the run, now or later.
-        if (group := current_group()) != Group():
+        if (group := current_group()) != ProcessGroup():
             self.wait()
-            group.kept()
+            group.on_checkpoint()
         elif self._writing.done() and time.monotonic() - self._last_write >= SECONDS_BETWEEN_WRITES:
             self._write()
 
@@ -170,7 +170,7 @@ class CheckpointWriter:
         self._writing.result()  # raises the error of the last write
         if self._checkpoint is not None and self._newest is not None:
             self._last_write, state, self._newest = time.monotonic(), self._newest, None
-            self._writing = begun(self._thread, partial(self._checkpoint.write, state))
+            self._writing = submit_or_run(self._thread, partial(self._checkpoint.write, state))
 
     def __enter__(self) -> Self:
         return self

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats
-from pcmcnet.concurrency import ahead
+from pcmcnet.concurrency import results_in_order
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunks import Chunk, ChunkProblem, blurred_columns
+from pcmcnet.data.chunks import Chunk, ChunkProblem, too_fine_columns
 from pcmcnet.data.columns.statistics import Span, merge_spans
 from pcmcnet.data.encoder import Encoder
-from pcmcnet.data.kinds.category import Unseen
+from pcmcnet.data.kinds.category import UnseenCounts
 from pcmcnet.data.tensors import EncodedChunk, encode_chunk
-from pcmcnet.layers.tensor_ops import runs_kernels
-from pcmcnet.training.device import device_of, on_device, to_host
+from pcmcnet.layers.tensor_ops import can_run_kernels
+from pcmcnet.training.device import copy_positions, device_of, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
@@ -37,13 +37,13 @@ def predict_chunks(
     chunks: Iterable[Chunk | ChunkProblem | ChoiceData],
     *,
     pair_budget: int,
-    max_miss: float | None = None,
+    max_sum_error: float | None = None,
 ) -> Iterator[Floats | ChunkProblem]:
     """Yield log p (N,) of the alternatives of one chunk after the other, set after set; a problem ends it.
 
     It is a problem if the probabilities of a set miss the sum 1 by ``max_miss`` or more; None: the caller checks that.
     """
-    unseen, spans, problems = Unseen(), dict[str, Span](), list[ChunkProblem]()
+    unseen, spans, problems = UnseenCounts(), dict[str, Span](), list[ChunkProblem]()
 
     def on_the_device() -> Iterator[tuple[EncodedChunk, Tensor]]:
         for chunk in encode_chunks(encoder, chunks, device_of(module)):
@@ -54,14 +54,14 @@ def predict_chunks(
 
     # 1. Predict on the device; results come to the host while it works on the next chunk.
     for chunk, log_p in to_host(on_the_device()):
-        if max_miss is not None and not log_p[-1] < max_miss:  # also where the sum is NaN
+        if max_sum_error is not None and not log_p[-1] < max_sum_error:  # also where the sum is NaN
             yield ChunkProblem("probabilities do not sum to 1")
             return
         unseen.add(chunk.unseen)
         merge_spans(spans, chunk.spans)
         yield log_p[:-1].numpy()
     # 2. Only all chunks together show whether 32 bits tell the numbers of a column apart.
-    problems += blurred_columns(spans)
+    problems += too_fine_columns(spans)
     # 3. Report what was seen, unless the table is read once more.
     if problems:
         yield problems[0]
@@ -75,9 +75,9 @@ def encode_chunks(
     """Encode chunks on a device in threads, and yield them in their order."""
     tasks = (partial(encode_chunk, encoder, chunk, device) for chunk in chunks)
     if device.type != "cuda":
-        return ahead(tasks, ENCODING_THREADS)
+        return results_in_order(tasks, ENCODING_THREADS)
     streams, reader = cycle(_streams(device)), torch.cuda.current_stream(device)
-    return ahead(
+    return results_in_order(
         (partial(_on_stream, stream, task, reader) for task, stream in zip(tasks, streams, strict=False)),
         ENCODING_THREADS,
     )
@@ -113,11 +113,11 @@ def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     n = len(data.numeric)
     flat = torch.zeros(n + 1, dtype=torch.float64, device=data.device)
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
-        index = on_device(sets, data.device)
-        if runs_kernels(log_p):
-            from pcmcnet.training.batches_triton import spread
+        index = copy_positions(sets, data.device)
+        if can_run_kernels(log_p):
+            from pcmcnet.training.batches_triton import scatter
 
-            spread(log_p, index, data, flat)
+            scatter(log_p, index, data, flat)
             continue
         # the largest miss of this batch and those before
         miss = (log_p.double().exp().masked_fill(~batch.mask, 0.0).sum(1) - 1).abs().amax()

@@ -23,20 +23,20 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.concurrency import raise_if_heard
-from pcmcnet.data.batches import EncodedSets, Part, Source
+from pcmcnet.concurrency import raise_if_interrupted
+from pcmcnet.data.batches import EncodedPart, EncodedSets, Source
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers import settings
 from pcmcnet.training.adam import BETAS, EPS, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.prediction import size_of
+from pcmcnet.training.prediction import parameter_count
 from pcmcnet.training.step import Steps
 
 log = logging.getLogger("pcmcnet")
 
-LIBRARY = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
-MAX_PARTS = 64  # layers, or columns of categories: MOST in the C code
+LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
+MAX_LAYERS_OR_COLUMNS = 64  # layers, or columns of categories: MOST in the C code
 MULTIPLICATIONS_PER_CALL = 1e9  # some tenths of a second: Ctrl-C is checked between calls
 VERSION = 3  # of the arguments; the C code returns its own, with the sizes of its structures
 
@@ -82,13 +82,13 @@ class _Weight(ctypes.Structure):
     )
 
 
-class _Network(ctypes.Structure):
+class _NetworkShape(ctypes.Structure):
     """The shape of a network, as the C code has it."""
 
     sizes = ("layers", "numbers", "categories", "individual_numbers", "individual_categories")
     _fields_ = (
         *((name, ctypes.c_int64) for name in sizes),
-        *((name, ctypes.c_int64 * MAX_PARTS) for name in ("width", "embedding", "individual_embedding")),
+        *((name, ctypes.c_int64 * MAX_LAYERS_OR_COLUMNS) for name in ("width", "embedding", "individual_embedding")),
         *((name, ctypes.c_int64) for name in ("utility", "exponential", "labels")),
         *((name, ctypes.c_double) for name in ("slope", "epsilon", "floor")),
         ("items", ctypes.c_void_p),
@@ -110,20 +110,20 @@ class _Optimiser(ctypes.Structure):
 
 
 @cache
-def library() -> Any:
+def compiled_library() -> Any:
     """Return the compiled code, or None if the package was built without it."""
-    if not LIBRARY.exists():
+    if not LIBRARY_FILE.exists():
         return None
     # Refuse code of another version: its structures may have another layout.
     try:
-        code = ctypes.CDLL(str(LIBRARY))
+        code = ctypes.CDLL(str(LIBRARY_FILE))
         code.pcmcnet_steps_layout.restype = ctypes.c_int64
         layout = code.pcmcnet_steps_layout()
     except (OSError, AttributeError) as error:
-        log.warning("%s cannot be used (%s): fits go through PyTorch. Install pcmcnet again", LIBRARY, error)
+        log.warning("%s cannot be used (%s): fits go through PyTorch. Install pcmcnet again", LIBRARY_FILE, error)
         return None
     if layout != _layout():
-        log.warning("%s is of another version, and not used: install pcmcnet again", LIBRARY)
+        log.warning("%s is of another version, and not used: install pcmcnet again", LIBRARY_FILE)
         return None
     return code
 
@@ -131,7 +131,7 @@ def library() -> Any:
 def _layout() -> int:
     """Return one number for the version and the sizes of structures in bytes."""
     layout = VERSION
-    for structure in (_Network, _Sets, _Weight, _Optimiser):
+    for structure in (_NetworkShape, _Sets, _Weight, _Optimiser):
         layout = layout * 10_000 + ctypes.sizeof(structure)
     return layout
 
@@ -141,7 +141,7 @@ class CompiledSteps(Steps):
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, form: CompiledForm) -> None:
         super().__init__(network, source, config)
-        self.form, self.shape, self.size = form, _shape(form), size_of(network)
+        self.form, self.shape, self.size = form, _shape(form), parameter_count(network)
         # Write a table of the weights in the order of the C code: where each and its state are, its decay or prior.
         slots = {slot.weight.data_ptr(): slot for slot in self.optimiser.slots}
         prior = {weight.data_ptr() for weight in self.prior_weights}
@@ -157,7 +157,7 @@ class CompiledSteps(Steps):
             entry.size, entry.decay, entry.moves = weight.numel(), slot.decay, weight.requires_grad
             entry.prior = 1 / len(source) if weight.data_ptr() in prior else 0.0
 
-    def run(self, part: Part, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+    def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``."""
         assert isinstance(part, EncodedSets)  # a process alone has all sets
         if not len(plan) or not self.moving or not _is_readable(part):
@@ -178,9 +178,9 @@ class CompiledSteps(Steps):
             return None
         losses, addresses = np.empty(len(data)), _addresses(data)
         for sets in _split_by_work(self._work(data.sizes)):
-            raise_if_heard()
+            raise_if_interrupted()
             places = (_address(sets), ctypes.c_int64(len(sets)), _address(losses[sets[0] :]))
-            _require_memory(library().pcmcnet_losses(*self._arguments(addresses), *places))
+            _require_memory(compiled_library().pcmcnet_losses(*self._arguments(addresses), *places))
         return torch.from_numpy(losses)
 
     def _work(self, sizes: Ints) -> Floats:
@@ -198,7 +198,7 @@ class CompiledSteps(Steps):
         adam = _Optimiser(self.max_norm, *BETAS, EPS, int(self.moving[0].step))
         arguments = self._arguments(_addresses(data))
         plans = (_address(order), _address(ends), _address(rates), ctypes.c_int64(len(plan)))
-        _require_memory(library().pcmcnet_steps(*arguments, ctypes.byref(adam), *plans, _address(totals)))
+        _require_memory(compiled_library().pcmcnet_steps(*arguments, ctypes.byref(adam), *plans, _address(totals)))
         for_each("add", [slot.step for slot in self.moving], len(plan))
 
 
@@ -219,9 +219,9 @@ def _require_memory(missing: int) -> None:
         raise TrainingError("there is no memory for a batch: lower batch_size or pair_budget.")
 
 
-def _shape(form: CompiledForm) -> _Network:
+def _shape(form: CompiledForm) -> _NetworkShape:
     """Return the shape of a network for the C code."""
-    shape = _Network(
+    shape = _NetworkShape(
         layers=len(form.layers),
         numbers=form.numbers,
         categories=len(form.embeddings),

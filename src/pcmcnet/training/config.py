@@ -15,8 +15,8 @@ from pcmcnet.errors import ConfigError
 
 Schedule = Literal["constant", "cosine"]
 
-EPOCHS = 20  # passes over the training part, unless they are given or learnt
-WEIGHT_DECAY = 1.0  # unless it is given or learnt
+DEFAULT_EPOCHS = 20  # passes over the training part, unless they are given or learnt
+DEFAULT_WEIGHT_DECAY = 1.0  # unless it is given or learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +88,12 @@ class TrainConfig:
     @property
     def passes(self) -> int:
         """Number of epochs, with the default in place of "auto"."""
-        return EPOCHS if self.epochs == "auto" else self.epochs
+        return DEFAULT_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def decay(self) -> float:
         """Weight decay, with the default in place of "auto": only a model's fit learns it."""
-        return WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
+        return DEFAULT_WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
 
 
 # -- learning rate ------------------------------------------------------------------------------------------------

@@ -26,16 +26,18 @@ from pcmcnet.arrays import Ints
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """A process among others; the default is one process alone."""
 
     rank: int = 0
     size: int = 1
-    add_up: Callable[[Tensor], object] = lambda tensor: None  # replaces a tensor by its sum over all processes
-    kept: Callable[[], object] = lambda: None  # called by the first process after it has written a checkpoint
+    sum_over_processes: Callable[[Tensor], object] = lambda tensor: (
+        None
+    )  # replaces a tensor by its sum over all processes
+    on_checkpoint: Callable[[], object] = lambda: None  # called by the first process after it has written a checkpoint
 
     @property
-    def leads(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process writes what all of them share."""
         return self.rank == 0
 
@@ -56,7 +58,7 @@ class Group:
         parameters = [p for p in parameters if p.requires_grad]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(g.flatten() for g in gradients), torch.stack([loss, weight])])
-        self.add_up(flat)
+        self.sum_over_processes(flat)
         # 2. The mean over the batch, as views of the row.
         loss, weight = flat[-2], flat[-1]
         flat = flat / weight
@@ -67,16 +69,16 @@ class Group:
         return loss, weight
 
 
-_group: ContextVar[Group] = ContextVar("group", default=Group())  # noqa: B039 - frozen
+_group: ContextVar[ProcessGroup] = ContextVar("group", default=ProcessGroup())  # noqa: B039 - frozen
 
 
-def current_group() -> Group:
+def current_group() -> ProcessGroup:
     """Return the group of processes in which this context trains."""
     return _group.get()
 
 
 @contextmanager
-def training_in(group: Group) -> Iterator[None]:
+def training_in_group(group: ProcessGroup) -> Iterator[None]:
     """Share the training within the block among the processes of a group, which all run the same block."""
     token = _group.set(group)
     try:

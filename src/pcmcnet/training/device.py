@@ -2,7 +2,7 @@
 
 A process may set autocast, inference mode, a default device and a default dtype for all of torch. These are for the
 caller's own code. A model has its own dtypes and devices: under another setting it would learn other weights, or fail
-half-way. :func:`undisturbed` ignores such settings within a block.
+half-way. :func:`default_torch_settings` ignores such settings within a block.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.batches import Batch, Distinct, EncodedSets
+from pcmcnet.data.batches import Batch, DistinctContents, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.errors import ConfigError
-from pcmcnet.layers.generators import Draws, drawing_from, redirected
-from pcmcnet.layers.tensor_ops import has_triton, load_kernels
+from pcmcnet.layers.generators import SeededGenerators, drawing_from, redirect_draws
+from pcmcnet.layers.tensor_ops import has_triton, preload_kernels
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def device_of(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def get_ready(name: str) -> None:
+def start_preloading(name: str) -> None:
     """Load in a thread what the first kernel on a device of this name waits for."""
     if name in ("auto", "cuda", "cuda:0"):
         thread = Thread(target=_load_quietly)
@@ -63,22 +63,22 @@ def get_ready(name: str) -> None:
         _loading.append(thread)
 
 
-def wait_until_ready() -> None:
-    """Wait for the threads of :func:`get_ready`: loading would disturb the recording of a CUDA graph."""
+def wait_for_preloading() -> None:
+    """Wait for the threads of :func:`start_preloading`: loading would disturb the recording of a CUDA graph."""
     for thread in _loading:
         thread.join()
 
 
 def _load_quietly() -> None:
     with suppress(Exception):  # the next caller meets the same error, and reports it
-        load_kernels()
+        preload_kernels()
 
 
 # -- settings of torch --------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def default_torch_settings() -> Iterator[None]:
     """Compute within the block as if the caller had set nothing for this thread."""
     # 1. Find what is set. Nothing is, as a rule: leave at once.
     cast = [kind for kind in _AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)]
@@ -98,9 +98,9 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def building(seed: int) -> Iterator[None]:
+def seeded_initialisation(seed: int) -> Iterator[None]:
     """Build modules within the block in float32, with initial weights from a seed; other threads notice nothing."""
-    with undisturbed(), _Float32(), drawing_from(Draws(seed)), redirected():
+    with default_torch_settings(), _Float32(), drawing_from(SeededGenerators(seed)), redirect_draws():
         yield
 
 
@@ -125,14 +125,14 @@ ROWS_TO_ENCODE_ON_DEVICE = 2**13  # at least; fewer are not worth its calls. By 
 SETS_SHARE_OF_MEMORY = 0.5  # of the device's free memory that choice sets may take
 
 
-def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
+def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, warn: bool = True) -> EncodedSets:
     """Encode choice sets on the device if they fit beside what else it needs, and else in page-locked memory."""
     if device.type != "cuda":
-        return encoder.encode(data, tell=tell).to(device)
+        return encoder.encode(data, warn=warn).to(device)
     room = SETS_SHARE_OF_MEMORY * torch.cuda.mem_get_info(device)[0]
     if len(data.rows) >= ROWS_TO_ENCODE_ON_DEVICE and not data.schema.contents and encoder.nbytes(data) <= room:
-        return encoder.encode(data, tell=tell, device=device)
-    encoded = encoder.encode(data, tell=tell)
+        return encoder.encode(data, warn=warn, device=device)
+    encoded = encoder.encode(data, warn=warn)
     return encoded.to(device) if encoded.nbytes <= room else encoded.pinned()
 
 
@@ -141,9 +141,9 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
     # 1. Sets that are on the device are gathered there. Positions are sent once, so that no batch waits for its own.
     if data.starts.device.type == device.type:
         plan = list(plan)
-        order = on_device(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
+        order = copy_positions(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
         for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
-            yield gathered(data, index, int(data.sizes[sets].max()))
+            yield gather_batch(data, index, int(data.sizes[sets].max()))
         return
     # 2. Others are copied: the next batch on a stream of its own, while the caller works on the one before.
     stream, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
         yield previous
 
 
-def gathered(data: EncodedSets, index: Tensor, places: int) -> Batch:
+def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
     """Gather sets by positions (B,) on the device, padded to so many places: in one kernel, where there is one."""
     other_columns = bool(data.contents or data.individual_contents) or data.person is not None
     if other_columns or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
@@ -169,15 +169,15 @@ def gathered(data: EncodedSets, index: Tensor, places: int) -> Batch:
     return batches_triton.gather(data, index, places)
 
 
-def on_device(positions: Ints, device: torch.device) -> Tensor:
+def copy_positions(positions: Ints, device: torch.device) -> Tensor:
     """Copy positions to a device; neither it nor the host waits."""
     on_gpu = device.type == "cuda"
     tensor = torch.from_numpy(positions)
     return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)
 
 
-def in_turns(
-    module: nn.Module, batches: Iterable[Batch], answer: Callable[[Batch], Tensor]
+def predict_on_two_streams(
+    module: nn.Module, batches: Iterable[Batch], compute: Callable[[Batch], Tensor]
 ) -> Iterator[tuple[Batch, Tensor]]:
     """Yield batches and a module's answers on two streams in turn: one batch begins while the one before ends."""
     device = device_of(module)
@@ -188,8 +188,8 @@ def in_turns(
             # 1. Launch this batch on the stream that the one before does not use.
             stream = streams[k % 2]
             stream.wait_stream(here)
-            with undisturbed(), torch.cuda.stream(stream):
-                result = answer(batch)
+            with default_torch_settings(), torch.cuda.stream(stream):
+                result = compute(batch)
             result.record_stream(here)
             # 2. Yield the one before; the caller's stream waits for it.
             if previous is not None:
@@ -240,5 +240,5 @@ def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Ba
     values = {f.name: getattr(batch, f.name) for f in fields(batch)}
     moved: dict[str, Any] = {k: copied(v) for k, v in values.items() if isinstance(v, Tensor)}
     for side in ("contents", "individual_contents"):
-        moved[side] = tuple(Distinct(*map(copied, column)) for column in values[side])
+        moved[side] = tuple(DistinctContents(*map(copied, column)) for column in values[side])
     return replace(batch, **moved)

@@ -24,24 +24,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.concurrency import raise_if_heard
-from pcmcnet.data.batches import EncodedSets, Part, Parted, Portion, Source, plan_batches, plan_persons
+from pcmcnet.concurrency import raise_if_interrupted
+from pcmcnet.data.batches import (
+    DistributedSets,
+    EncodedPart,
+    EncodedSets,
+    EncodedTable,
+    Source,
+    plan_batches,
+    plan_person_batches,
+)
 from pcmcnet.errors import StopFit, TrainingError
-from pcmcnet.layers.generators import drawing_from, redirected
+from pcmcnet.layers.generators import drawing_from, redirect_draws
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.layers.threads import parts_for
-from pcmcnet.progress import Report, show_epochs
+from pcmcnet.layers.threads import one_thread_per_operation
+from pcmcnet.progress import EpochCallback, show_epochs
 from pcmcnet.training.checkpoint import Checkpoint, CheckpointWriter, EpochProgress, RunState, Tensors
 from pcmcnet.training.config import EarlyStopping, TrainConfig, cooling_rate, learning_rate
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import device_of, undisturbed
+from pcmcnet.training.device import default_torch_settings, device_of
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.prediction import predict, size_of
-from pcmcnet.training.step import EpochPlan, Steps, Totals, steps_for
+from pcmcnet.training.prediction import parameter_count, predict
+from pcmcnet.training.step import EpochPlan, Steps, StepSums, steps_for
 
 SECONDS_BETWEEN_STATES = 300.0  # within an epoch, in which the state is kept between two parts of the source
-NOISE = 2.0  # standard errors by which the weights of an earlier epoch must be better than the last ones
-SMALLEST_RISE = 0.1  # of the training loss that is reported
+MIN_GAIN_STANDARD_ERRORS = (
+    2.0  # standard errors by which the weights of an earlier epoch must be better than the last ones
+)
+MIN_REPORTED_RISE = 0.1  # of the training loss that is reported
 
 log = logging.getLogger("pcmcnet")
 
@@ -49,26 +59,26 @@ Nll = Callable[[EncodedSets], Tensor | None]  # NLL of the choices (S,), faster 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """The result of a run of the loop, beside the network's weights."""
 
     history: list[dict[str, Any]]
     epochs: int  # that lead to the weights kept
 
 
-@undisturbed()
+@default_torch_settings()
 @torch.enable_grad()
 def train(
     network: ChoiceNetwork,
     data: Source,
     config: TrainConfig,
     *,
-    valid: Parted | None = None,
+    valid: EncodedTable | None = None,
     seed: int = 0,
     checkpoint: Checkpoint | None = None,
     progress: bool = False,
-    on_epoch: Report | None = None,
-) -> Outcome:
+    on_epoch: EpochCallback | None = None,
+) -> TrainingOutcome:
     """Train a network in place and leave it with the weights to keep.
 
     Parameters
@@ -113,7 +123,7 @@ def train(
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with (
         show_epochs(config.passes, show=progress) as report,
-        parts_for(pairs * size_of(network)),
+        one_thread_per_operation(pairs * parameter_count(network)),
         CheckpointWriter(checkpoint) as writer,
     ):
         while not state.finished:
@@ -128,19 +138,19 @@ def train(
                 writer.keep(state)
     # 3. Without a validation part keep the last weights.
     if valid is None or state.stopping is None:
-        if state.epoch > epochs_before and current_group().leads:
+        if state.epoch > epochs_before and current_group().is_first:
             _warn_if_diverged([entry["train_loss"] for entry in state.history])
-        return Outcome(state.history, state.epoch)
+        return TrainingOutcome(state.history, state.epoch)
     # 4. With one keep the best weights, or the last ones if the best are better by no more than noise.
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # the state holds the network's own tensors
     if config.min_delta == "noise" and not _clearly_better(state.best, last, network, valid, config, steps.nll):
         network.load_state_dict(last)
-        return Outcome(state.history, state.epoch)
+        return TrainingOutcome(state.history, state.epoch)
     network.load_state_dict(state.best)
-    return Outcome(state.history, state.stopping.best_epoch)
+    return TrainingOutcome(state.history, state.stopping.best_epoch)
 
 
-def _stops(on_epoch: Report, entry: dict[str, Any]) -> bool:
+def _stops(on_epoch: EpochCallback, entry: dict[str, Any]) -> bool:
     """Report an epoch to the caller; return True if it is to be the last one."""
     try:
         on_epoch({**entry})
@@ -163,13 +173,13 @@ def _epoch(
 
     def rate(step: int) -> float:
         """Return the learning rate of a step; asked for before each step, and so checks for Ctrl-C."""
-        raise_if_heard()
+        raise_if_interrupted()
         at = min(epoch - 1 + step / expected_steps, float(epoch))
         return learning_rate(config, at / config.passes) if cooling is None else cooling_rate(config, at, since=cooling)
 
     steps.network.train()
-    with drawing_from(steps.draws), nullcontext() if steps.network.takes_generators else redirected():
-        total, taken = Totals(*done.totals), done.steps
+    with drawing_from(steps.draws), nullcontext() if steps.network.takes_generators else redirect_draws():
+        total, taken = StepSums(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
             # 1. Plan the batches of this part, unless they were planned while the device was busy.
             plan = steps.plans_ahead.pop(epoch, None) or _plan(part, steps, config, seed, epoch, k)
@@ -180,7 +190,7 @@ def _epoch(
             if steps.device.type == "cuda" and part is steps.source and epoch < config.passes:
                 steps.plans_ahead[epoch + 1] = _plan(part, steps, config, seed, epoch + 1)
             # 4. Read the sums, which waits for the device.
-            total = total.plus(Totals(*sums.tolist()))
+            total = total.plus(StepSums(*sums.tolist()))
             taken += len(plan.batches)
             # 5. In a long epoch keep the state between two parts, if it is sound.
             now = time.perf_counter()
@@ -198,7 +208,7 @@ def _epoch(
     }
 
 
-def _plan(part: Part, steps: Steps, config: TrainConfig, seed: int, epoch: int, k: int = 0) -> EpochPlan:
+def _plan(part: EncodedPart, steps: Steps, config: TrainConfig, seed: int, epoch: int, k: int = 0) -> EpochPlan:
     """Draw the batches and the dropout seed of part k of an epoch, from (seed, epoch, k) alone.
 
     So the state of a run needs no state of a generator.
@@ -207,7 +217,7 @@ def _plan(part: Part, steps: Steps, config: TrainConfig, seed: int, epoch: int, 
     dropout_seed = int(rng.integers(2**63))
     limits = {"batch_size": config.sets_per_batch(len(steps.source)), "pair_budget": config.pair_budget}
     if steps.network.batches_by_person and isinstance(part, EncodedSets) and part.persons is not None:
-        return EpochPlan(dropout_seed, plan_persons(part.persons, part.sizes, **limits, rng=rng))
+        return EpochPlan(dropout_seed, plan_person_batches(part.persons, part.sizes, **limits, rng=rng))
     tight = steps.device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
     return EpochPlan(dropout_seed, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
 
@@ -254,7 +264,7 @@ def _require_sound(entry: dict[str, Any]) -> None:
 def _warn_if_diverged(losses: list[float]) -> None:
     """Warn if the training loss lost more than half of what it had gained: no later epoch repairs that."""
     least, last = min(losses), losses[-1]
-    if last - least > max(SMALLEST_RISE, (losses[0] - least) / 2):
+    if last - least > max(MIN_REPORTED_RISE, (losses[0] - least) / 2):
         log.warning(
             "the training loss fell to %.4g in epoch %d, but ended at %.4g: the fit came off course. "
             "Lower lr or dropout, or raise weight_decay",
@@ -267,18 +277,23 @@ def _warn_if_diverged(losses: list[float]) -> None:
 # -- held-out losses ----------------------------------------------------------------------------------------------
 
 
-def mean_nll(network: ChoiceNetwork, data: Parted, config: TrainConfig, nll: Nll | None = None) -> float:
+def mean_nll(network: ChoiceNetwork, data: EncodedTable, config: TrainConfig, nll: Nll | None = None) -> float:
     """Return the weighted mean NLL of the choices, without dropout; ``nll`` is a faster way to it."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(network))
     for losses, weight in _losses(network, data, config, nll):
         total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
-    current_group().add_up(total)
+    current_group().sum_over_processes(total)
     loss, weight = total.tolist()
     return float(loss / weight)
 
 
 def _clearly_better(
-    first: Tensors, second: Tensors, network: ChoiceNetwork, valid: Parted, config: TrainConfig, nll: Nll | None = None
+    first: Tensors,
+    second: Tensors,
+    network: ChoiceNetwork,
+    valid: EncodedTable,
+    config: TrainConfig,
+    nll: Nll | None = None,
 ) -> bool:
     """Return True if some weights beat others on the validation part by more than the noise of their difference.
 
@@ -297,23 +312,25 @@ def _clearly_better(
         sums += torch.stack(
             [x.sum() for x in (weight, weight * gain, weight**2, weight**2 * gain, (weight * gain) ** 2)]
         )
-    current_group().add_up(sums)
+    current_group().sum_over_processes(sums)
     # 3. Compare the mean gain with its standard error.
     total, gain, squares, cross, square = sums.tolist()
     mean = gain / total
-    return bool(mean > NOISE * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total)
+    return bool(
+        mean > MIN_GAIN_STANDARD_ERRORS * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total
+    )
 
 
 def _losses(
-    network: ChoiceNetwork, data: Parted, config: TrainConfig, nll: Nll | None
+    network: ChoiceNetwork, data: EncodedTable, config: TrainConfig, nll: Nll | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield NLLs and weights of this process's sets, in an order that depends on the data alone."""
     for part in data.parts():
-        own, share = (part.own, None) if isinstance(part, Portion) else (part, current_group().share)
-        if own is None:
+        local, share = (part.local, None) if isinstance(part, DistributedSets) else (part, current_group().share)
+        if local is None:
             continue
-        if nll is not None and (losses := nll(own)) is not None:
-            yield losses, own.weight
+        if nll is not None and (losses := nll(local)) is not None:
+            yield losses, local.weight
             continue
-        for _, batch, log_p in predict(network, own, pair_budget=config.pair_budget, share=share):
+        for _, batch, log_p in predict(network, local, pair_budget=config.pair_budget, share=share):
             yield choice_nll(log_p, batch.chosen), batch.weight

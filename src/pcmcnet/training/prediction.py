@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
-from pcmcnet.concurrency import raise_if_heard
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
-from pcmcnet.layers.threads import parts_for
-from pcmcnet.training.device import batches_on, device_of, in_turns, undisturbed
+from pcmcnet.concurrency import raise_if_interrupted
+from pcmcnet.data.batches import Batch, CodedContents, EncodedSets, plan_batches
+from pcmcnet.layers.threads import one_thread_per_operation
+from pcmcnet.training.device import batches_on, default_torch_settings, device_of, predict_on_two_streams
 from pcmcnet.training.network import ChoiceNetwork
 
-Answer = Callable[[Batch], Tensor]
+BatchFunction = Callable[[Batch], Tensor]
 
 CONTENT_NUMBERS_PER_BATCH = 2**21  # a network has some tens of times as many in between
 GPU_PAIRS_PER_BATCH = 20_000_000  # that keep a GPU busy while the next batch is prepared
@@ -33,7 +33,7 @@ def predict(
     *,
     pair_budget: int,
     share: Callable[[Ints], Ints] | None = None,
-    answer: Answer | None = None,
+    compute: BatchFunction | None = None,
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets in batches; yield positions (B,), batch, and log-probabilities (B, J).
 
@@ -56,10 +56,10 @@ def predict(
     batches = batches_on(device_of(network), data, plan)
     # 2. Two batches overlap on a GPU, but not where the user's own encoders of contents run: these may share state.
     overlap = _takes_large_batches(network) and not (data.contents or data.individual_contents)
-    results = (in_turns if overlap else _one_by_one)(network, batches, answer or network)
+    results = (predict_on_two_streams if overlap else _one_by_one)(network, batches, compute or network)
     # 3. Yield results as they come; Ctrl-C ends the prediction in any thread.
     for sets, (batch, result) in zip(plan, results, strict=True):
-        raise_if_heard()
+        raise_if_interrupted()
         yield sets, batch, result
 
 
@@ -78,24 +78,29 @@ def _takes_large_batches(network: ChoiceNetwork) -> bool:
     return device_of(network).type == "cuda" and network.computes_in_chunks
 
 
-def _one_by_one(network: ChoiceNetwork, batches: Iterable[Batch], answer: Answer) -> Iterator[tuple[Batch, Tensor]]:
+def _one_by_one(
+    network: ChoiceNetwork, batches: Iterable[Batch], compute: BatchFunction
+) -> Iterator[tuple[Batch, Tensor]]:
     """Yield batches and their answers, one after the other."""
     for batch in batches:
-        with undisturbed(), parts_for(batch.mask.numel() * batch.mask.shape[1] * size_of(network)):
-            result = answer(batch)
+        with (
+            default_torch_settings(),
+            one_thread_per_operation(batch.mask.numel() * batch.mask.shape[1] * parameter_count(network)),
+        ):
+            result = compute(batch)
         yield batch, result
 
 
 def _sets_per_batch(data: EncodedSets) -> int:
     """Return how many sets to predict at once: as pairs allow, or fewer if contents such as pictures are large."""
 
-    def width(columns: Sequence[Coded]) -> int:
+    def width(columns: Sequence[CodedContents]) -> int:
         return sum(column.table[:1].numel() for column in columns)
 
     each = width(data.contents) * float(data.sizes.mean() if len(data) else 1) + width(data.individual_contents)
     return max(min(len(data), int(CONTENT_NUMBERS_PER_BATCH / each)) if each else len(data), 1)
 
 
-def size_of(module: nn.Module) -> int:
+def parameter_count(module: nn.Module) -> int:
     """Return the number of parameters, which is about the number of multiplications per pair."""
     return sum(p.numel() for p in module.parameters())

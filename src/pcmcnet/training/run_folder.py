@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pcmcnet.errors import InputError
-from pcmcnet.storage import writing
+from pcmcnet.storage import explain_write_errors
 from pcmcnet.training.checkpoint import CHECKPOINT
 
 REFIT, SEARCH = f"refit-{CHECKPOINT}", "search.json"
@@ -25,16 +25,16 @@ _RUN_FILE = re.compile(rf"{SEARCH}|(network-\d+-)?(refit-)?{CHECKPOINT}".replace
 
 
 @contextmanager
-def run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
+def open_run_folder(folder: Path | None, *, resume: bool) -> Iterator[None]:
     """Make the folder of a run before any work is done for it, and leave none where nothing came of it."""
     if folder is None:
         yield
         return
-    if checkpoints(folder) and not resume:
+    if checkpoint_files(folder) and not resume:
         raise InputError(
             f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
         )
-    with writing(folder):
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -43,7 +43,7 @@ def run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
             folder.rmdir()
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def checkpoint_files(folder: Path) -> list[Path]:
     """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
     folders = [place for place in (folder, *member_folders(folder)) if place.is_dir()]
     return [file for place in folders for file in sorted(place.iterdir()) if is_run_file(file.name)]
@@ -54,7 +54,7 @@ def is_run_file(name: str) -> bool:
     return _RUN_FILE.fullmatch(name) is not None
 
 
-def network_file(file: str, number: int) -> str:
+def network_checkpoint_file(file: str, number: int) -> str:
     """Return the file for the state of a further network beside that of the first, numbered from 2."""
     return f"network-{number}-{file}"
 

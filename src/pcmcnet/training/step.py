@@ -28,15 +28,15 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
+from pcmcnet.data.batches import Batch, DistributedSets, EncodedPart, EncodedSets, Source
 from pcmcnet.layers import settings
-from pcmcnet.layers.generators import Draws, drawing_from
+from pcmcnet.layers.generators import SeededGenerators, drawing_from
 from pcmcnet.layers.likelihood import mean_nll, weighted_mean
 from pcmcnet.layers.tensor_ops import has_triton
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.data_parallel import Group, current_group
-from pcmcnet.training.device import batches_on, device_of, gathered, wait_until_ready
+from pcmcnet.training.data_parallel import ProcessGroup, current_group
+from pcmcnet.training.device import batches_on, device_of, gather_batch, wait_for_preloading
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import prediction_plan
 
@@ -45,16 +45,16 @@ WIDTHS_PER_DOUBLING = 8  # widths between n and 2 n alternatives to which batche
 MAX_RECORDED_PAIRS = 1 << 22  # pairs of a batch; the kernels of larger ones take longer than launching them
 
 
-class Totals(NamedTuple):
+class StepSums(NamedTuple):
     """Sums over the steps of an epoch."""
 
     loss: float = 0.0  # weighted
     weight: float = 0.0
     norm: float = 0.0  # of the gradients, before clipping
 
-    def plus(self, other: Totals) -> Totals:
+    def plus(self, other: StepSums) -> StepSums:
         """Add the sums over further steps."""
-        return Totals(*(a + b for a, b in zip(self, other, strict=True)))
+        return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class EpochPlan(NamedTuple):
@@ -73,7 +73,7 @@ def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> St
     if source.device.type == "cuda" and has_triton() and network.supports_cuda_graphs:
         return RecordedSteps(network, source, config)
     on_host = source.device.type == "cpu" and device_of(network).type == "cpu"
-    form = network.compiled_form if on_host and compiled_steps.library() is not None else None
+    form = network.compiled_form if on_host and compiled_steps.compiled_library() is not None else None
     if form is not None and source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES:
         return compiled_steps.CompiledSteps(network, source, config, form)
     return Steps(network, source, config)
@@ -93,20 +93,20 @@ class Steps:
         self.device = device_of(network)
         # Without weight decay this is the optimiser of the paper.
         self.optimiser = Adam(self.parameters, lr=config.lr, decay=config.decay, without_decay=self.prior_weights)
-        self.draws = Draws()  # the run's own generators
+        self.draws = SeededGenerators()  # the run's own generators
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)  # as Totals, on the device
         self.one = torch.ones((), device=self.device)  # made once, and not at each step
         self.plans_ahead: dict[int, EpochPlan] = {}  # of later epochs, drawn while the device was busy
 
-    def run(self, part: Part, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``, unread."""
+    def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; return the sums of ``StepSums``, unread."""
         self.total.zero_()
         for batch, lr in zip(self.batches(part, plan), rates, strict=True):
             self.optimiser.lr = lr
             self.step(batch)
         return self.total
 
-    def batches(self, part: Part, plan: Sequence[Ints]) -> Iterator[Batch | None]:
+    def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
         """Yield the batches of a plan; None for one of which this process has no set."""
         assert isinstance(part, EncodedSets)  # a process alone has all sets
         return batches_on(self.device, part, plan)
@@ -154,17 +154,17 @@ class Steps:
 class SharedSteps(Steps):
     """Steps that the processes of a group take together, each with its share of every batch."""
 
-    def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, group: Group) -> None:
+    def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, group: ProcessGroup) -> None:
         super().__init__(network, source, config)
         self.group = group
 
-    def batches(self, part: Part, plan: Sequence[Ints]) -> Iterator[Batch | None]:
+    def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
         """Yield this process's share of each batch of a plan; None where it is empty."""
         # A process holds all sets and takes every n-th, or it has read some of them and takes those.
-        own, share = (part.own, part.share) if isinstance(part, Portion) else (part, self.group.share)
+        local, share = (part.local, part.share) if isinstance(part, DistributedSets) else (part, self.group.share)
         shares = [share(sets) for sets in plan]
         filled = [sets for sets in shares if len(sets)]
-        batches = batches_on(self.device, own, filled) if own is not None and filled else iter(())
+        batches = batches_on(self.device, local, filled) if local is not None and filled else iter(())
         for sets in shares:
             yield next(batches) if len(sets) else None
 
@@ -203,8 +203,8 @@ class RecordedSteps(Steps):
         else:
             self.clipped.step(loss, weight, self.total)
 
-    def run(self, part: Part, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``, unread."""
+    def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; return the sums of ``StepSums``, unread."""
         # 1. Put on the device what differs between steps: the sets, the learning rates, the seeds of dropout.
         data = self._in_place(part)
         if not self.tape.write(plan, list(rates), self.draws.value):
@@ -226,7 +226,7 @@ class RecordedSteps(Steps):
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return self.total
 
-    def _in_place(self, part: Part) -> EncodedSets:
+    def _in_place(self, part: EncodedPart) -> EncodedSets:
         """Return a part in the memory that the graphs read; if it does not fit there, drop the graphs."""
         assert isinstance(part, EncodedSets)
         if self.data is None or self.data is part:
@@ -240,7 +240,7 @@ class RecordedSteps(Steps):
 
     def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
         """Compile the kernels of batches like these before the first step: one batch of about each shape shows them."""
-        from pcmcnet.layers.kernel_launch import compile_together
+        from pcmcnet.layers.kernel_launch import compile_in_parallel
 
         # 1. One batch for each order of magnitude of sets and of alternatives, the widest first: their kernels take
         #    longest to compile.
@@ -258,15 +258,15 @@ class RecordedSteps(Steps):
             self.network.train()
             self.tape.take(1)
             for index, width in shown.values():
-                mean, loss, weight = self.mean_loss(gathered(data, index, width))
+                mean, loss, weight = self.mean_loss(gather_batch(data, index, width))
                 mean.backward()  # type: ignore[no-untyped-call]
                 if self.clipped is not None:
                     self.clipped.step(loss, weight, self.total)
 
         # 3. Run them without launching anything: their kernels are noted, and compiled in parallel.
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with drawing_from(Draws()):
-            compile_together(passes, self.stream)
+        with drawing_from(SeededGenerators()):
+            compile_in_parallel(passes, self.stream)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -289,12 +289,12 @@ class RecordedSteps(Steps):
         """
         # 1. Make room for the memory that the graph keeps, if the device has little left.
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
-            wait_until_ready()
+            wait_for_preloading()
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()
         # 2. A replay draws from the run's generator, and has gradients of its own.
         graph = torch.cuda.CUDAGraph()
-        if (generator := self.draws.drawn_on(self.device)) is not None:
+        if (generator := self.draws.generator_if_used(self.device)) is not None:
             graph.register_generator_state(generator)
         for parameter in self.parameters:
             parameter.grad = None
@@ -310,7 +310,7 @@ class RecordedSteps(Steps):
         """Take the next step of the epoch from the tape."""
         index = self.tape.take(count)
         self.draws.seeds = self.tape.seeds
-        self.step(gathered(data, index, width))
+        self.step(gather_batch(data, index, width))
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:

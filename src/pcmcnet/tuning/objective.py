@@ -28,10 +28,10 @@ from pcmcnet.evaluation.predictions import predicted_log_p, require_sets
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.networks.mixture_model import one_network
-from pcmcnet.progress import Report, log
-from pcmcnet.selection import Fold, folds_of, held_out_groups, held_out_weights
+from pcmcnet.progress import EpochCallback, log
+from pcmcnet.selection import Fold, folds_from_parts, held_out_groups, held_out_weights
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.tuning.result import FOLD, Measured, TrialRecord
+from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement, TrialRecord
 
 # -- Held out ----------------------------------------------------------------------------------------------------------
 # What the trials of a search are fitted to and measured on.
@@ -97,7 +97,7 @@ class HeldOut:
             parts = split_parts(groups, (1 - valid, valid), generator(seed))[1:]
         else:
             parts = fold_parts(groups, n_folds, generator(seed))
-        return cls(tuple(folds_of(data, parts, _blocks(groups))), data, n_folds)
+        return cls(tuple(folds_from_parts(data, parts, _blocks(groups))), data, n_folds)
 
     def sum_by_block(self, values: list[Floats]) -> Floats:
         """Add up values of held-out sets (S,), fold by fold, within their blocks."""
@@ -137,7 +137,7 @@ class Objective:
     seed: int
     device: str
 
-    def __call__(self, options: Mapping[str, Any], on_epoch: Report) -> Measured:
+    def __call__(self, options: Mapping[str, Any], on_epoch: EpochCallback) -> Measurement:
         """Measure a configuration; ``on_epoch`` may end it, in the first part by its losses."""
         losses, records = [], []
         folds = self.data.folds
@@ -151,12 +151,12 @@ class Objective:
             records.append(model.record_)
             if len(folds) > 1:
                 first = float(losses[0].sum() / fold.weights.sum()) if k == 0 else None
-                on_epoch({"epoch": FOLD, "valid_loss": first})
+                on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": first})
         # 2. The mean loss, the mean number of epochs, and the geometric mean of the weight decays that folds learnt.
         blocks = self.data.sum_by_block(losses)
         epochs = [record.epochs for record in records if hasattr(record, "epochs")]
         learns = _learns_decay(self._with(options))
-        return Measured(
+        return Measurement(
             loss=float(blocks.sum() / self.data.weights.sum()),
             epochs=math.ceil(sum(epochs) / len(epochs)) if epochs else None,
             decay=float(np.exp(np.mean(np.log([record.weight_decay for record in records])))) if learns else None,
@@ -205,9 +205,9 @@ def _losses(model: ChoiceModel, fold: Fold) -> Floats:
     return losses
 
 
-def _without_loss(on_epoch: Report) -> Report:
+def _without_loss(on_epoch: EpochCallback) -> EpochCallback:
     """Leave word without a loss: a worker learns by it that its trial is over."""
-    return lambda _: on_epoch({"epoch": FOLD, "valid_loss": None})
+    return lambda _: on_epoch({"epoch": FIRST_FOLD_STEP, "valid_loss": None})
 
 
 def _watches(model: ChoiceModel, n_folds: int | None) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import visible
+from pcmcnet.errors import printable
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.formats import InNotebooks
+from pcmcnet.reports.formats import NotebookMixin
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.tuning.space import in_words
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 State = Literal["complete", "pruned", "failed"]
 
-FOLD = 1_000_000  # stands for the whole first fold where others are epochs
+FIRST_FOLD_STEP = 1_000_000  # stands for the whole first fold where others are epochs
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """What came of a configuration."""
 
     loss: float  # mean NLL of the held-out sets
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tuning(InNotebooks):
+class Tuning(NotebookMixin):
     """The result of :func:`pcmcnet.tune`; prints as a table of its trials, the best first.
 
     Attributes
@@ -115,7 +115,7 @@ class Tuning(InNotebooks):
     @property
     def best_trial(self) -> TrialRecord:
         """The first complete trial of least value."""
-        return best_of(self.trials)
+        return best_complete_trial(self.trials)
 
     @property
     def kept_trial(self) -> TrialRecord:
@@ -188,14 +188,14 @@ class Tuning(InNotebooks):
             markdown_table(self.cells()),
             *(f"Trial {t.number} failed: {escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
         ]
-        return visible("\n\n".join(parts))
+        return printable("\n\n".join(parts))
 
     def __str__(self) -> str:
         best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
         failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
         found = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
         parts = [self.how, "", text_table(self.cells()), *(["", *failed] if failed else []), "", found, self.why]
-        return visible("\n".join(parts))
+        return printable("\n".join(parts))
 
     def cells(self) -> list[list[str]]:
         """The trials as text: a row of heads, then the complete ones, the best first, and the others."""
@@ -209,7 +209,7 @@ class Tuning(InNotebooks):
         return rows
 
 
-def best_of(trials: Sequence[TrialRecord]) -> TrialRecord:
+def best_complete_trial(trials: Sequence[TrialRecord]) -> TrialRecord:
     """Return the first complete trial of least value; there must be one."""
     return min((trial for trial in trials if trial.state == "complete"), key=_rank)
 
@@ -238,7 +238,7 @@ def _plain(value: Any) -> Any:
 # for the z at which that is 5 %: for many blocks 1.6 for one trial, 2.7 for 14, 3.1 for 50; more where blocks are few.
 
 
-CHANCE = 0.05  # of replacing defaults that no trial is better than
+SIGNIFICANCE_LEVEL = 0.05  # of replacing defaults that no trial is better than
 
 
 def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Floats) -> Verdict:
@@ -253,26 +253,26 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
     weights
         Of the blocks.
     """
-    best = best_of(trials)
+    best = best_complete_trial(trials)
     defaults = next((t for t in trials if t.defaults and t.state == "complete"), None)
     if defaults is None or defaults is best:
         return Verdict(best.number, None, None)
     gain, error = paired_gain(losses[trials.index(defaults)], losses[trials.index(best)], weights)
-    asked = errors_asked(len(trials) - 1, blocks=int((weights > 0).sum()))
+    asked = required_standard_errors(len(trials) - 1, blocks=int((weights > 0).sum()))
     return Verdict((best if gain > asked * error else defaults).number, gain, error if math.isfinite(error) else None)
 
 
-def errors_asked(trials: int, blocks: int) -> float:
+def required_standard_errors(trials: int, blocks: int) -> float:
     """Return by how many standard errors the best of so many trials has to be better.
 
-    >>> [round(errors_asked(m, 500), 1) for m in (1, 14, 50)]
+    >>> [round(required_standard_errors(m, 500), 1) for m in (1, 14, 50)]
     [1.6, 2.7, 3.1]
-    >>> round(errors_asked(14, 5), 1)
+    >>> round(required_standard_errors(14, 5), 1)
     5.1
     """
     from scipy.stats import t  # slow to import
 
-    return float(t.ppf(1 - CHANCE / trials, max(blocks - 1, 1)))
+    return float(t.ppf(1 - SIGNIFICANCE_LEVEL / trials, max(blocks - 1, 1)))
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:

@@ -25,24 +25,32 @@ from numpy.typing import ArrayLike
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
-from pcmcnet.evaluation.compare import fresh, model_identity
+from pcmcnet.evaluation.compare import model_identity, unfitted_copy
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.progress import Report, Steps, log, show_steps
+from pcmcnet.progress import EpochCallback, StepReporter, log, show_steps
 from pcmcnet.storage import as_path, json_bytes, package_version, sole_writer, write_bytes
 from pcmcnet.training.device import resolve_device
 from pcmcnet.tuning.objective import HeldOut, Objective
-from pcmcnet.tuning.result import FOLD, Measured, TrialRecord, Tuning, Verdict, best_of, decide
+from pcmcnet.tuning.result import (
+    FIRST_FOLD_STEP,
+    Measurement,
+    TrialRecord,
+    Tuning,
+    Verdict,
+    best_complete_trial,
+    decide,
+)
 from pcmcnet.tuning.space import Space, in_words
 
-MODEL = "model"  # the folder of the fitted model within that of the search
+MODEL_FOLDER = "model"  # the folder of the fitted model within that of the search
 
-More = Callable[[int], bool]  # whether another trial is to begin, beside so many that are under way
-Measure = Callable[[dict[str, Any], Report], Measured]  # a configuration, and who is told of its epochs
-Runner = Callable[[Any, Space, Any, More], Iterator[TrialRecord]]  # of a study; yields trials as they end
+StartAnother = Callable[[int], bool]  # whether another trial is to begin, beside so many that are under way
+Measure = Callable[[dict[str, Any], EpochCallback], Measurement]  # a configuration, and who is told of its epochs
+Runner = Callable[[Any, Space, Any, StartAnother], Iterator[TrialRecord]]  # of a study; yields trials as they end
 
 
-class Run(NamedTuple):
+class SearchSettings(NamedTuple):
     """How far a search is to go, and how."""
 
     trials: int
@@ -129,19 +137,19 @@ def tune(
     space = Space.of(type(base), space)
     if not space.dimensions:
         raise ConfigError("space: nothing is left to search, since every option in it is fixed.")
-    space = space.around(asdict(base.config))
+    space = space.with_defaults(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
     # 2. What trials are fitted to and measured on.
     held_out = HeldOut.cut(data, valid, by, int(seed))
     identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.n_folds}
     home = None if folder is None else as_path(folder)
     objective = Objective(base, held_out, int(seed), device)
-    run = Run(trials, progress, timeout, runner or one_by_one)
+    run = SearchSettings(trials, progress, timeout, runner or run_sequentially)
     with nullcontext() if home is None else sole_writer(home):
         # 3. Search, fit what is kept and write both down.
         found, shares, verdict = _search(objective, space, identity, home, run)
-        best = best_of(found)
-        fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL)
+        best = best_complete_trial(found)
+        fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL_FOLDER)
         tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity, verdict)
         if home is not None:
             write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
@@ -150,17 +158,17 @@ def tune(
 
 
 def _search(
-    objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: Run
+    objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: SearchSettings
 ) -> tuple[list[TrialRecord], dict[str, float], Verdict]:
     """Try configurations until there are enough; also how much each dimension mattered, and which trial is kept."""
-    from pcmcnet.tuning.study import block_losses, importance, open_study, records
+    from pcmcnet.tuning.study import block_losses, importance, open_study, trial_records
 
     began = time.monotonic()
     with (
         open_study(folder, identity, space, objective.seed) as study,
         show_steps(run.trials, show=run.progress) as report,
     ):
-        found = records(study, space)
+        found = trial_records(study, space)
         for trial in found:
             report.end(f"trial {trial.number}/{run.trials}", "already tried")
 
@@ -174,28 +182,28 @@ def _search(
                 report.begin(f"trial {len(found) + under_way + 1}/{run.trials}")
             return not enough
 
-        watched = _watched(objective, report, found) if run.runner is one_by_one else objective
+        watched = _watched(objective, report, found) if run.runner is run_sequentially else objective
         for trial in run.runner(study, space, watched, more):
             found.append(trial)
             report.end(f"trial {len(found)}/{run.trials}", _in_words(found))
-        found = records(study, space)
+        found = trial_records(study, space)
         if not any(trial.state == "complete" for trial in found):
             raise TrainingError(f"all {len(found)} trials failed. The first: {found[0].message}")
         verdict = decide(found, block_losses(study), objective.data.weights)
         return found, importance(study, objective.seed), verdict
 
 
-def _watched(objective: Objective, report: Steps, found: list[TrialRecord]) -> Measure:
+def _watched(objective: Objective, report: StepReporter, found: list[TrialRecord]) -> Measure:
     """Let a person see the options of the trial under way, its epochs, and the best NLL so far."""
 
-    def measure(options: dict[str, Any], on_epoch: Report) -> Measured:
+    def measure(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         what = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
         values = [trial.value for trial in found if trial.state == "complete" and trial.value is not None]
         best = f"best so far {min(values):.4f}; " if values else ""
         report.note(f"{best}{what}")
 
         def tell(entry: dict[str, Any]) -> None:
-            if entry["epoch"] < FOLD:
+            if entry["epoch"] < FIRST_FOLD_STEP:
                 report.note(f"epoch {entry['epoch']}; {best}{what}")
             on_epoch(entry)
 
@@ -204,7 +212,7 @@ def _watched(objective: Objective, report: Steps, found: list[TrialRecord]) -> M
     return measure
 
 
-def one_by_one(study: Any, space: Space, objective: Measure, more: More) -> Iterator[TrialRecord]:
+def run_sequentially(study: Any, space: Space, objective: Measure, more: StartAnother) -> Iterator[TrialRecord]:
     """Run one trial after another, in this process."""
     from pcmcnet.tuning.study import run_trial
 
@@ -217,7 +225,7 @@ def _in_words(trials: list[TrialRecord]) -> str:
     if last.state == "failed":
         return f"failed: {last.message}"
     complete = [trial for trial in trials if trial.state == "complete"]
-    best = f", best {best_of(trials).value:.4f}" if complete else ""
+    best = f", best {best_complete_trial(trials).value:.4f}" if complete else ""
     what = "pruned at " if last.state == "pruned" else "the defaults, " if last.defaults else ""
     return f"{what}NLL {last.value:.4f}{best}, {last.seconds:.1f} s"
 
@@ -231,7 +239,7 @@ def _require_model(model: Any) -> ChoiceModel:
         raise InputError(f"model: expected a model such as PCMCNet(), or its name, got {model!r}.")
     if model.gives == "ranking":
         raise ConfigError(f"{model.name} gives a ranking alone, without a likelihood that a search could raise.")
-    return fresh(model)
+    return unfitted_copy(model)
 
 
 def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: Space) -> int:

@@ -32,7 +32,7 @@ from pcmcnet.training.config import TrainConfig
 # does not tune have one space under all names. The forms are those of `pcmcnet.tuning.space`.
 
 
-NAMES = ("default", "paper", "wide")
+SPACE_NAMES = ("default", "paper", "wide")
 
 _DECAY = (0.03, 64.0, "log")  # from a network left to itself to a logit
 _DEFAULT = {
@@ -91,7 +91,7 @@ _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
 
 
 def _same(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return dict.fromkeys(NAMES, space)
+    return dict.fromkeys(SPACE_NAMES, space)
 
 
 SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -237,7 +237,7 @@ class Space:
             given = _named(kind, given)
         if not isinstance(given, Mapping) or not given:
             raise ConfigError(
-                f"space: expected one of {', '.join(map(repr, NAMES))} or a mapping such as "
+                f"space: expected one of {', '.join(map(repr, SPACE_NAMES))} or a mapping such as "
                 f"{{'lr': (1e-4, 1e-1, 'log')}}, got {given!r}."
             )
         hints = _hints(kind)
@@ -278,7 +278,7 @@ class Space:
         places = {name: dimension.place(known.get(name)) for name, dimension in self.dimensions.items()}
         return None if None in places.values() else places
 
-    def around(self, options: Mapping[str, Any]) -> Space:
+    def with_defaults(self, options: Mapping[str, Any]) -> Space:
         """Take the values of a model's options for the defaults."""
         return replace(self, defaults={name: options[name] for name in self.option_names})
 
@@ -296,7 +296,7 @@ class Space:
         left = {name: d for name, d in self.dimensions.items() if name not in fixed}
         return Space(left, self.stacked and NODES in left)
 
-    def and_also(self, other: Space) -> Space:
+    def combined_with(self, other: Space) -> Space:
         """Add the dimensions of another space, of other options."""
         return Space({**self.dimensions, **other.dimensions}, self.stacked or other.stacked)
 
@@ -345,8 +345,8 @@ def in_words(value: Any) -> str:
 
 
 def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
-    if name not in NAMES:
-        raise ConfigError(f"unknown space {name!r}." + did_you_mean(name, NAMES))
+    if name not in SPACE_NAMES:
+        raise ConfigError(f"unknown space {name!r}." + did_you_mean(name, SPACE_NAMES))
     if kind.name not in SPACES:
         if issubclass(kind.config_class, TrainConfig):
             return _CONTEXT_LOGIT  # weight decay and learning rate, which every network has

@@ -32,9 +32,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.compare import Failure
-from pcmcnet.progress import Report
-from pcmcnet.storage import differences, writing
-from pcmcnet.tuning.result import FOLD, Measured, State, TrialRecord
+from pcmcnet.progress import EpochCallback
+from pcmcnet.storage import differences, explain_write_errors
+from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement, State, TrialRecord
 from pcmcnet.tuning.space import Dimension, Range, Space
 
 log = logging.getLogger("pcmcnet")
@@ -51,14 +51,14 @@ log = logging.getLogger("pcmcnet")
 # before is not proposed again while random draws find another.
 
 
-START = 5  # random trials before the first model of the objective
-DRAWS = 1000  # random draws, at most, in place of a configuration that was tried before
+RANDOM_TRIALS = 5  # random trials before the first model of the objective
+MAX_REDRAWS = 1000  # random draws, at most, in place of a configuration that was tried before
 INTERRUPTED = "interrupted"  # attribute of trials that never ended
 NOTES = "notes"  # attribute with all that we keep of a trial
 DEFAULTS, DECAY = "defaults", "decay"  # notes: whether it is that of the defaults, and the weight decay it learnt
 
 
-class Proposals(optuna.samplers.BaseSampler):
+class ProposalSampler(optuna.samplers.BaseSampler):
     """Optuna's GP sampler, made afresh for each trial."""
 
     def __init__(self, space: Space, seed: int) -> None:
@@ -74,7 +74,7 @@ class Proposals(optuna.samplers.BaseSampler):
     ) -> dict[str, Any]:
         """Draw a value for every dimension."""
         # 1. What was under way when a process died comes first.
-        past, beside = ended(study), self._beside(study, trial)
+        past, beside = finished_trials(study), self._beside(study, trial)
         places = [self._place(other) for other in past]
         tried = [*places, *(other.params for other in beside)]
         for left in self._left(study):
@@ -82,9 +82,9 @@ class Proposals(optuna.samplers.BaseSampler):
                 return left
         # 2. The process learns from the trials that ended, and supposes that those under way end as it predicts.
         seeds = np.random.SeedSequence([self.seed, len(past) + len(beside)]).generate_state(2)
-        model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=START)
+        model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=RANDOM_TRIALS)
         known = optuna.create_study(sampler=model)  # in memory, and minimising
-        for place, value in zip(places, losses(past), strict=True):
+        for place, value in zip(places, surrogate_losses(past), strict=True):
             if place is not None and np.isfinite(value):
                 known.add_trial(create_trial(params=place, distributions=self.distributions, value=float(value)))
         for other in beside:
@@ -94,7 +94,7 @@ class Proposals(optuna.samplers.BaseSampler):
         # 3. Its draw, or a random one in place of what was tried before.
         drawn = known.ask(self.distributions).params
         known.sampler = optuna.samplers.RandomSampler(seed=int(seeds[1]))
-        for _ in range(DRAWS):
+        for _ in range(MAX_REDRAWS):
             if drawn not in tried:
                 break
             drawn = known.ask(self.distributions).params
@@ -126,7 +126,7 @@ class Proposals(optuna.samplers.BaseSampler):
         raise KeyError(param_name)
 
 
-def ended(study: optuna.Study) -> list[FrozenTrial]:
+def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that came to an end of their own, the defaults first and then in their order."""
     found = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
     return sorted(found, key=lambda trial: not is_defaults(trial))
@@ -137,17 +137,17 @@ def is_defaults(trial: FrozenTrial) -> bool:
     return bool(trial.user_attrs.get(NOTES, {}).get(DEFAULTS))
 
 
-def reached(trial: FrozenTrial) -> float | None:
+def trial_loss(trial: FrozenTrial) -> float | None:
     """Return the loss of a trial: the final one, or the least before it was pruned; none of one that failed."""
     if trial.state == TrialState.PRUNED:
         return min(trial.intermediate_values.values(), default=None)
     return trial.value if trial.state == TrialState.COMPLETE else None
 
 
-def losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
+def surrogate_losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
     """(trials,) what the process learns from each; nan where nothing is known yet, since all failed."""
     # 1. A pruned trial is no better than the median of the complete ones: it was measured on the first fold alone.
-    found = np.array([np.nan if (value := reached(t)) is None else value for t in trials])
+    found = np.array([np.nan if (value := trial_loss(t)) is None else value for t in trials])
     complete = np.array([t.state == TrialState.COMPLETE for t in trials], bool)
     if complete.any():
         found = np.where(complete, found, np.maximum(found, np.median(found[complete])))
@@ -179,15 +179,15 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 # -- Study -------------------------------------------------------------------------------------------------------------
 
 
-FILE = "study.db"
-GRACE = 2  # epochs before a trial may be pruned: the first ones tell little
+STUDY_FILE = "study.db"
+MIN_EPOCHS_BEFORE_PRUNING = 2  # epochs before a trial may be pruned: the first ones tell little
 _NAME, _IDENTITY, _BLOCKS, _DIGEST = "pcmcnet", "identity", "blocks", "sha256"
 _TROUBLE = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 _STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"
 }  # fmt: skip
 
-Objective = Callable[[dict[str, Any], Report], Measured]
+Objective = Callable[[dict[str, Any], EpochCallback], Measurement]
 
 
 @contextmanager
@@ -204,8 +204,10 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
             storage=storage,
             study_name=_NAME,
             load_if_exists=True,
-            sampler=Proposals(space, seed),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=START, n_warmup_steps=GRACE),
+            sampler=ProposalSampler(space, seed),
+            pruner=optuna.pruners.MedianPruner(
+                n_startup_trials=RANDOM_TRIALS, n_warmup_steps=MIN_EPOCHS_BEFORE_PRUNING
+            ),
         )
         try:
             _go_on(study, identity, folder)
@@ -228,11 +230,11 @@ def _go_on(study: optuna.Study, identity: Mapping[str, Any], folder: Path | None
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
         study.tell(trial.number, state=TrialState.FAIL)
-    for trial in ended(study):
+    for trial in finished_trials(study):
         _require_unaltered(trial, folder)
 
 
-class UnderWay:
+class RunningTrial:
     """A trial from the draw of its configuration to what came of it."""
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
@@ -252,13 +254,13 @@ class UnderWay:
             return
         self.trial.report(entry["valid_loss"], entry["epoch"])
         if not self.defaults and self.trial.should_prune():
-            after = "the first fold" if entry["epoch"] == FOLD else f"epoch {entry['epoch']}"
+            after = "the first fold" if entry["epoch"] == FIRST_FOLD_STEP else f"epoch {entry['epoch']}"
             raise optuna.TrialPruned(f"after {after}: worse than the median of the trials before.")
 
-    def end(self, result: Measured | Exception) -> TrialRecord:
+    def end(self, result: Measurement | Exception) -> TrialRecord:
         """Keep what was measured, or why there is nothing to keep; raises what is no fault of the configuration."""
         loss, found, message, state = None, {}, None, TrialState.FAIL
-        if isinstance(result, Measured):
+        if isinstance(result, Measurement):
             loss, state = result.loss, TrialState.COMPLETE
             found = {"epochs": result.epochs, DECAY: result.decay, _BLOCKS: list(result.blocks)}
         elif isinstance(result, optuna.TrialPruned):
@@ -274,14 +276,14 @@ class UnderWay:
         digest = _digest(state, loss, known.params, known.intermediate_values, notes)
         self.trial.set_user_attr(NOTES, {**notes, _DIGEST: digest})
         self.study.tell(self.trial, loss, state=state)
-        numbers = [trial.number for trial in ended(self.study)]
-        return records(self.study, self.space)[numbers.index(self.trial.number)]
+        numbers = [trial.number for trial in finished_trials(self.study)]
+        return trial_records(self.study, self.space)[numbers.index(self.trial.number)]
 
 
 def run_trial(study: optuna.Study, space: Space, objective: Objective) -> TrialRecord:
     """Draw a configuration, measure it and keep what came of it."""
-    trial = UnderWay(study, space)
-    result: Measured | Exception
+    trial = RunningTrial(study, space)
+    result: Measurement | Exception
     try:
         result = objective(trial.options, trial.on_epoch)
     except Exception as error:  # noqa: BLE001 - told apart by the trial
@@ -300,35 +302,35 @@ def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
     digest = notes.pop(_DIGEST, None)
     loss = trial.value if trial.state == TrialState.COMPLETE else None
     if digest != _digest(trial.state, loss, trial.params, trial.intermediate_values, notes):
-        what = f"{folder}: trial {trial.number + 1} in {FILE} is altered since it was kept."
+        what = f"{folder}: trial {trial.number + 1} in {STUDY_FILE} is altered since it was kept."
         raise ArtifactError(f"{what} Remove the folder and search again, or restore the file from a copy.")
 
 
-def records(study: optuna.Study, space: Space) -> list[TrialRecord]:
+def trial_records(study: optuna.Study, space: Space) -> list[TrialRecord]:
     """Return the trials that ended, numbered in their order."""
-    trials = ended(study)
+    trials = finished_trials(study)
     return [_record(k + 1, trial, space, _harder(trials)) for k, trial in enumerate(trials)]
 
 
 def _harder(trials: list[FrozenTrial]) -> float:
     """By how much all folds were harder than the first one, for the first trial that went through them."""
     for trial in trials:
-        if trial.state == TrialState.COMPLETE and FOLD in trial.intermediate_values:
-            return float(trial.value or 0.0) - trial.intermediate_values[FOLD]
+        if trial.state == TrialState.COMPLETE and FIRST_FOLD_STEP in trial.intermediate_values:
+            return float(trial.value or 0.0) - trial.intermediate_values[FIRST_FOLD_STEP]
     return 0.0
 
 
 def block_losses(study: optuna.Study) -> list[Floats]:
     """Return the losses by blocks of the trials that ended; empty where one was not complete."""
-    return [np.array(trial.user_attrs[NOTES].get(_BLOCKS, []), np.float64) for trial in ended(study)]
+    return [np.array(trial.user_attrs[NOTES].get(_BLOCKS, []), np.float64) for trial in finished_trials(study)]
 
 
 def _record(number: int, trial: FrozenTrial, space: Space, harder: float) -> TrialRecord:
     notes = trial.user_attrs.get(NOTES, {})
-    epochs, value = notes.get("epochs"), reached(trial)
+    epochs, value = notes.get("epochs"), trial_loss(trial)
     if trial.state == TrialState.PRUNED:
         value = None if value is None else value + harder
-        epochs = max((step for step in trial.intermediate_values if step < FOLD), default=None)
+        epochs = max((step for step in trial.intermediate_values if step < FIRST_FOLD_STEP), default=None)
     return TrialRecord(
         number=number,
         state=_STATES[trial.state],
@@ -346,7 +348,7 @@ def importance(study: optuna.Study, seed: int) -> dict[str, float]:
 
     By functional analysis of variance over a forest; nothing where fewer than two losses or dimensions differ.
     """
-    complete = [t for t in ended(study) if t.state == TrialState.COMPLETE and t.params]
+    complete = [t for t in finished_trials(study) if t.state == TrialState.COMPLETE and t.params]
     varied = [name for name in (complete[0].params if complete else {}) if len({t.params[name] for t in complete}) > 1]
     if len({t.value for t in complete}) < 2 or not varied:
         return {}
@@ -362,11 +364,11 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
     if folder is None:
         yield optuna.storages.InMemoryStorage()
         return
-    path = folder / FILE
+    path = folder / STUDY_FILE
     if not path.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArtifactError(f"{folder} exists and holds no search: choose another folder, or empty it.")
     try:
-        with writing(folder):
+        with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         # The address escapes what a folder's name may hold.
         storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(path)).render_as_string())
@@ -399,7 +401,7 @@ def _trouble(folder: Path | None) -> Iterator[None]:
 
 def _unusable(folder: Path | None, error: Exception) -> ArtifactError:
     reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
-    path = "the study" if folder is None else str(folder / FILE)
+    path = "the study" if folder is None else str(folder / STUDY_FILE)
     if any(word in reason for word in ("disk is full", "disk I/O", "readonly", "unable to open")):
         remedy = "The trials that ended are kept: see to space and rights, and give the same command again."
         return ArtifactError(f"{path} cannot be written ({reason}). {remedy}")

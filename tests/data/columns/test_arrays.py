@@ -14,8 +14,8 @@ from pcmcnet.data.columns.arrays import (
     array_to_numpy,
     concat,
     concat_column,
-    number_contents,
-    raw,
+    content_codes,
+    stored_values,
     take,
     to_numpy,
 )
@@ -69,8 +69,8 @@ def test_numbers_are_their_own_plain_form() -> None:
 def test_columns_are_taken_and_appended_together() -> None:
     columns = {"n": Numeric(np.array([1, 2], np.float32)), "c": categorical(["x", "y"], ["x", "y"])}
     both = concat(columns, take(columns, np.array([1])))
-    assert raw(both["n"]).tolist() == [1, 2, 2]
-    assert raw(both["c"]).tolist() == [0, 1, 1]
+    assert stored_values(both["n"]).tolist() == [1, 2, 2]
+    assert stored_values(both["c"]).tolist() == [0, 1, 1]
 
 
 @given(first=words, second=words, seed=st.integers(0, 99))
@@ -90,7 +90,7 @@ def test_contents_are_taken_without_copying_their_table() -> None:
     some = column.take(np.array([3, 2]))
     assert some.table is column.table
     assert [None if row is None else row.tolist() for row in some.plain()] == [[1], None]
-    assert raw(some).tolist() == [0, -1]
+    assert stored_values(some).tolist() == [0, -1]
 
 
 def test_compact_contents_are_those_in_use_in_the_order_of_their_rows() -> None:
@@ -110,6 +110,6 @@ def test_appended_contents_are_joined_by_what_they_are() -> None:
 
 @given(values=st.lists(st.integers(0, 3), max_size=8))
 def test_equal_contents_have_one_number_by_first_row(values: list[int]) -> None:
-    codes, first = number_contents(np.array(values, np.float32).reshape(-1, 1))
+    codes, first = content_codes(np.array(values, np.float32).reshape(-1, 1))
     assert [values[first[code]] for code in codes] == values
     assert [values[row] for row in first] == list(dict.fromkeys(values))

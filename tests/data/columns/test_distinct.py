@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.distinct import NUMBERS, Distinct, Writing, by_first_row, distinct, first_rows, names, numbers
+from pcmcnet.data.columns.distinct import (
+    NUMBER_FORMATS,
+    DistinctValues,
+    FormatDetector,
+    distinct,
+    first_rows,
+    names,
+    numbers,
+    renumber_by_first_row,
+)
 from pcmcnet.data.files.read_files import read_as_written
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL
@@ -72,7 +81,7 @@ def test_an_untidy_dictionary_is_tidied(indices: list[int], dictionary: list[str
 
 def test_values_are_put_in_the_order_of_their_first_rows_and_unused_ones_left_out() -> None:
     """Rows c, gap, a, c of the dictionary a, b, c: c comes first, then a; nobody has b."""
-    found = by_first_row(Distinct(np.array([2, -1, 0, 2], np.int32), pa.array(["a", "b", "c"])))
+    found = renumber_by_first_row(DistinctValues(np.array([2, -1, 0, 2], np.int32), pa.array(["a", "b", "c"])))
     assert found.codes.tolist() == [0, -1, 1, 0]
     assert found.values.to_pylist() == ["c", "a"]
 
@@ -159,7 +168,7 @@ both_ways = pytest.mark.parametrize("read", READ.values(), ids=READ)
     ],
 )
 def test_text_is_read_as_numbers_where_each_written_again_is_the_same(texts: list[str | None], kind: Any) -> None:
-    writing = Writing(NUMBERS)
+    writing = FormatDetector(NUMBER_FORMATS)
     for text in texts:
         writing.look(pa.array([text], pa.string()))
     assert writing.type == kind

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import statistics as module
 from pcmcnet.data.columns.statistics import (
-    FEW,
-    Moments,
+    MAX_LISTED_VALUES,
+    ColumnMoments,
     Span,
     is_close,
-    median_size,
+    median_magnitude,
     order_statistics,
     quantiles,
-    without_gaps,
+    without_missing,
 )
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.errors import SchemaError
@@ -35,17 +35,17 @@ def span(values: list[float]) -> Span:
 def test_seconds_since_1970_are_refused_and_few_prices_are_not() -> None:
     seconds = np.arange(1.7e9, 1.7e9 + 2000)
     with pytest.raises(SchemaError, match="column 'when': its values differ by less"):
-        span(seconds.tolist()).require_steps("when")
-    span([1.0, 1.1]).require_steps("price")
+        span(seconds.tolist()).require_float32_resolution("when")
+    span([1.0, 1.1]).require_float32_resolution("price")
     assert is_close(seconds.astype(np.float32))
     assert not is_close(np.arange(2000, dtype=np.float32))
 
 
 def test_parts_are_judged_together() -> None:
     close = span(np.arange(1.7e9, 1.7e9 + 2000).tolist())
-    (close + span([0.0, 5.0])).require_steps("when")  # now they spread
+    (close + span([0.0, 5.0])).require_float32_resolution("when")  # now they spread
     with pytest.raises(SchemaError, match=r"from 1700000000\.0 to 1700003999\.0"):
-        (close + span(np.arange(1.7e9 + 2000, 1.7e9 + 4000).tolist())).require_steps("when")
+        (close + span(np.arange(1.7e9 + 2000, 1.7e9 + 4000).tolist())).require_float32_resolution("when")
 
 
 def test_a_column_of_gaps_has_no_span() -> None:
@@ -85,8 +85,8 @@ def test_quantiles_that_coincide_are_one(values: list[float], knots: list[float]
 
 def test_gaps_are_left_out_and_a_column_without_any_is_no_copy() -> None:
     whole = np.array([3, -1, 2], np.float32)
-    assert without_gaps(whole) is whole
-    assert without_gaps(np.array([3, np.nan, 2], np.float32)).tolist() == [3, 2]
+    assert without_missing(whole) is whole
+    assert without_missing(np.array([3, np.nan, 2], np.float32)).tolist() == [3, 2]
 
 
 # -- Running moments ---------------------------------------------------------------------------------------------------
@@ -98,14 +98,14 @@ NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=60)
 
 def test_moments_of_numbers_worked_out_by_hand() -> None:
     """1, 2, 6: mean 3, deviations -2, -1, 3, squares 14, cubes -8 - 1 + 27 = 18."""
-    found = Moments.of(np.array([1.0, 2.0, math.nan, 6.0]))
+    found = ColumnMoments.of(np.array([1.0, 2.0, math.nan, 6.0]))
     assert (found.count, found.mean, found.m2, found.m3, found.low, found.high, found.gaps) == (3, 3, 14, 18, 1, 6, 1)
     assert found.skewness == pytest.approx(6 / (14 / 3) ** 1.5)
 
 
 def test_one_part_gives_what_numpy_gives_bit_for_bit() -> None:
     values = np.random.default_rng(0).lognormal(size=10_001)
-    found = Moments.of(values)
+    found = ColumnMoments.of(values)
     assert (found.mean, found.spread) == (values.mean(), values.std())
 
 
@@ -113,8 +113,8 @@ def test_one_part_gives_what_numpy_gives_bit_for_bit() -> None:
 def test_parts_put_together_are_the_whole(values: list[float], cut: int, again: int) -> None:
     x = np.array(values)
     begin, end = sorted((min(cut, len(x)), min(again, len(x))))
-    parts = [Moments.of(x[:begin]), Moments.of(x[begin:end]), Moments.of(x[end:])]
-    whole, joined = Moments.of(x), parts[0] + parts[1] + parts[2]
+    parts = [ColumnMoments.of(x[:begin]), ColumnMoments.of(x[begin:end]), ColumnMoments.of(x[end:])]
+    whole, joined = ColumnMoments.of(x), parts[0] + parts[1] + parts[2]
     scale = max(np.abs(x).max(), 1e-30)  # what rounding errors are measured by
     assert joined.count == whole.count
     assert joined.mean == pytest.approx(whole.mean, abs=1e-13 * scale)
@@ -124,24 +124,24 @@ def test_parts_put_together_are_the_whole(values: list[float], cut: int, again: 
 
 
 def test_gaps_are_counted_in_parts_without_any_number() -> None:
-    nothing = Moments.of(np.array([math.nan, math.nan]))
-    some = Moments.of(np.array([4.0, math.nan]))
+    nothing = ColumnMoments.of(np.array([math.nan, math.nan]))
+    some = ColumnMoments.of(np.array([4.0, math.nan]))
     assert (nothing + some).gaps == (some + nothing).gaps == 3
     assert (nothing + some).mean == 4
 
 
-@pytest.mark.parametrize(("n", "few"), [(FEW, True), (FEW + 1, False)])
+@pytest.mark.parametrize(("n", "few"), [(MAX_LISTED_VALUES, True), (MAX_LISTED_VALUES + 1, False)])
 def test_few_distinct_values_are_told_from_many(n: int, few: bool) -> None:
     late = np.concatenate([np.zeros(5000), np.arange(n)])  # the head shows one only
-    assert Moments.of(late).few is few
-    assert (Moments.of(late[:5003]) + Moments.of(late[5003:])).few is few
+    assert ColumnMoments.of(late).few is few
+    assert (ColumnMoments.of(late[:5003]) + ColumnMoments.of(late[5003:])).few is few
 
 
 @given(values=NUMBERS, cut=st.integers(0, 60))
 def test_the_median_is_exact_however_the_column_is_cut(values: list[float], cut: int) -> None:
     x = np.array(values, np.float32)
     parts = [x[:cut], np.array([math.nan], np.float32), x[cut:]]
-    assert median_size(lambda f: map(f, parts), len(x)) == np.median(np.abs(x.astype(np.float64)))
+    assert median_magnitude(lambda f: map(f, parts), len(x)) == np.median(np.abs(x.astype(np.float64)))
 
 
 def test_an_encoder_learnt_in_parts_is_that_of_the_whole() -> None:

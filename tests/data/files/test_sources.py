@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.distinct import draws, keys_of, piles
+from pcmcnet.data.columns.distinct import keys_of, partition_numbers, uniform_draws
 from pcmcnet.data.files.sources import open_stream
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import SchemaError
@@ -116,8 +116,8 @@ def test_draws_and_piles_are_even_and_depend_on_the_seed() -> None:
     """Of 100,000 even draws, a tenth has 10,000 with a standard deviation of 95: four of these are allowed."""
     keys = keys_of(pa.array(range(100_000)))
     for seed in (0, 1):
-        drawn = draws(keys, seed)
+        drawn = uniform_draws(keys, seed)
         counts = np.histogram(drawn, 10, (0, 1))[0]
         assert np.abs(counts - 10_000).max() < 380
-    assert abs(np.corrcoef(draws(keys, 0), draws(keys, 1))[0, 1]) < 0.02
-    assert np.abs(np.bincount(piles(keys, 10)) - 10_000).max() < 380
+    assert abs(np.corrcoef(uniform_draws(keys, 0), uniform_draws(keys, 1))[0, 1]) < 0.02
+    assert np.abs(np.bincount(partition_numbers(keys, 10)) - 10_000).max() < 380

@@ -12,8 +12,8 @@ from PIL import Image
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import describe
 from pcmcnet.data.kinds.image import original_hash, picture_uri
-from pcmcnet.data.kinds.kind import Moments
-from pcmcnet.evaluation.predictions import seen_by
+from pcmcnet.data.kinds.kind import RowMoments
+from pcmcnet.evaluation.predictions import training_overlap
 from pcmcnet.models import PCMCNet
 
 
@@ -82,8 +82,8 @@ def test_a_picture_of_the_training_table_is_known_again_though_a_copy_is_kept() 
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "kinds": {"photo": "image"}}
     data = ChoiceData.from_long(table, **roles)
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
-    assert seen_by(model, data.subset([0, 1])) == "some"
-    assert seen_by(model, data.subset([3, 4])) == "none known"
+    assert training_overlap(model, data.subset([0, 1])) == "some"
+    assert training_overlap(model, data.subset([3, 4])) == "none known"
 
 
 def test_arrays_of_bytes_are_read_whole_though_they_hold_zeros() -> None:
@@ -100,7 +100,7 @@ def test_arrays_of_bytes_are_read_whole_though_they_hold_zeros() -> None:
 
 def test_moments_of_parts_are_those_of_the_whole() -> None:
     rows = np.random.default_rng(0).normal(size=(90, 3)) * [1.0, 10.0, 0.1] + np.arange(90)[:, None]
-    found = Moments()
+    found = RowMoments()
     for part in (rows[:20], rows[:0], rows[20:21], rows[21:]):
         found.add(part)
     assert found.count == 90
@@ -109,4 +109,4 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 
 def test_the_spread_of_no_rows_is_0() -> None:
-    assert Moments().spread.tolist() == [0.0]
+    assert RowMoments().spread.tolist() == [0.0]

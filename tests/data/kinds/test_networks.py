@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from pcmcnet.data.kinds.networks import Bag, BagWorth, Picture, VectorWorth, WordsWorth
+from pcmcnet.data.kinds.networks import BagEncoder, BagPartWorth, PictureEncoder, TextPartWorth, VectorPartWorth
 from pcmcnet.data.kinds.text import BUCKETS
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
 def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
-    assert Picture(shape)(torch.rand(2, *shape)).shape == (2, 8)
+    assert PictureEncoder(shape)(torch.rand(2, *shape)).shape == (2, 8)
 
 
 # -- Multi -------------------------------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, i
 
 
 def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
-    bag = Bag(4)
+    bag = BagEncoder(4)
     weights = bag.embedding.weight
     found = bag(torch.tensor([[1, 3, 3], [0, 0, 0]]))
     torch.testing.assert_close(found[0], weights[1] + 2 * weights[3])
@@ -26,7 +26,7 @@ def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
 
 def test_a_list_is_worth_the_sum_of_its_parts() -> None:
     """Parts 1, 2, 3 are worth 10, 20, 30; 0 is none, and stays so, since it gets no gradient."""
-    worth = BagWorth(3)
+    worth = BagPartWorth(3)
     with torch.no_grad():
         worth.parts[1:, 0] = torch.tensor([10.0, 20.0, 30.0])
     assert worth(torch.tensor([[1, 3], [2, 2], [1, 0], [0, 0]])).tolist() == [40.0, 40.0, 10.0, 0.0]
@@ -41,7 +41,7 @@ def test_a_list_is_worth_the_sum_of_its_parts() -> None:
 
 def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
     """Hashes 1, 2 and 3 are worth 1, 10 and 100, a unit of value 0.5."""
-    worth = WordsWorth()
+    worth = TextPartWorth()
     assert len(worth.parts) == BUCKETS + 1
     with torch.no_grad():
         worth.parts[1:4, 0] = torch.tensor([1.0, 10.0, 100.0])
@@ -55,7 +55,7 @@ def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
 
 
 def test_a_vector_is_worth_its_coordinates() -> None:
-    worth = VectorWorth(2)
+    worth = VectorPartWorth(2)
     with torch.no_grad():
         worth.slopes.copy_(torch.tensor([2.0, -1.0]))
     assert worth(torch.tensor([[1.0, 1.0], [0.0, 3.0]])).tolist() == [1.0, -3.0]

@@ -8,9 +8,9 @@ import pytest
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.columns.arrays import Categorical, Columns, Numeric
-from pcmcnet.data.columns.statistics import Moments
+from pcmcnet.data.columns.statistics import ColumnMoments
 from pcmcnet.data.kinds import number
-from pcmcnet.data.kinds.number import NumericCode, PieceCode, Statistics, curve_pieces
+from pcmcnet.data.kinds.number import BinCode, NumericCode, Statistics, bin_codes
 
 
 def learnt(values: Any, kind: str = "piecewise", *, bend: bool = False, missing: str = "error") -> NumericCode:
@@ -36,7 +36,7 @@ def test_knots_follow_the_bend_of_the_column() -> None:
 
 def test_a_column_bends_only_beyond_the_skewness_where_a_tail_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.exp(np.linspace(0, 8, 40))
-    skewness = Moments.of(values.astype(np.float32).astype(np.float64)).skewness
+    skewness = ColumnMoments.of(values.astype(np.float32).astype(np.float64)).skewness
     monkeypatch.setattr(number, "_SKEWED", skewness)
     assert learnt(values, bend=True).bend == 0
     monkeypatch.setattr(number, "_SKEWED", np.nextafter(skewness, 0))
@@ -67,11 +67,11 @@ def test_a_plain_column_has_no_curve() -> None:
     assert (code.curve, code.knots) == (None, ())
 
 
-def pieces(values: Any, most: int, **options: Any) -> list[PieceCode]:
+def pieces(values: Any, most: int, **options: Any) -> list[BinCode]:
     table = {"id": np.arange(len(values)) // 2, "x": values}
     data = ChoiceData.from_long(table, choice_set="id", features=["x"], **options)
     (code,) = Encoder.learn(data, bend=True).with_knots(data).features.numeric
-    return curve_pieces(code, most)
+    return bin_codes(code, most)
 
 
 def test_pieces_say_how_far_a_number_has_come_from_knot_to_knot() -> None:
@@ -146,7 +146,7 @@ def columns(values: list[float], codes: list[int], categories: tuple[str, ...]) 
 def test_parts_together_are_the_whole_and_words_that_no_row_has_do_not_count() -> None:
     """Prices 1, 3 and 5, of which the last is in a part of its own: mean 3, sum of squares 8; "ship" is in no row."""
     parts = [columns([1, 3], [0, 2], ("bus", "ship", "car")), columns([5, np.nan], [0, 0], ("car", "ship"))]
-    found = Statistics.together([Statistics.of(part) for part in parts])
+    found = Statistics.merge([Statistics.of(part) for part in parts])
     assert found.words == {"mode": Counter({"car": 3, "bus": 1})}
     moments = found.moments["price"]
     assert (moments.count, moments.gaps, moments.mean) == (3, 1, 3.0)
@@ -154,4 +154,4 @@ def test_parts_together_are_the_whole_and_words_that_no_row_has_do_not_count() -
 
 
 def test_no_part_has_no_columns() -> None:
-    assert Statistics.together([]) == ({}, {})
+    assert Statistics.merge([]) == ({}, {})

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from choice_tables import objects
-from pcmcnet.data.kinds.contents import KEPT, Samples
-from pcmcnet.data.kinds.image import SAVED
+from pcmcnet.data.kinds.contents import MAX_SAMPLES, EncoderSamples
+from pcmcnet.data.kinds.image import MAX_SAVED_BYTES
 
 TABLES: dict[Any, np.ndarray] = {
     "text": objects("a room", "", "zwei Zimmer", "sea view"),
@@ -25,18 +25,18 @@ def vectors(n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_contents_of_every_kind_survive_json(kind: Any) -> None:
-    samples = Samples.of(kind, TABLES[kind], vectors(4))
-    back = Samples.from_dict(kind, json.loads(json.dumps(samples.to_dict())))
-    assert len(back.contents) == KEPT
+    samples = EncoderSamples.of(kind, TABLES[kind], vectors(4))
+    back = EncoderSamples.from_dict(kind, json.loads(json.dumps(samples.to_dict())))
+    assert len(back.contents) == MAX_SAMPLES
     assert back.contents.dtype == TABLES[kind].dtype
     assert back.contents.tolist() == samples.contents.tolist()
     np.testing.assert_array_equal(back.vectors, samples.vectors)
 
 
 def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
-    assert Samples.of("text", objects("one"), vectors(1)).contents.tolist() == ["one"]
-    pictures = objects(bytes(SAVED + 1), b"small", bytes(SAVED - 5))
-    assert [len(p) for p in Samples.of("image", pictures, vectors(3)).contents] == [5, SAVED - 5]
+    assert EncoderSamples.of("text", objects("one"), vectors(1)).contents.tolist() == ["one"]
+    pictures = objects(bytes(MAX_SAVED_BYTES + 1), b"small", bytes(MAX_SAVED_BYTES - 5))
+    assert [len(p) for p in EncoderSamples.of("image", pictures, vectors(3)).contents] == [5, MAX_SAVED_BYTES - 5]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
     ],
 )
 def test_vectors_differ_by_more_than_rounding(change: Callable[[Any], Any], differ: bool) -> None:
-    samples = Samples.of("text", TABLES["text"], vectors(4))
+    samples = EncoderSamples.of("text", TABLES["text"], vectors(4))
     found = np.asarray(change(samples.vectors), np.float32)
     assert samples.differ(found, np.array([1.0, 1.0, 1.0, 1.0, 0.0])) is differ
 
@@ -68,4 +68,4 @@ def test_vectors_differ_by_more_than_rounding(change: Callable[[Any], Any], diff
 )
 def test_samples_that_were_never_saved_are_refused(entries: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        Samples.from_dict("text", entries)
+        EncoderSamples.from_dict("text", entries)

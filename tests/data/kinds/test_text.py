@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choice_tables import objects, read_column
-from pcmcnet.data.kinds.text import BUCKETS, LONGEST, TextCode, bucket, words
+from pcmcnet.data.kinds.text import BUCKETS, MAX_WORDS, TextCode, hash_bucket, split_words
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "text", "text")
@@ -35,24 +35,24 @@ def test_what_is_no_text_is_refused() -> None:
 
 
 def test_only_the_first_words_count() -> None:
-    assert words("Überall 3 Zimmer, 45.5 m²") == ["überall", "3", "zimmer", ",", "45.5", "m²"]
-    assert len(words("a " * 1000)) == LONGEST
+    assert split_words("Überall 3 Zimmer, 45.5 m²") == ["überall", "3", "zimmer", ",", "45.5", "m²"]
+    assert len(split_words("a " * 1000)) == MAX_WORDS
 
 
 def test_a_word_is_its_hash_and_those_of_its_ends() -> None:
     """CRC-32 of the letters, the same in every process."""
     code = TextCode.learn("text", objects("pool"))
     (found,) = code.prepare(objects("pool"))
-    assert found.tolist() == [[bucket("pool"), bucket("poo-"), bucket("-ool"), 0]]
-    assert bucket("pool") == 2439
-    assert 1 <= bucket("") <= BUCKETS
+    assert found.tolist() == [[hash_bucket("pool"), hash_bucket("poo-"), hash_bucket("-ool"), 0]]
+    assert hash_bucket("pool") == 2439
+    assert 1 <= hash_bucket("") <= BUCKETS
 
 
 def test_a_number_is_its_leading_digits_and_its_value_to_scale() -> None:
     """asinh of 0 and of 100 have the mean and the standard deviation asinh(100) / 2."""
     code = TextCode.learn("text", objects("0", "100"))
     found = code.prepare(objects("100", "104"))
-    assert found[0, 0].tolist() == [bucket("3:"), bucket("3:1"), bucket("3:10"), 1.0]
+    assert found[0, 0].tolist() == [hash_bucket("3:"), hash_bucket("3:1"), hash_bucket("3:10"), 1.0]
     assert found[1, 0, 1:3].tolist() == found[0, 0, 1:3].tolist()
     assert found[1, 0, 3] == pytest.approx(2 * np.arcsinh(104) / np.arcsinh(100) - 1, abs=1e-6)
 

@@ -271,7 +271,7 @@ def test_weights_may_be_0_in_a_part_but_not_in_all(write: Write, make_table: Mak
     place = table.column_names.index("weight")
     one = np.where(np.array(table["trip"].to_pylist()) == table["trip"][0].as_py(), 1.0, 0.0)
     scanned = ChoiceData.scan(write(table.set_column(place, "weight", pa.array(one))), memory="1 MiB", **roles)
-    assert len(scanned.counted()) == 1
+    assert len(scanned.with_positive_weight()) == 1
     with pytest.raises(SchemaError, match="all weights are 0"):
         ChoiceData.scan(write(table.set_column(place, "weight", pa.array(one * 0))), memory="1 MiB", **roles)
 
@@ -310,30 +310,30 @@ def test_the_kept_encoder_is_the_one_that_was_learnt_and_takes_no_look_at_shards
     scan: Callable[[], ScannedData], bend: bool
 ) -> None:
     expected = Encoder.learn(scan(), bend=bend)
-    assert kept.learnt(scan(), bend=bend) == expected
+    assert kept.learn_or_load_encoder(scan(), bend=bend) == expected
     again = scan()
-    assert kept.learnt(again, bend=bend) == expected
-    assert not again.checked.seen
+    assert kept.learn_or_load_encoder(again, bend=bend) == expected
+    assert not again.verified.seen
 
 
 def test_parts_and_ways_have_encoders_of_their_own(scan: Callable[[], ScannedData]) -> None:
     whole = scan()
     parts = whole.split((0.5, 0.5))
     how = [{"bend": bend, "labels": labels} for bend in (True, False) for labels in (True, False)]
-    ways = [(part, options) for part in (whole, whole.counted(), *parts) for options in how]
+    ways = [(part, options) for part in (whole, whole.with_positive_weight(), *parts) for options in how]
     for part, options in ways * 2:
-        assert kept.learnt(part, **options) == Encoder.learn(part, **options)
+        assert kept.learn_or_load_encoder(part, **options) == Encoder.learn(part, **options)
     assert len(list(whole.folder.glob("encoder-*.json"))) == len(ways)
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"encoder": "{}", "sha256": "0"}', "[1]", "half"])
 def test_a_damaged_one_is_learnt_again(scan: Callable[[], ScannedData], content: str) -> None:
     data = scan()
-    expected = kept.learnt(data)
+    expected = kept.learn_or_load_encoder(data)
     (file,) = data.folder.glob("encoder-*.json")
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] if content == "half" else content.encode())
-    assert kept.learnt(data) == expected
+    assert kept.learn_or_load_encoder(data) == expected
     assert file.read_bytes() == whole
 
 
@@ -345,5 +345,5 @@ def test_without_a_right_to_write_it_is_learnt_all_the_same(
 
     data = scan()
     monkeypatch.setattr(kept, "write_bytes", refuse)
-    assert kept.learnt(data) == Encoder.learn(data)
+    assert kept.learn_or_load_encoder(data) == Encoder.learn(data)
     assert not list(data.folder.glob("encoder-*"))

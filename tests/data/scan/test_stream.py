@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
-from pcmcnet.data.scan.stream import ahead
+from pcmcnet.data.scan.stream import results_in_order
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_a
 
     def stream(**which: int) -> EncodedStream:
         scanned = replace(ChoiceData.scan(path, memory="1 MiB", **roles), memory=room)  # it has opened nothing yet
-        return EncodedStream(scanned.split((0.9, 0.1))[0].counted(), encoder, CPU, **which)
+        return EncodedStream(scanned.split((0.9, 0.1))[0].with_positive_weight(), encoder, CPU, **which)
 
     encoder = Encoder.learn(whole)
     alone = list(stream().parts((0, 1)))
@@ -52,10 +52,10 @@ def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_a
         for portion in portions:
             assert portion.sizes.tolist() == part.sizes.tolist()
             here = np.flatnonzero(portion.place >= 0)
-            assert (portion.own is None) == (len(here) == 0)
-            if portion.own is not None:
-                assert tensors(portion.own, portion.share(here)) == tensors(part, here)
-    opened = [set(each.data.checked.seen) for each in several]
+            assert (portion.local is None) == (len(here) == 0)
+            if portion.local is not None:
+                assert tensors(portion.local, portion.share(here)) == tensors(part, here)
+    opened = [set(each.data.verified.seen) for each in several]
     assert sum(map(len, opened)) == len(set.union(*opened)) == len(whole.manifest.shards)
 
 
@@ -73,9 +73,9 @@ def test_parts_that_are_done_are_left_out_and_those_without_sets_do_not_count(sc
 
 def test_pieces_are_the_same_for_all_processes(scanned: ScannedData) -> None:
     encoder = Encoder.learn(scanned)
-    first, second = (next(EncodedStream(scanned, encoder, CPU, rank, 2).pieces()) for rank in (0, 1))
+    first, second = (next(EncodedStream(scanned, encoder, CPU, rank, 2).chunks()) for rank in (0, 1))
     assert tensors(first, np.arange(len(first))) == tensors(second, np.arange(len(second)))
-    assert sum(map(len, EncodedStream(scanned, encoder, CPU).pieces())) == len(scanned)
+    assert sum(map(len, EncodedStream(scanned, encoder, CPU).chunks())) == len(scanned)
 
 
 def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:
@@ -130,7 +130,7 @@ def test_every_epoch_has_an_order_of_its_own_that_comes_again_with_its_seed(scan
 def test_a_part_of_a_split_is_streamed_alone(scanned: ScannedData) -> None:
     train, valid = scanned.split((0.9, 0.1))
     encoder = Encoder.learn(train)
-    for part in (train.counted(), valid.counted()):
+    for part in (train.with_positive_weight(), valid.with_positive_weight()):
         found = list(EncodedStream(part, encoder, CPU).parts())
         assert sum(map(len, found)) == len(part)
         assert all((piece.weight > 0).all() for piece in found)
@@ -149,7 +149,7 @@ def test_the_next_task_is_done_while_a_result_is_in_use_and_no_further_one() -> 
 
         return do
 
-    results = ahead(task(k) for k in range(4))
+    results = results_in_order(task(k) for k in range(4))
     assert next(results) == 0
     assert second.wait(10)
     assert begun == [0, 1]
@@ -160,7 +160,7 @@ def test_what_goes_wrong_in_the_thread_is_heard_of() -> None:
     def fail() -> int:
         raise OSError("gone")
 
-    results = ahead([lambda: 1, fail])
+    results = results_in_order([lambda: 1, fail])
     assert next(results) == 1
     with pytest.raises(OSError, match="gone"):
         next(results)

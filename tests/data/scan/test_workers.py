@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.scan.spill import cut
+from pcmcnet.data.scan.spill import cut_into_chunks
 from pcmcnet.data.scan.workers import Processes, workers_for
 from pcmcnet.errors import ConfigError, PcmcNetError, SchemaError
 
@@ -167,17 +167,17 @@ def test_a_helper_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_pieces_are_neighbouring_units() -> None:
     units = [3, 1, 4, 1, 5, 9, 2, 6]
     for count in range(2, 12):
-        pieces = cut(units, count)
+        pieces = cut_into_chunks(units, count)
         assert [k for piece in pieces for k in (piece.units or ())] == list(range(len(units)))
         assert [piece.first for piece in pieces] == [sum(units[: (piece.units or range(0)).start]) for piece in pieces]
         assert len(pieces) <= count
-    assert [piece.units for piece in cut(units, 1)] == [None]
+    assert [piece.units for piece in cut_into_chunks(units, 1)] == [None]
 
 
 @pytest.mark.parametrize("count", [8, 16, 512])
 def test_pieces_fall_in_size_so_that_nobody_waits_long_for_the_last(count: int) -> None:
     """Whoever is free takes the next: the first to be done waits for a twentieth of its own share at most."""
-    sizes = [len(piece.units or ()) for piece in cut([1] * 10_000, count)]
+    sizes = [len(piece.units or ()) for piece in cut_into_chunks([1] * 10_000, count)]
     assert sizes[0] <= 2 * 10_000 / count + 1
     assert all(a + 1 >= b for a, b in pairwise(sizes))  # but for rounding to whole units
     for workers in (2, count // 8 + 1):

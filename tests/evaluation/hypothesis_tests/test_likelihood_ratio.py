@@ -7,7 +7,11 @@ from choice_tables import logit_choices, read
 from pcmcnet import MNL, ChoiceData, CrossNestedMNL, LatentClassMNL, MixedMNL, NestedMNL, Uniform, calibrate_constants
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import likelihood_ratio
-from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import belongs_to_person, contains, person_log_likelihoods
+from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import (
+    has_coefficients_of,
+    is_panel_model,
+    person_log_likelihoods,
+)
 
 
 def two_towns(first: int = 30, second: int = 10) -> ChoiceData:
@@ -141,21 +145,21 @@ def test_constants_moved_to_known_shares_are_refused(modes: ChoiceData) -> None:
     moved = calibrate_constants(large, modes, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
     with pytest.raises(InputError, match="a likelihood-ratio test needs estimates, and the constants of this MNL were"):
         likelihood_ratio(small, moved)
-    assert contains(large, small)
-    assert not contains(moved, small)
+    assert has_coefficients_of(large, small)
+    assert not has_coefficients_of(moved, small)
 
 
 def test_names_tell_which_logit_contains_another(modes: ChoiceData) -> None:
     x, y, both = (MNL(formula=formula).fit(modes) for formula in ("x", "y", "x + y"))
     classes = LatentClassMNL(formula="x", classes=2, starts=1).fit(modes)
     nested = NestedMNL(formula="x", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
-    assert contains(both, x)
-    assert contains(classes, x)
-    assert contains(nested, x)
-    assert not any(contains(*pair) for pair in ((x, both), (x, y), (classes, y), (classes, nested), (x, x)))
+    assert has_coefficients_of(both, x)
+    assert has_coefficients_of(classes, x)
+    assert has_coefficients_of(nested, x)
+    assert not any(has_coefficients_of(*pair) for pair in ((x, both), (x, y), (classes, y), (classes, nested), (x, x)))
     held = MNL(formula="x + y", fixed={"y": 0.5}).fit(modes)
-    assert not contains(held, MNL(formula="x | 0").fit(modes))  # whose y is 0
-    assert not contains(both, Uniform().fit(modes))
+    assert not has_coefficients_of(held, MNL(formula="x | 0").fit(modes))  # whose y is 0
+    assert not has_coefficients_of(both, Uniform().fit(modes))
 
 
 # -- Person likelihoods ------------------------------------------------------------------------------------------------
@@ -191,5 +195,5 @@ def test_where_sets_are_independent_there_is_none(data: ChoiceData) -> None:
     by_set = LatentClassMNL(formula="x", classes=2, starts=2, prior=0.1, by="set").fit(data)
     plain = MNL(formula="x").fit(data)
     for model in (by_set, plain):
-        assert not belongs_to_person(model)
+        assert not is_panel_model(model)
         assert person_log_likelihoods(model, data) is None

@@ -9,7 +9,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.language import read_change
 from pcmcnet.insight.scenarios.market_effects import group_alternatives
-from pcmcnet.insight.scenarios.offers import Offer
+from pcmcnet.insight.scenarios.offers import ScenarioOffer
 
 TABLE = {
     "trip": [1, 1, 2, 2],
@@ -25,7 +25,7 @@ def table(label: str | None = "mode") -> ChoiceData:
 
 
 def grouped(data: ChoiceData, text: str, by: str | None = None) -> Any:
-    return group_alternatives(data, Offer.of(data).apply(read_change(text))[0], by)
+    return group_alternatives(data, ScenarioOffer.of(data).apply(read_change(text))[0], by)
 
 
 def test_labels_are_sorted_and_new_ones_follow() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from choice_tables import read
 from pcmcnet.data import ChoiceData
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.insight.scenarios.market_effects import Question, Side, answer
 
 TABLE = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "w": [1, 1, 3, 3], "p": [0.5, 0.5, 0.8, 0.2]}

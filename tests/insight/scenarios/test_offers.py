@@ -9,7 +9,7 @@ from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.language import read_change
-from pcmcnet.insight.scenarios.offers import Extent, Offer
+from pcmcnet.insight.scenarios.offers import Extent, ScenarioOffer
 
 TABLE = {
     "trip": [1, 1, 1, 2, 2],
@@ -36,14 +36,14 @@ def data() -> ChoiceData:
     return read(TABLE, **ROLES)
 
 
-def change(data: ChoiceData, *texts: str, known: frozenset[str] = frozenset()) -> Offer:
-    offer = Offer.of(data)
+def change(data: ChoiceData, *texts: str, known: frozenset[str] = frozenset()) -> ScenarioOffer:
+    offer = ScenarioOffer.of(data)
     for text in texts:
         offer, _ = offer.apply(read_change(text), known)
     return offer
 
 
-def prices(offer: Offer) -> list[float]:
+def prices(offer: ScenarioOffer) -> list[float]:
     values: list[float] = offer.data.features["price"].values.tolist()  # type: ignore[union-attr]
     return values
 
@@ -52,7 +52,7 @@ def test_columns_change_where_the_condition_holds(data: ChoiceData) -> None:
     offer = change(data, "price *= 2 where mode == 'car'", "price += income where zone == 'y' and price > 5.5")
     assert prices(offer) == [4.0, 4.0, 9.0, 26.0, 5.0]
     assert offer.touched.tolist() == [True, False, False, True, False]
-    assert prices(Offer.of(data)) == [2.0, 4.0, 9.0, 3.0, 5.0]
+    assert prices(ScenarioOffer.of(data)) == [2.0, 4.0, 9.0, 3.0, 5.0]
     seat = change(data, "seat = 'b' where mode == 'air'").data.features["seat"]
     assert seat.plain().tolist() == ["a", "b", "b", "b", "b"]
 
@@ -69,7 +69,7 @@ def test_ids_weights_and_persons_may_be_asked_for(data: ChoiceData) -> None:
 
 
 def test_alternatives_are_taken_off(data: ChoiceData) -> None:
-    offer, extent = Offer.of(data).apply(read_change("remove where price > 4.5"))
+    offer, extent = ScenarioOffer.of(data).apply(read_change("remove where price > 4.5"))
     assert extent == Extent(2, 2)
     assert offer.data.sizes.tolist() == [2, 1]
     assert prices(offer) == [2.0, 4.0, 3.0]
@@ -81,7 +81,9 @@ def test_alternatives_are_taken_off(data: ChoiceData) -> None:
 
 
 def test_a_new_alternative_is_a_copy_with_changes(data: ChoiceData) -> None:
-    offer, extent = Offer.of(data).apply(read_change("add tram like bus with price *= 2, seat = 'c' where income > 15"))
+    offer, extent = ScenarioOffer.of(data).apply(
+        read_change("add tram like bus with price *= 2, seat = 'c' where income > 15")
+    )
     assert extent == Extent(1, 1)
     assert offer.data.sizes.tolist() == [3, 3]
     assert offer.names is not None
@@ -157,10 +159,10 @@ def test_no_change_reaches_the_outside_option(label: str | None) -> None:
     assert data.outside is not None
     assert data.outside.tolist() == out.tolist()
     for text in ("remove where not price <= 8", "remove where price != 3 and price != 5 and price < 9 and seat != 'a'"):
-        offer, extent = Offer.of(data).apply(read_change(text))
+        offer, extent = ScenarioOffer.of(data).apply(read_change(text))
         assert extent == Extent(1, 1)
         assert not (offer.lost & out).any()
-    offer, extent = Offer.of(data).apply(read_change("price = 1"))
+    offer, extent = ScenarioOffer.of(data).apply(read_change("price = 1"))
     assert extent == Extent(5, 2)
     assert np.isnan(prices(offer)).tolist() == (~offer.touched).tolist() == out.tolist()
     seat = change(data, "seat = 'z'").data.features["seat"].plain()

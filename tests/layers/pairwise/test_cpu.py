@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.layers.pairwise.cpu import Segment, cut_pairs, cut_rows, within
+from pcmcnet.layers.pairwise.cpu import RowSegment, cut_pairs, cut_rows, restrict_to_sets
 from pcmcnet.layers.tensor_ops import real_pairs
 
 
@@ -25,13 +25,13 @@ def test_a_cut_has_every_pair_once_within_its_limit(sizes: list[int], limit: int
 
 def test_sets_of_one_size_go_together_and_a_large_one_in_rows() -> None:
     assert [piece.segments for piece in cut_rows([2, 2, 2, 5, 1], 9)] == [
-        [Segment(0, 2, 0, 2, 2)],
-        [Segment(3, 4, 0, 1, 5)],
-        [Segment(3, 4, 1, 2, 5)],
-        [Segment(3, 4, 2, 3, 5)],
-        [Segment(3, 4, 3, 4, 5)],
-        [Segment(3, 4, 4, 5, 5)],
-        [Segment(2, 3, 0, 2, 2), Segment(4, 5, 0, 1, 1)],
+        [RowSegment(0, 2, 0, 2, 2)],
+        [RowSegment(3, 4, 0, 1, 5)],
+        [RowSegment(3, 4, 1, 2, 5)],
+        [RowSegment(3, 4, 2, 3, 5)],
+        [RowSegment(3, 4, 3, 4, 5)],
+        [RowSegment(3, 4, 4, 5, 5)],
+        [RowSegment(2, 3, 0, 2, 2), RowSegment(4, 5, 0, 1, 1)],
     ]
 
 
@@ -59,7 +59,7 @@ def test_single_pairs_are_those_that_count(sizes: list[int], pieces: int, skippe
     assert torch.equal(torch.cat([where[:0], *(piece.where for piece in cut)]), where)
     some = cut[skipped : skipped + taken]
     if some:
-        sets, pairs = within(some, 6)
+        sets, pairs = restrict_to_sets(some, 6)
         names = torch.arange(real.numel() // 6).view(-1, 6)  # of the rows of all sets
         table = (names.unsqueeze(2) * 100 + names.unsqueeze(1)).flatten()
         for piece in pairs:

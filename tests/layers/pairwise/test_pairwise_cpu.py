@@ -205,7 +205,7 @@ def test_threads_predict_in_inference_mode() -> None:
 def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pieces: list[int]) -> None:
     """118 pairs of 8 units; a multiple of 16 pieces if that may be."""
     case = Case(DEEP)
-    parts = cpu.share_out(
+    parts = cpu.chunks_by_thread(
         case.mask, case.inputs[0].shape, 8, make(chunk_numbers=piece, least_chunk_numbers=least, single_pairs_from=8)
     )
     assert [len(part.chunks) for part in parts] == pieces
@@ -217,7 +217,7 @@ def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pie
 @pytest.mark.usefixtures("three_threads")
 def test_narrow_networks_are_left_to_one_thread() -> None:
     case = Case(DEEP)
-    (part,) = cpu.share_out(
+    (part,) = cpu.chunks_by_thread(
         case.mask, case.inputs[0].shape, 8, make(chunk_numbers=60, least_chunk_numbers=1, single_pairs_from=9)
     )
     assert sum(map(len, part.chunks)) == sum(n**2 for n in SIZES)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
-from pcmcnet.layers.pairwise import FLOOR, PairwiseRates, RateForm, rates_of_scores
+from pcmcnet.layers.pairwise import RATE_FLOOR, PairwiseRates, RateForm, rates_of_scores
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.layers.settings import PLAIN_SCORES_UP_TO_NUMBERS
 from pcmcnet.layers.stationary import stationary_distribution
@@ -192,7 +192,7 @@ def test_extreme_scores_give_positive_rates_up_to_one_and_finite_gradients(
     mask = everything(scores)
     rates = rates_of_scores(scores, mask, rate=rate, epsilon=epsilon)
     off = rates[:, ~torch.eye(n, dtype=torch.bool)]
-    assert (off >= FLOOR * (1 - 1e-7)).all()  # FLOOR itself is rounded to float32
+    assert (off >= RATE_FLOOR * (1 - 1e-7)).all()  # FLOOR itself is rounded to float32
     assert (off.amax(1) >= 1 - 1e-6).all()
     assert (off.amax(1) <= (2 if rate == "exp" and epsilon else 1 + 1e-6)).all()  # exp f and epsilon, 1 at most each
     log_p = log_probabilities(stationary_distribution(rates), mask)

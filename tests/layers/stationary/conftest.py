@@ -11,6 +11,6 @@ from pcmcnet.layers import settings
 def solver(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "in blocks":
-            patch.setattr(settings, "ELIMINATION_IN_BLOCKS_ABOVE", 0)
-            patch.setattr(settings, "ELIMINATION_BLOCK", 2)  # so that small sets have many blocks
+            patch.setattr(settings, "ELIMINATION_IN_BLOCKS_ABOVE_STATES", 0)
+            patch.setattr(settings, "ELIMINATION_BLOCK_STATES", 2)  # so that small sets have many blocks
         yield

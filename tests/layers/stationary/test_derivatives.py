@@ -12,7 +12,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers import log_probabilities, solve_chain, stationary_distribution
-from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE as LARGE
+from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE_STATES as LARGE
 from pcmcnet.layers.tensor_ops import real_pairs
 
 # torch's own, when the forward mode is first used

@@ -44,7 +44,7 @@ def test_both_eliminations_agree_in_law_and_elasticities(n: int) -> None:
 def test_the_width_of_the_panels_does_not_matter(panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates, mask = sets_of(100)
     p, elasticities = law_and_elasticities(blocked, rates, mask)
-    monkeypatch.setattr(settings, "ELIMINATION_BLOCK", panel)
+    monkeypatch.setattr(settings, "ELIMINATION_BLOCK_STATES", panel)
     other, other_elasticities = law_and_elasticities(blocked, rates, mask)
     torch.testing.assert_close(other, p, rtol=1e-13, atol=0)
     torch.testing.assert_close(other_elasticities, elasticities, rtol=0, atol=1e-12)
@@ -76,7 +76,7 @@ def test_a_long_birth_death_chain_has_the_law_of_detailed_balance() -> None:
 def test_a_long_ring_has_its_law_and_elasticities() -> None:
     """The same flow crosses every arrow: p_i is 1 / q_i over their sum, and d log p_i / d log q_j = p_j - [i = j]."""
     n = 300
-    assert n > settings.ELIMINATION_IN_BLOCKS_ABOVE
+    assert n > settings.ELIMINATION_IN_BLOCKS_ABOVE_STATES
     generator = torch.Generator().manual_seed(0)
     each = (5 * torch.randn(n, generator=generator, dtype=torch.float64)).exp()
     rates = torch.roll(torch.diag(each), 1, dims=1).unsqueeze(0).requires_grad_()

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.layers import solve_chain
-from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE as LARGE
-from pcmcnet.layers.settings import ELIMINATION_TRITON_UP_TO as FUSED
+from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE_STATES as LARGE
+from pcmcnet.layers.settings import ELIMINATION_TRITON_MAX_STATES as FUSED
 from pcmcnet.layers.stationary import elimination, elimination_in_blocks, gradient
 from pcmcnet.layers.stationary.gradient import solver_for, stationary, stationary_backward
 
@@ -172,8 +172,8 @@ def test_a_gpu_without_triton_is_served_like_a_cpu(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_gpu_with_triton_uses_the_kernel_up_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = ModuleType(gradient.KERNELS)
-    monkeypatch.setitem(sys.modules, gradient.KERNELS, kernels)
+    kernels = ModuleType(gradient.ELIMINATION_KERNELS)
+    monkeypatch.setitem(sys.modules, gradient.ELIMINATION_KERNELS, kernels)
     monkeypatch.setattr(gradient, "has_triton", lambda: True)
     assert solver_for(sets(3, "cuda")) is kernels
     assert solver_for(sets(FUSED, "cuda")) is kernels

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.stationary.log_law import log_law
+from pcmcnet.layers.stationary.log_distribution import log_stationary_distribution
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 APART = torch.tensor([[0.0, -310.0, -300.0], [270.0, 0.0, 250.0], [5.0, -8.0, 0.0]])  # rows, not those within a row
@@ -35,7 +35,10 @@ def some(sets: int, n: int, spread: float = 3.0, device: str = "cpu") -> tuple[T
 def test_rates_of_states_may_be_any_factor_apart(chosen: int, device: str) -> None:
     scores = APART.to(device).unsqueeze(0).requires_grad_()
     exact = APART.double().requires_grad_()
-    found, expected = log_law(scores, torch.ones(1, 3, dtype=torch.bool, device=device)), by_trees(exact)
+    found, expected = (
+        log_stationary_distribution(scores, torch.ones(1, 3, dtype=torch.bool, device=device)),
+        by_trees(exact),
+    )
     torch.testing.assert_close(found.squeeze(0).cpu().double(), expected, rtol=1e-6, atol=1e-5)
     found[0, chosen].backward()
     expected[chosen].backward()
@@ -57,7 +60,7 @@ def test_it_is_the_law_of_the_rates(n: int, device: str) -> None:
     scores, mask = some(9, n, device=device)
     laws, gradients = [], []
     for law in (
-        log_law,
+        log_stationary_distribution,
         lambda f, real: log_probabilities(solve_chain(rates_of_scores(f, real, rate="exp", epsilon=0.0), real), real),
     ):
         given = scores.clone().requires_grad_()
@@ -78,7 +81,7 @@ def test_kernels_compute_as_operators_do(n: int, spread: float) -> None:
     found = []
     for device in ("cpu", "cuda"):
         given = scores.to(device, copy=True).requires_grad_()
-        logs = log_law(given, mask.to(device))
+        logs = log_stationary_distribution(given, mask.to(device))
         torch.where(mask.to(device), logs, 0.0).sum().backward()
         found.append((logs.detach().cpu(), given.grad.cpu()))
     torch.testing.assert_close(*(logs for logs, _ in found), rtol=1e-4, atol=1e-3)
@@ -89,7 +92,9 @@ def test_kernels_compute_as_operators_do(n: int, spread: float) -> None:
 def test_second_derivatives_are_those_of_the_law(device: str) -> None:
     torch.manual_seed(0)
     f, mask = torch.randn(1, 3, 3), torch.ones(1, 3, dtype=torch.bool, device=device)
-    by_network = torch.autograd.functional.hessian(lambda x: log_law(x, mask)[0, 1], f.to(device)).view(9, 9)
+    by_network = torch.autograd.functional.hessian(
+        lambda x: log_stationary_distribution(x, mask)[0, 1], f.to(device)
+    ).view(9, 9)
     exact = torch.autograd.functional.hessian(lambda x: by_trees(x)[1], f[0].double()).view(9, 9)
     torch.testing.assert_close(by_network.cpu().double(), exact, rtol=1e-3, atol=1e-4)
 
@@ -99,7 +104,7 @@ def test_second_derivatives_are_those_of_the_law(device: str) -> None:
 def test_what_is_no_number_stays_none(bad: float, device: str) -> None:
     scores, mask = some(2, 4, device=device)
     scores[0, 1, 2] = bad
-    found = log_law(scores, mask)
+    found = log_stationary_distribution(scores, mask)
     if math.isnan(bad):
         assert found[0].isnan().all()
     assert not found[1].isnan().any()

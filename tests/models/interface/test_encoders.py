@@ -17,10 +17,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare
-from pcmcnet.evaluation.predictions import seen_by
+from pcmcnet.evaluation.predictions import training_overlap
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.importance import importance
-from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models import MNL, Calibrated, Ensemble, PCMCNet, PointerNetwork, RandomForest, Uniform, load
 from pcmcnet.tuning import tune
 
@@ -97,8 +97,8 @@ def test_contents_never_seen_in_training_are_no_matter(fitted: PCMCNet) -> None:
 
 def test_copies_of_an_alternative_share_its_probability(fitted: PCMCNet, data: ChoiceData) -> None:
     """Uniform expansion: with two of the first and two of the third, each has half, and the second what it had."""
-    once = fitted.predict_proba(compose(data, [[0, 1, 2]], [0]))
-    copied = fitted.predict_proba(compose(data, [[0, 0, 1, 1, 2, 2]], [0]))
+    once = fitted.predict_proba(compose_sets(data, [[0, 1, 2]], [0]))
+    copied = fitted.predict_proba(compose_sets(data, [[0, 0, 1, 1, 2, 2]], [0]))
     np.testing.assert_allclose(copied, np.repeat(once / 2, 2), rtol=0, atol=1e-6)
 
 
@@ -183,9 +183,9 @@ def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> N
 
 
 def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) -> None:
-    assert seen_by(fitted, data) == seen_by(MNL().fit(data), data) == "all"
-    assert seen_by(fitted, data.subset(np.arange(40))) == "some"
-    assert seen_by(fitted, ChoiceData.from_long(table(seed=5), **ROLES)) == "none known"
+    assert training_overlap(fitted, data) == training_overlap(MNL().fit(data), data) == "all"
+    assert training_overlap(fitted, data.subset(np.arange(40))) == "some"
+    assert training_overlap(fitted, ChoiceData.from_long(table(seed=5), **ROLES)) == "none known"
 
 
 def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
@@ -590,9 +590,9 @@ def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_pa
     assert model.score(test) > -0.4
     again = load(model.save(tmp_path / "model"))
     assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
-    assert seen_by(again, train.subset(np.arange(len(train) - 1))) == "some"
-    copied = model.predict_proba(compose(test, [[0, 0, 0, 1, 1, 1, 2, 2, 2]], [0]))
-    once = model.predict_proba(compose(test, [[0, 1, 2]], [0]))
+    assert training_overlap(again, train.subset(np.arange(len(train) - 1))) == "some"
+    copied = model.predict_proba(compose_sets(test, [[0, 0, 0, 1, 1, 1, 2, 2, 2]], [0]))
+    once = model.predict_proba(compose_sets(test, [[0, 1, 2]], [0]))
     np.testing.assert_allclose(copied, np.repeat(once / 3, 3), rtol=0, atol=1e-6)
 
 

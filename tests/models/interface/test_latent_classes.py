@@ -29,7 +29,7 @@ def test_sets_belong_to_persons() -> None:
     persons = Persons.of(read(), "person")
     assert persons.number.tolist() == [0, 1, 0, 1, 0]
     assert persons.first.tolist() == [0, 1]
-    assert persons.several
+    assert persons.has_several_sets
     assert persons.table.individual["home"].plain().tolist() == ["town", "land"]
     assert persons.varying == {"km": "4"}
 
@@ -38,7 +38,7 @@ def test_sets_belong_to_persons() -> None:
 def test_every_set_may_be_a_person_of_its_own(roles: dict[str, Any]) -> None:
     persons = Persons.of(read(**roles), "set")
     assert persons.number.tolist() == persons.first.tolist() == [0, 1, 2, 3, 4]
-    assert not persons.several
+    assert not persons.has_several_sets
     assert not persons.varying
 
 
@@ -53,9 +53,9 @@ def test_a_gap_equals_a_gap() -> None:
 def test_what_a_person_has_one_of_is_refused_where_it_varies() -> None:
     data = read()
     persons = Persons.of(data, "person")
-    persons.require_same(["home"])
+    persons.require_constant(["home"])
     with pytest.raises(InputError, match=r"column 'km' varies within a person, first in choice set 4, .* by='set'"):
-        persons.require_same(["home", "km"])
+        persons.require_constant(["home", "km"])
     np.testing.assert_array_equal(persons.weights(data), [1, 1])
     with pytest.raises(InputError, match=r"choice set 4: the cluster in column 'town' .* 1 such sets. Give each"):
         persons.require_one_cluster(data, np.array([0, 1, 0, 2, 0]), "town")

@@ -14,7 +14,7 @@ import pytest
 
 import pcmcnet as pn
 from pcmcnet.data import chunks
-from pcmcnet.data.kinds.category import reported_together
+from pcmcnet.data.kinds.category import report_unseen_once
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.models.interface import prediction_files
 from pcmcnet.models.interface.prediction_files import predict_folder
@@ -128,7 +128,7 @@ def test_chunks_predicted_side_by_side_have_the_same_probabilities(
 ) -> None:
     folder, found = write(a_table(), tmp_path / "in"), []
     for at_once in (1, 3):
-        monkeypatch.setattr(pn.PCMCNet, "_chunks_at_once", at_once)
+        monkeypatch.setattr(pn.PCMCNet, "_parallel_chunks", at_once)
         predict_folder(network, folder, tmp_path / str(at_once))
         found.append(written(tmp_path / str(at_once)))
     assert found[0].equals(found[1])
@@ -160,7 +160,7 @@ def test_what_others_predict_meanwhile_is_told_of_by_itself(
     network: pn.PCMCNet, caplog: pytest.LogCaptureFixture
 ) -> None:
     ships = pa.table({**a_table().to_pydict(), "mode": ["ship"] * len(a_table())})
-    with reported_together(), ThreadPoolExecutor(1) as another, caplog.at_level("INFO", "pcmcnet"):
+    with report_unseen_once(), ThreadPoolExecutor(1) as another, caplog.at_level("INFO", "pcmcnet"):
         another.submit(network.predict_proba, ships).result()
         assert "never seen" in caplog.text
 
@@ -292,7 +292,7 @@ def test_what_cannot_be_written_is_said_at_once(
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prediction_files, "appending", full)
+    monkeypatch.setattr(prediction_files, "parquet_appender", full)
     with pytest.raises(ArtifactError, match=r"0\.parquet cannot be written: No space left on device"):
         predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
     assert ways == []

@@ -22,8 +22,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.interface import saving
-from pcmcnet.models.interface.saving import FORMAT, digest_of
-from pcmcnet.training.run_folder import run_in
+from pcmcnet.models.interface.saving import FORMAT, manifest_digest
+from pcmcnet.training.run_folder import open_run_folder
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -45,7 +45,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign
     change(manifest)
     if sign:
         manifest.pop("sha256", None)
-        manifest["sha256"] = digest_of(manifest)
+        manifest["sha256"] = manifest_digest(manifest)
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -429,7 +429,7 @@ def test_what_ended_a_run_is_told_whatever_became_of_its_folder(left: str, tmp_p
     folder = tmp_path / "run"
 
     def run() -> None:
-        with run_in(folder, resume=False):
+        with open_run_folder(folder, resume=False):
             if left == "a file":
                 (folder / "search.json").touch()
             elif left == "no folder":

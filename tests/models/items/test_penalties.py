@@ -13,9 +13,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry, Thurstone
 from pcmcnet.models.items.strengths import (
-    LADDER,
+    INFINITE_PENALTY,
     MAX_COPIES,
-    PLAIN,
+    PENALTY_LADDER,
     STRENGTH_RIDGES,
     PenaltyRecord,
     SearchRecord,
@@ -48,27 +48,31 @@ def learnt(losses: Any) -> PenaltyRecord:
 
 
 def test_the_ladder_comes_down_from_the_plain_model() -> None:
-    assert LADDER[0] == PLAIN == math.inf
-    assert LADDER[1] == 1000
-    assert LADDER[-1] == 0.01
-    np.testing.assert_allclose(np.diff(np.log10(LADDER[1:])), -0.5, atol=2e-3)  # rungs have three digits
+    assert PENALTY_LADDER[0] == INFINITE_PENALTY == math.inf
+    assert PENALTY_LADDER[1] == 1000
+    assert PENALTY_LADDER[-1] == 0.01
+    np.testing.assert_allclose(np.diff(np.log10(PENALTY_LADDER[1:])), -0.5, atol=2e-3)  # rungs have three digits
 
 
 def test_the_walk_ends_after_the_best_rung_and_takes_it() -> None:
-    record = learnt(lambda penalty, n: np.full(n, 2.0 if penalty == PLAIN else 1 + abs(np.log10(penalty) - 1) / 10))
+    record = learnt(
+        lambda penalty, n: np.full(n, 2.0 if penalty == INFINITE_PENALTY else 1 + abs(np.log10(penalty) - 1) / 10)
+    )
     assert record.penalty == 10
-    assert [trial.value for trial in record.trials] == list(LADDER[: LADDER.index(10) + 1 + PATIENCE])
-    assert record.stronger == list(LADDER[: LADDER.index(10)])
+    assert [trial.value for trial in record.trials] == list(PENALTY_LADDER[: PENALTY_LADDER.index(10) + 1 + PATIENCE])
+    assert record.stronger == list(PENALTY_LADDER[: PENALTY_LADDER.index(10)])
     assert record.held_out_sets == 100
     assert record.trials[0].gain == 0
 
 
-@pytest.mark.parametrize(("gain", "expected"), [(0.05, PLAIN), (0.19, PLAIN), (0.21, 1000.0)])
+@pytest.mark.parametrize(("gain", "expected"), [(0.05, INFINITE_PENALTY), (0.19, INFINITE_PENALTY), (0.21, 1000.0)])
 def test_a_gain_within_two_errors_is_not_believed(gain: float, expected: float) -> None:
     """Gains of +-1 around their mean in 100 choices: an error of .1."""
     noise = np.resize([1.0, -1.0], 20)
     record = learnt(
-        lambda penalty, n: np.ones(n) - (0 if penalty == PLAIN else (gain + noise) if penalty == 1000 else -9)
+        lambda penalty, n: (
+            np.ones(n) - (0 if penalty == INFINITE_PENALTY else (gain + noise) if penalty == 1000 else -9)
+        )
     )
     assert record.trials[1].standard_error == pytest.approx(0.1, rel=1e-12)
     assert record.penalty == expected
@@ -86,7 +90,7 @@ def test_choices_of_a_person_err_together() -> None:
     for fold in folds:
         assert not set(fold.train.keep["who"].plain()) & set(fold.held_out[0].keep["who"].plain())
     gains = [np.where(fold.groups % 2, 1.0, -1.0) for fold in folds]
-    paths = [lambda penalty, g=g: np.zeros(len(g)) if penalty == PLAIN else -g for g in gains]
+    paths = [lambda penalty, g=g: np.zeros(len(g)) if penalty == INFINITE_PENALTY else -g for g in gains]
     search = search_penalty(folds, paths)
     mean = 1 - 2 * 13 / 25
     expected = np.sqrt((12 * (1 - mean) ** 2 + 13 * (1 + mean) ** 2) * 16) / 100
@@ -122,7 +126,7 @@ def test_weights_of_a_survey_are_no_counts() -> None:
     folds = folds_of_items(replace(duels(), weights=np.full(100, 350.0)))
     assert len(held_out_weights(folds)) == 100
     search = search_penalty(folds, [lambda penalty, fold=fold: np.ones(len(fold.groups)) for fold in folds])
-    assert search.trials[1].value == 350 * LADDER[1]
+    assert search.trials[1].value == 350 * PENALTY_LADDER[1]
 
 
 @pytest.mark.parametrize("value", [-1, "never", None, True, math.nan])
@@ -135,13 +139,13 @@ def test_what_is_no_penalty_is_refused(value: Any) -> None:
 
 def test_the_summary_tells_what_was_tried() -> None:
     trials = (
-        Trial(value=PLAIN, held_out_nll=0.7),
+        Trial(value=INFINITE_PENALTY, held_out_nll=0.7),
         Trial(value=1000.0, held_out_nll=0.6, gain=0.1, standard_error=0.01),
     )
     record = PenaltyRecord(penalty=1000.0, trials=trials, held_out_sets=50)
     assert record.facts == {"penalty": "1000, learnt from 50 held-out sets (NLL inf: 0.7000, 1000: 0.6000)"}
     assert replace(record, strength_ridge=0.5).facts["strengths"] == "a ridge of 0.5 in place of smoothing"
-    assert "infinite: the plain logit" in replace(record, penalty=PLAIN).facts["penalty"]
+    assert "infinite: the plain logit" in replace(record, penalty=INFINITE_PENALTY).facts["penalty"]
     assert "too few" in PenaltyRecord(penalty=1.0).facts["penalty"]
     assert SearchRecord(iterations=1, nll=0.5).penalty_facts == {}
 

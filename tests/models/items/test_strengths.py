@@ -9,7 +9,13 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models.bradley_terry import BradleyTerry
 from pcmcnet.models.interface.choice_model import Floats
-from pcmcnet.models.items.strengths import Estimate, lbfgs, require_comparable, standard_errors, value_and_gradient
+from pcmcnet.models.items.strengths import (
+    StrengthEstimate,
+    lbfgs,
+    require_comparable,
+    standard_errors,
+    value_and_gradient,
+)
 from pcmcnet.models.items.universe import DistinctSets
 
 
@@ -42,9 +48,9 @@ def test_standard_errors_leave_the_reference_out() -> None:
 
 
 def test_a_flat_likelihood_is_told_without_a_traceback_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
         zeros: Floats = np.zeros((n, n))
-        return Estimate(np.zeros(n), zeros, 1, True)
+        return StrengthEstimate(np.zeros(n), zeros, 1, True)
 
     monkeypatch.setattr(BradleyTerry, "_estimate", flat)
     table = {"set": [0, 0], "item": ["a", "b"], "chosen": [1, 0]}

@@ -8,7 +8,15 @@ import pytest
 from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
-from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, padded, require_labels, some_names
+from pcmcnet.models.items.universe import (
+    DistinctSets,
+    Grid,
+    Universe,
+    padded_batches,
+    require_informative_sets,
+    require_labels,
+    some_names,
+)
 
 
 def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None:
@@ -93,7 +101,7 @@ def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
         assert float(batch.counts[~batch.mask].sum()) == 0
     assert sorted(entries) == list(range(7))
     assert total == 3
-    assert [mask.shape for _, mask in padded(sets.offsets, pair_budget=4)] == [(1, 1), (1, 2), (1, 4)]
+    assert [mask.shape for _, mask in padded_batches(sets.offsets, pair_budget=4)] == [(1, 1), (1, 2), (1, 4)]
 
 
 def test_no_sets_have_no_distinct_sets() -> None:
@@ -105,9 +113,9 @@ def test_no_sets_have_no_distinct_sets() -> None:
 
 
 def test_sets_without_weight_take_no_part_and_a_choice_is_needed() -> None:
-    assert len(informative(item_choices([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
+    assert len(require_informative_sets(item_choices([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
     with pytest.raises(InputError, match="nothing to learn"):
-        informative(item_choices([("a", "a"), ("cd", "c")], [1, 0]))
+        require_informative_sets(item_choices([("a", "a"), ("cd", "c")], [1, 0]))
 
 
 def test_many_names_are_cut_short() -> None:

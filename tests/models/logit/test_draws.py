@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, logsumexp
 
 from pcmcnet.models.logit import draws
-from pcmcnet.models.logit.draws import Block, Draws, Population, _sums, blocks, keys_of
-from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, Random
+from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, Population, _sums, blocks, hash_ids
+from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
 SEQUENCES = ("sobol", "halton", "mlhs", "random")
 
@@ -19,7 +19,7 @@ SEQUENCES = ("sobol", "halton", "mlhs", "random")
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @given(seed=st.integers(0, 2**63 - 1), order=st.permutations(range(6)))
 def test_a_persons_draws_depend_on_nobody_else(sequence: str, seed: int, order: list[int]) -> None:
-    draws, keys = Draws(sequence, 3, 20, seed), keys_of(["ann", "bob", 7, 7.5, "", "née"])  # type: ignore[arg-type]
+    draws, keys = PersonDraws(sequence, 3, 20, seed), hash_ids(["ann", "bob", 7, 7.5, "", "née"])  # type: ignore[arg-type]
     everyone = draws.of(keys)
     assert everyone.shape == (6, 3, 20)
     assert torch.equal(draws.of(keys[order]), everyone[list(order)])
@@ -29,7 +29,7 @@ def test_a_persons_draws_depend_on_nobody_else(sequence: str, seed: int, order: 
 @pytest.mark.parametrize("sequence", ["sobol", "mlhs"])
 def test_one_draw_falls_into_each_of_equal_intervals(sequence: str) -> None:
     """64 draws and 64 intervals: the digital shift, and the shuffle, move them about one for one."""
-    t = Draws(sequence, 4, 64, seed=3).of(keys_of(range(5))).double()  # type: ignore[arg-type]
+    t = PersonDraws(sequence, 4, 64, seed=3).of(hash_ids(range(5))).double()  # type: ignore[arg-type]
     cells = ((t + 1) * 32).floor().long()
     assert torch.equal(cells.sort(-1).values, torch.arange(64).expand(5, 4, 64))
 
@@ -37,7 +37,7 @@ def test_one_draw_falls_into_each_of_equal_intervals(sequence: str) -> None:
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_draws_are_uniform_and_independent_across_persons_and_dimensions(sequence: str) -> None:
     """Of 200 persons x 50 draws: means within 4 of their standard errors, and so the correlations."""
-    t = Draws(sequence, 3, 50, seed=0).of(keys_of(range(200))).double()  # type: ignore[arg-type]
+    t = PersonDraws(sequence, 3, 50, seed=0).of(hash_ids(range(200))).double()  # type: ignore[arg-type]
     assert float(t.abs().max()) < 1
     assert float(t.mean().abs()) < 4 * (1 / 3) ** 0.5 / (200 * 50 * 3) ** 0.5
     assert float((t**2).mean()) == pytest.approx(1 / 3, abs=0.01)
@@ -48,17 +48,17 @@ def test_draws_are_uniform_and_independent_across_persons_and_dimensions(sequenc
 
 
 def test_antithetic_draws_mirror_each_other() -> None:
-    t = dataclasses.replace(Draws("sobol", 2, 10, seed=0), antithetic=True).of(keys_of(["a"])).double()
+    t = dataclasses.replace(PersonDraws("sobol", 2, 10, seed=0), antithetic=True).of(hash_ids(["a"])).double()
     torch.testing.assert_close(t[:, :, 5:], -t[:, :, :5], rtol=0, atol=2.0**-23)  # to the rounding of float32
 
 
 def test_seeds_and_ids_give_other_draws_and_equal_ids_the_same() -> None:
-    draws = Draws("sobol", 2, 16, seed=0)
-    a, b = keys_of(["a", "b"])
+    draws = PersonDraws("sobol", 2, 16, seed=0)
+    a, b = hash_ids(["a", "b"])
     assert not torch.equal(draws.of(np.array([a])), draws.of(np.array([b])))
-    assert not torch.equal(draws.of(np.array([a])), Draws("sobol", 2, 16, seed=1).of(np.array([a])))
-    assert keys_of([12])[0] == keys_of(["12"])[0]
-    assert torch.equal(draws.common(), Draws("sobol", 2, 16, seed=0).common())
+    assert not torch.equal(draws.of(np.array([a])), PersonDraws("sobol", 2, 16, seed=1).of(np.array([a])))
+    assert hash_ids([12])[0] == hash_ids(["12"])[0]
+    assert torch.equal(draws.common(), PersonDraws("sobol", 2, 16, seed=0).common())
 
 
 # -- Blocks ------------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_what_a_gpu_sums_by_is_what_a_cpu_sums_by() -> None:
 def test_persons_of_like_numbers_of_rows_go_together() -> None:
     """1, 1, 4 and 4 rows in blocks of 8: no row of zeros is needed."""
     offsets = np.array([0, 4, 5, 9, 10])
-    found: list[Block] = list(blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
+    found: list[PersonBlock] = list(blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
     assert [block.persons.tolist() for block in found] == [[1, 3], [0, 2]]
     assert not sum(len(block.empty_rows) for block in found)
 
@@ -126,19 +126,21 @@ def test_sums_on_a_gpu_are_those_of_a_cpu() -> None:
 # Probabilities over draws that all choice sets share.
 
 
-PLAIN = Mixing(("a", "b"), 2, (Random(1, Distribution("normal")),))
-BY_WHO = Mixing(("a", "b"), 2, (Random(1, Distribution("lognormal")),), means=((0, 0),), who=("h",))
+PLAIN = MixingDistribution(("a", "b"), 2, (RandomCoefficient(1, Distribution("normal")),))
+BY_WHO = MixingDistribution(
+    ("a", "b"), 2, (RandomCoefficient(1, Distribution("lognormal")),), means=((0, 0),), who=("h",)
+)
 
 
 @pytest.mark.parametrize("mixing", [PLAIN, BY_WHO])
-def test_probabilities_are_means_over_draws(mixing: Mixing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_are_means_over_draws(mixing: MixingDistribution, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "_UTILITIES_AT_ONCE", 100)
     rng = np.random.default_rng(0)
     sizes = np.array([3, 1, 2, 5])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     x, h = rng.standard_normal((11, 2)), rng.standard_normal((4, len(mixing.who)))
     parameters = rng.uniform(0.2, 0.5, len(mixing.names))
-    people = Population(mixing, parameters, Draws("sobol", 1, 20, 0))
+    people = Population(mixing, parameters, PersonDraws("sobol", 1, 20, 0))
     found, sums = people.log_probabilities(x, offsets, h), people.log_sums(x, offsets, h)
     for s in range(4):
         inside = slice(offsets[s], offsets[s + 1])
@@ -148,7 +150,7 @@ def test_probabilities_are_means_over_draws(mixing: Mixing, monkeypatch: pytest.
 
 
 def test_a_spread_of_0_is_the_multinomial_logit() -> None:
-    people = Population(PLAIN, np.array([0.3, -0.2, 0.0]), Draws("halton", 1, 10, 0))
+    people = Population(PLAIN, np.array([0.3, -0.2, 0.0]), PersonDraws("halton", 1, 10, 0))
     x = np.random.default_rng(0).standard_normal((3, 2))
     found = people.log_probabilities(x, np.array([0, 3]), np.zeros((1, 0)))
     np.testing.assert_allclose(found, log_softmax(x @ [0.3, -0.2]))

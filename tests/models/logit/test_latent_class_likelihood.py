@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logit.latent_class_likelihood import Mixture, log_shares, posterior
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.latent_class_likelihood import LatentClassLikelihood, log_shares, posterior
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import hessian, maximise
 
 
 def make(
     seed: int, classes: int, *, sets: int = 40, columns: int = 2, prior: float = 0.1, persons: int | None = None
-) -> tuple[Mixture, Any]:
+) -> tuple[LatentClassLikelihood, Any]:
     """Return a mixture over sets of 1 to 4 alternatives, and parameters to look at it; a person has one set or more."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    logits = LogitSets.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    logits = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
     n = persons or sets
     who = np.column_stack([np.ones(n), rng.normal(3, 2, n), rng.integers(0, 2, n)])
-    mixture = Mixture(logits, np.arange(sets) % n, who, rng.uniform(0.5, 2, n), classes, prior)
+    mixture = LatentClassLikelihood(logits, np.arange(sets) % n, who, rng.uniform(0.5, 2, n), classes, prior)
     return mixture, 0.5 * rng.normal(size=mixture.n_parameters)
 
 
@@ -40,8 +40,8 @@ def test_the_posterior_by_hand() -> None:
 
 def test_the_mixture_by_hand() -> None:
     """One set of two, z = 1: class c chooses with probability 1 / (1 + e^b), here 1/2 and 1/4; shares 1/2."""
-    logits = LogitSets.from_matrix(np.array([[0.0], [1.0]]), np.array([0, 2]), np.array([0]))
-    mixture = Mixture(logits, np.arange(1), np.ones((1, 1)), np.ones(1), 2, 0.0)
+    logits = LogitLikelihood.from_matrix(np.array([[0.0], [1.0]]), np.array([0, 2]), np.array([0]))
+    mixture = LatentClassLikelihood(logits, np.arange(1), np.ones((1, 1)), np.ones(1), 2, 0.0)
     at = mixture.at(np.array([0.0, np.log(3), 0.0]))
     np.testing.assert_allclose(np.exp(at.log_p), [3 / 8], rtol=1e-14)
     np.testing.assert_allclose(at.r, [[2 / 3, 1 / 3]], rtol=1e-14)
@@ -53,12 +53,12 @@ def test_the_choices_of_a_person_by_hand() -> None:
 
     Two persons with one such choice each have (3/8)^2 = 9/64 instead.
     """
-    logits = LogitSets.from_matrix(np.array([[0.0], [1.0]] * 2), np.array([0, 2, 4]), np.array([0, 0]))
+    logits = LogitLikelihood.from_matrix(np.array([[0.0], [1.0]] * 2), np.array([0, 2, 4]), np.array([0, 0]))
     x = np.array([0.0, np.log(3), 0.0])
-    one = Mixture(logits, np.array([0, 0]), np.ones((1, 1)), np.ones(1), 2, 0.0).at(x)
+    one = LatentClassLikelihood(logits, np.array([0, 0]), np.ones((1, 1)), np.ones(1), 2, 0.0).at(x)
     np.testing.assert_allclose(np.exp(one.log_p), [5 / 32], rtol=1e-14)
     np.testing.assert_allclose(one.r, [[4 / 5, 1 / 5]], rtol=1e-14)
-    two = Mixture(logits, np.array([0, 1]), np.ones((2, 1)), np.ones(2), 2, 0.0).at(x)
+    two = LatentClassLikelihood(logits, np.array([0, 1]), np.ones((2, 1)), np.ones(2), 2, 0.0).at(x)
     assert two.value == pytest.approx(np.log(9 / 64), rel=1e-14)
 
 
@@ -83,16 +83,16 @@ def test_the_prior_pulls_standardised_coefficients_and_no_constant() -> None:
 def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
     """Ten sets in which the second column and the number of the individuals do not vary."""
     whole, x = make(0, 2)
-    logits = LogitSets.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
+    logits = LogitLikelihood.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
     who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
-    sample = Mixture(logits, np.arange(10), who, np.ones(10), 2, whole.strength, of=whole)
+    sample = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength, of=whole)
     np.testing.assert_array_equal(sample.spread, whole.spread)
     np.testing.assert_array_equal(sample.prior, whole.prior)
     at, damping = sample.at(x), 1.0
     for _ in range(30):
         at, damping = sample.climb(at, damping)
     np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # the prior is all there is about it
-    alone = Mixture(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
+    alone = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
     np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
 
 
@@ -209,9 +209,9 @@ def test_the_maximum_is_not_where_all_classes_are_alike() -> None:
     x = rng.normal(size=(1200, 2))
     likes = np.where(np.arange(300) % 2, 3.0, -3.0)  # half of them like what the others hate
     chosen = (x.reshape(300, 4, 2)[..., 0] * likes[:, None] + rng.gumbel(size=(300, 4))).argmax(1)
-    sets = LogitSets.from_matrix(x, 4 * np.arange(301), chosen)
-    mixture = Mixture(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 2, 0.1)
-    alone = Mixture(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 1, 0.1)
+    sets = LogitLikelihood.from_matrix(x, 4 * np.arange(301), chosen)
+    mixture = LatentClassLikelihood(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 2, 0.1)
+    alone = LatentClassLikelihood(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 1, 0.1)
     one, _ = maximise(alone.objective, np.zeros(2), alone.all_weights, curvature=alone.hessian)
     both, _ = maximise(mixture.objective, np.array([*one, *one, 0]), mixture.all_weights, curvature=mixture.hessian)
     assert np.linalg.eigvalsh(mixture.hessian(np.array([*one, *one, 0])))[-1] > 1

@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from choice_tables import read, trips
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.logit_likelihood import CurvedLogit, CurvedNestedSets, LogitSets, _solve
-from pcmcnet.models.logit.nested_likelihood import Nests
+from pcmcnet.models.logit.logit_likelihood import (
+    LogitLikelihood,
+    NonlinearLogitLikelihood,
+    NonlinearNestedLikelihood,
+    _solve,
+)
+from pcmcnet.models.logit.nested_likelihood import NestedRows
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
 
-def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:
+def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitLikelihood, Any, Any]:
     """Random sets, some of one alternative; weights of all sets, and coefficients."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, largest + 1, sets)
@@ -22,16 +27,16 @@ def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[Logit
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     x = rng.normal(size=(offsets[-1], columns))
     return (
-        LogitSets.from_matrix(x, offsets, rng.integers(0, sizes)),
+        LogitLikelihood.from_matrix(x, offsets, rng.integers(0, sizes)),
         rng.uniform(0.5, 2.0, sets),
         rng.normal(size=columns),
     )
 
 
-def two(z: list[float]) -> LogitSets:
+def two(z: list[float]) -> LogitLikelihood:
     """Sets of two alternatives and one column, with the differences given."""
     x = np.array([[v] for d in z for v in (0.0, d)])
-    return LogitSets.from_matrix(x, np.arange(0, 2 * len(z) + 1, 2), np.zeros(len(z), np.int64))
+    return LogitLikelihood.from_matrix(x, np.arange(0, 2 * len(z) + 1, 2), np.zeros(len(z), np.int64))
 
 
 # -- likelihood ----------------------------------------------------------------------------------------------------
@@ -39,7 +44,7 @@ def two(z: list[float]) -> LogitSets:
 
 def test_differences_are_those_of_the_others_to_the_chosen_in_their_order() -> None:
     x = np.array([[1.0], [4.0], [9.0], [7.0], [2.0], [5.0]])
-    sets = LogitSets.from_matrix(x, np.array([0, 3, 4, 6]), np.array([1, 0, 1]))
+    sets = LogitLikelihood.from_matrix(x, np.array([0, 3, 4, 6]), np.array([1, 0, 1]))
     assert sets.z.ravel().tolist() == [-3, 5, -3]
     assert sets.offsets.tolist() == [0, 2, 3]
     assert sets.sets.tolist() == [0, 2]
@@ -49,7 +54,7 @@ def test_differences_are_those_of_the_others_to_the_chosen_in_their_order() -> N
 def test_the_log_likelihood_of_three_alternatives_by_hand() -> None:
     """Utilities 0, log 2 and log 3, the second chosen: P = 2 / 6; a set of one has log-probability 0."""
     x = np.log([[1.0], [2.0], [3.0], [8.0]])
-    sets = LogitSets.from_matrix(x, np.array([0, 3, 4]), np.array([1, 0]))
+    sets = LogitLikelihood.from_matrix(x, np.array([0, 3, 4]), np.array([1, 0]))
     np.testing.assert_allclose(sets.log_likelihoods(np.ones(1)), [np.log(1 / 3), 0], rtol=1e-15, atol=0)
     _, p, _ = sets.evaluate(np.ones(1))
     np.testing.assert_allclose(p, [1 / 6, 3 / 6], rtol=1e-15)
@@ -99,7 +104,7 @@ def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part
 
 
 def test_sets_without_a_choice_to_make_have_no_part() -> None:
-    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    sets = LogitLikelihood.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
     ll, p, mean = sets.evaluate(np.ones(2))
     assert (ll.shape, p.shape, mean.shape) == ((0,), (0,), (0, 2))
     assert not sets.hessian(p, mean, np.zeros(0)).any()
@@ -147,7 +152,7 @@ def test_the_maximum_does_not_depend_on_where_it_was_sought_nor_on_scales() -> N
     b, _, _ = logit.maximise(weights)
     np.testing.assert_allclose(logit.maximise(weights, within=Parameters.free(10 * far))[0], b, rtol=1e-9)
     units = np.array([1e-6, 1.0, 1e6])
-    scaled = LogitSets(logit.z * units, logit.offsets, logit.sets, logit.n_sets)
+    scaled = LogitLikelihood(logit.z * units, logit.offsets, logit.sets, logit.n_sets)
     np.testing.assert_allclose(scaled.maximise(weights)[0] * units, b, rtol=1e-9)
 
 
@@ -162,7 +167,7 @@ def test_the_unit_of_weights_makes_no_difference(unit: float) -> None:
 
 def test_a_weight_of_two_is_the_set_twice() -> None:
     logit, weights, _ = problem(2, 60, 2)
-    twice = LogitSets(
+    twice = LogitLikelihood(
         np.vstack([logit.z, logit.z]),
         np.concatenate([logit.offsets, logit.offsets[1:] + logit.offsets[-1]]),
         np.concatenate([logit.sets, logit.sets + logit.n_sets]),
@@ -180,7 +185,7 @@ def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(o
     rng = np.random.default_rng(0)
     z = np.vstack([[[-1.0, 0.0]], np.column_stack([np.zeros(others), rng.normal(size=others)])])
     z = z[:, : 1 + (others > 0)]
-    logit = LogitSets(z, np.arange(others + 2), np.arange(others + 1), others + 1)
+    logit = LogitLikelihood(z, np.arange(others + 2), np.arange(others + 1), others + 1)
     b, hessian, _ = logit.maximise(np.ones(others + 1))
     assert b[0] > 20
     assert 0 <= -hessian[0, 0] < 1e-9
@@ -190,7 +195,7 @@ def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(o
 def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() -> None:
     logit, weights, _ = problem(1, 200, 2)
     z = np.insert(logit.z, 1, 0.0, axis=1)
-    still = LogitSets(z, logit.offsets, logit.sets, logit.n_sets)
+    still = LogitLikelihood(z, logit.offsets, logit.sets, logit.n_sets)
     assert still.spread[1] == 1
     b, _, _ = logit.maximise(weights)
     for settle in (True, False):
@@ -200,7 +205,7 @@ def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() 
 
 
 def test_without_a_choice_to_make_coefficients_stay_where_they_begin() -> None:
-    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    sets = LogitLikelihood.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
     b, hessian, _ = sets.maximise(np.ones(3))
     assert not b.any()
     assert not hessian.any()
@@ -233,7 +238,7 @@ def test_scores_are_the_derivatives_of_the_log_probabilities(cost: str | None) -
     formula = "price/10 + comfort:boxcox(minutes)/60 + minutes[car] | 1 | boxcox(minutes)/60"
     design = Design.learn(formula, data, cost=cost)
     chosen = data.require_chosen("a test")
-    logit = CurvedLogit(partial(design.linearised, data), data.offsets, chosen)
+    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data.offsets, chosen)
     theta = np.random.default_rng(0).normal(size=len(design.names)) / 4
     theta[-1] = 0.7
     ll, scores = logit.objective(theta)
@@ -251,8 +256,8 @@ def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() ->
     data = read(trips(30), features=["price", "minutes"])
     design = Design.learn("price/10 + boxcox(minutes)/60", data, cost="price/10")
     chosen = np.isin(np.arange(len(data.rows)), data.offsets[:-1] + data.require_chosen("a test"))
-    nests = Nests.find(np.arange(len(data.rows)) % 2, data.offsets)
-    logit = CurvedNestedSets(partial(design.linearised, data), 3, nests, chosen, np.eye(2))
+    nests = NestedRows.find(np.arange(len(data.rows)) % 2, data.offsets)
+    logit = NonlinearNestedLikelihood(partial(design.linearised, data), 3, nests, chosen, np.eye(2))
     values = np.array([-0.4, 0.3, 0.6, 0.7, 0.9])
     _, scores = logit.evaluate(values)
     for k, step in enumerate(1e-5 * np.eye(5)):
@@ -264,7 +269,7 @@ def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() ->
 def test_exponents_beyond_any_number_are_out_of_bounds() -> None:
     data = read(trips(20), features=["price", "minutes"])
     design = Design.learn("boxcox(minutes) + price", data)
-    logit = CurvedLogit(partial(design.linearised, data), data.offsets, data.require_chosen("a test"))
+    logit = NonlinearLogitLikelihood(partial(design.linearised, data), data.offsets, data.require_chosen("a test"))
     ll, scores = logit.objective(np.array([-0.1, -0.1, 900.0]))
     assert (ll == -np.inf).all()
     assert (scores == 0).all()

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import eigh, hessian, maximise
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
 
-def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:
+def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitLikelihood, Any, Any]:
     """A logit and its log-likelihood as an objective: log-probabilities and scores of the sets."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    found = LogitSets.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    found = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
     return found, lambda b: (found.log_likelihoods(b), found.scores(b)), rng.uniform(0.5, 2, sets)
 
 

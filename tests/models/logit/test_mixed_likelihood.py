@@ -11,16 +11,16 @@ from scipy.special import log_softmax, logsumexp
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.models.logit import mixed_likelihood
-from pcmcnet.models.logit.draws import Draws, keys_of
+from pcmcnet.models.logit.draws import PersonDraws, hash_ids
 from pcmcnet.models.logit.maximum_likelihood import hessian
-from pcmcnet.models.logit.mixed_likelihood import MixedSets
-from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, Random
+from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
+from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
 NORMAL = Distribution("normal")
 COLUMNS = ("a", "b", "c")
 
 
-class OneUpOneDown(Draws):
+class OneUpOneDown(PersonDraws):
     """Two draws of a standard normal: 1 and -1."""
 
     def of(self, keys: Ints) -> torch.Tensor:
@@ -28,11 +28,13 @@ class OneUpOneDown(Draws):
         return t.expand(len(keys), self.dimensions, 2).clone()
 
 
-def random(**laws: str) -> tuple[Random, ...]:
-    return tuple(Random(COLUMNS.index(name), Distribution.parse(name, text)) for name, text in laws.items())
+def random(**laws: str) -> tuple[RandomCoefficient, ...]:
+    return tuple(RandomCoefficient(COLUMNS.index(name), Distribution.parse(name, text)) for name, text in laws.items())
 
 
-def problem(mixing: Mixing, *, draws: int = 30, seed: int = 0, scale: float = 1.0, **changes: Any) -> MixedSets:
+def problem(
+    mixing: MixingDistribution, *, draws: int = 30, seed: int = 0, scale: float = 1.0, **changes: Any
+) -> SimulatedLikelihood:
     """Nine sets of two to five alternatives, by four persons."""
     rng = np.random.default_rng(seed)
     sizes = np.array([1, 4, 2, 3, 1, 2, 4, 1, 3])
@@ -40,35 +42,41 @@ def problem(mixing: Mixing, *, draws: int = 30, seed: int = 0, scale: float = 1.
     person = np.array([0, 1, 0, 2, 1, 1, 3, 3, 0])
     who = rng.standard_normal((4, len(mixing.who)))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    made = MixedSets(z, offsets, person, keys_of("wxyz"), who, mixing, Draws("sobol", mixing.dimensions, draws, 0), 1e9)
+    made = SimulatedLikelihood(
+        z, offsets, person, hash_ids("wxyz"), who, mixing, PersonDraws("sobol", mixing.dimensions, draws, 0), 1e9
+    )
     return dataclasses.replace(made, **changes) if changes else made
 
 
 MIXINGS = {
-    "normal": Mixing(COLUMNS, 3, random(a="normal", c="normal")),
-    "lognormal": Mixing(COLUMNS, 3, random(a="-lognormal", b="normal")),
-    "bounded": Mixing(COLUMNS, 3, random(a="johnson-sb(-1, 2)", b="+truncated-normal", c="triangular")),
-    "correlated": Mixing(COLUMNS, 3, random(a="normal", b="+lognormal", c="uniform"), group=(0, 1)),
-    "all correlated": Mixing(COLUMNS, 3, random(a="normal", b="-lognormal", c="johnson-sb(0, 1)"), group=(0, 1, 2)),
-    "means": Mixing(
+    "normal": MixingDistribution(COLUMNS, 3, random(a="normal", c="normal")),
+    "lognormal": MixingDistribution(COLUMNS, 3, random(a="-lognormal", b="normal")),
+    "bounded": MixingDistribution(COLUMNS, 3, random(a="johnson-sb(-1, 2)", b="+truncated-normal", c="triangular")),
+    "correlated": MixingDistribution(COLUMNS, 3, random(a="normal", b="+lognormal", c="uniform"), group=(0, 1)),
+    "all correlated": MixingDistribution(
+        COLUMNS, 3, random(a="normal", b="-lognormal", c="johnson-sb(0, 1)"), group=(0, 1, 2)
+    ),
+    "means": MixingDistribution(
         COLUMNS, 3, random(a="+lognormal", c="-truncated-normal"), means=((0, 0), (0, 1), (1, 1)), who=("h", "i")
     ),
-    "worths": Mixing(COLUMNS, 3, random(a="-lognormal", c="normal"), cost=0),
-    "correlated worths": Mixing(COLUMNS, 2, random(a="normal", b="+lognormal", c="normal"), group=(0, 1), cost=1),
-    "component": Mixing(COLUMNS, 2, random(b="normal", c="normal")),
-    "turned": Mixing(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
+    "worths": MixingDistribution(COLUMNS, 3, random(a="-lognormal", c="normal"), cost=0),
+    "correlated worths": MixingDistribution(
+        COLUMNS, 2, random(a="normal", b="+lognormal", c="normal"), group=(0, 1), cost=1
+    ),
+    "component": MixingDistribution(COLUMNS, 2, random(b="normal", c="normal")),
+    "turned": MixingDistribution(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
 }
 
 
-def point(mixing: Mixing) -> Floats:
+def point(mixing: MixingDistribution) -> Floats:
     return np.random.default_rng(1).uniform(0.2, 0.7, len(mixing.names)) * np.where(mixing.basis == 0, 1, -0.8)
 
 
 def test_two_draws_by_hand() -> None:
     """b is log 3 or -log 3: a choice of p = 1/4 or 3/4, in both of two sets: (1/16 + 9/16) / 2 = 5/16."""
-    mixing = Mixing(("x",), 1, (Random(0, NORMAL),))
+    mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, NORMAL),))
     draws = OneUpOneDown("sobol", 1, 2, 0)
-    sets = MixedSets(
+    sets = SimulatedLikelihood(
         np.ones((2, 1)), np.arange(3), np.zeros(2, int), np.zeros(1, int), np.zeros((1, 0)), mixing, draws, 0.0
     )
     ll, _, _ = sets.evaluate(np.array([0.0, math.log(3)]), "float64")
@@ -126,7 +134,7 @@ def test_single_precision_gives_the_same_to_single_precision(name: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_large_utilities_neither_overflow_nor_lose_the_gradient(precision: Any) -> None:
     """Utilities of up to thousands: the logarithm of a sum of exponentials is the largest of them."""
-    mixing = Mixing(COLUMNS, 3, random(a="normal", c="normal"))
+    mixing = MixingDistribution(COLUMNS, 3, random(a="normal", c="normal"))
     sets, x = problem(mixing, scale=1000.0), np.array([0.5, -0.2, 0.3, 0.0, 0.0])
     ll, scores, bend = sets.evaluate(x, precision, weights=np.ones(4))
     v = sets.z @ x[:3]
@@ -159,7 +167,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
             np.testing.assert_array_equal(a, b)
     turned = np.array([2, 0, 3, 1])  # persons in another order: person n becomes turned[n]
     back = np.argsort(turned)
-    moved = MixedSets(
+    moved = SimulatedLikelihood(
         sets.z, sets.offsets, turned[sets.person], sets.keys[back], sets.who[back], mixing, sets.draws, 1e9
     )
     ll, scores, bend = moved.evaluate(x, "float64", weights=weights[back])
@@ -172,7 +180,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
 
 def test_persons_without_a_choice_to_make_have_probability_1() -> None:
     mixing = MIXINGS["normal"]
-    sets = problem(mixing, keys=keys_of("wxyz!"), who=np.zeros((5, 0)))
+    sets = problem(mixing, keys=hash_ids("wxyz!"), who=np.zeros((5, 0)))
     ll, scores, _ = sets.evaluate(point(mixing), "float64")
     assert ll[4] == 0
     assert not scores[4].any()

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set, sum_by_set
-from pcmcnet.models.logit.nested_likelihood import LEAST, MOST, Allocation, NestedSets, Nests, at_end, without_limit
+from pcmcnet.models.logit.nested_likelihood import (
+    MAX_LOGSUM,
+    MIN_LOGSUM,
+    Allocation,
+    NestedLikelihood,
+    NestedRows,
+    is_at_search_limit,
+    mark_diverging_logsums,
+)
 from pcmcnet.models.logit.standard_errors import Estimates
 
 # A tree of two levels and a half: 0 holds the nests 1 and 2, 3 and 4 are at the top.
@@ -50,7 +58,7 @@ def by_the_formula(v: Any, leaf: Any, logsums: Any) -> Any:
 
 def test_probabilities_by_hand() -> None:
     """Twins with l = 1/2 and utility log 2, and one apart: L = log 8, exp(L / 2) = sqrt 8, and exp(0) = 1."""
-    nests = Nests.find(np.array([0, 1, 0]), np.array([0, 3]))
+    nests = NestedRows.find(np.array([0, 1, 0]), np.array([0, 3]))
     v, logsums = np.array([np.log(2), 0.0, np.log(2)]), np.array([0.5, 1.0])
     both = np.sqrt(8) / (np.sqrt(8) + 1)
     np.testing.assert_allclose(np.exp(nests.log_probabilities(v, logsums)), [both / 2, 1 - both, both / 2], rtol=1e-14)
@@ -59,7 +67,7 @@ def test_probabilities_by_hand() -> None:
 
 def test_a_nest_within_a_nest_by_hand() -> None:
     """All utilities 0. Twins with l = 1/4 are worth 2^(1/4); with a third, l = 1/2: (sqrt 2 + 1)^(1/2); and 1 apart."""
-    nests = Nests.find(np.array([[0, 1], [0, 1], [0, -1], [2, -1]]), np.array([0, 4]))
+    nests = NestedRows.find(np.array([[0, 1], [0, 1], [0, -1], [2, -1]]), np.array([0, 4]))
     p = np.exp(nests.log_probabilities(np.zeros(4), np.array([0.5, 0.25, 1.0])))
     land = np.sqrt(np.sqrt(2) + 1) / (np.sqrt(np.sqrt(2) + 1) + 1)
     twins = np.sqrt(2) / (np.sqrt(2) + 1)
@@ -70,7 +78,7 @@ def test_a_nest_within_a_nest_by_hand() -> None:
 def test_probabilities_are_those_of_the_formula(seed: int, sets: int) -> None:
     x, leaf, offsets, _ = make(seed, sets, 1)
     logsums = np.random.default_rng(seed).uniform(0.2, 2, len(PARENTS))
-    log_p = Nests.find(TREE[leaf], offsets).log_probabilities(x[:, 0], logsums)
+    log_p = NestedRows.find(TREE[leaf], offsets).log_probabilities(x[:, 0], logsums)
     for s in range(sets):
         inside = slice(offsets[s], offsets[s + 1])
         np.testing.assert_allclose(
@@ -82,7 +90,7 @@ def test_probabilities_are_those_of_the_formula(seed: int, sets: int) -> None:
 @given(**shapes)
 def test_log_sums_of_1_give_the_multinomial_logit(seed: int, sets: int) -> None:
     x, leaf, offsets, _ = make(seed, sets, 1)
-    found = Nests.find(TREE[leaf], offsets).log_probabilities(x[:, 0], np.ones(len(PARENTS)))
+    found = NestedRows.find(TREE[leaf], offsets).log_probabilities(x[:, 0], np.ones(len(PARENTS)))
     np.testing.assert_allclose(found, log_softmax_by_set(x[:, 0], offsets), rtol=0, atol=1e-13)
 
 
@@ -94,8 +102,8 @@ def test_one_alternative_more_takes_from_all_others(seed: int) -> None:
     leaf, v = rng.permutation(len(TREE))[:size], rng.normal(scale=2, size=size)
     relative = rng.uniform(0.1, 1, COUNTS.shape[1])
     logsums = np.prod(relative**COUNTS, axis=1)
-    whole = Nests.find(TREE[leaf], np.array([0, size])).log_probabilities(v, logsums)
-    less = Nests.find(TREE[leaf[:-1]], np.array([0, size - 1])).log_probabilities(v[:-1], logsums)
+    whole = NestedRows.find(TREE[leaf], np.array([0, size])).log_probabilities(v, logsums)
+    less = NestedRows.find(TREE[leaf[:-1]], np.array([0, size - 1])).log_probabilities(v[:-1], logsums)
     assert (whole[:-1] <= less + 1e-12).all()  # rounding
 
 
@@ -113,8 +121,8 @@ def differences(function: Any, at: Any) -> Any:
 @given(**shapes, columns=st.integers(1, 3))
 def test_scores_are_the_differences_of_the_log_probabilities(seed: int, sets: int, columns: int) -> None:
     x, leaf, offsets, chosen = make(seed, sets, columns)
-    places = Nests.find(TREE[leaf], offsets)
-    problem = NestedSets(x, places, chosen, COUNTS)
+    places = NestedRows.find(TREE[leaf], offsets)
+    problem = NestedLikelihood(x, places, chosen, COUNTS)
     rng = np.random.default_rng(seed)
     values = np.concatenate([rng.normal(size=columns), rng.uniform(0.4, 1.5, COUNTS.shape[1])])
     ll, _ = problem.evaluate(values)
@@ -129,7 +137,7 @@ def test_scores_are_the_differences_of_the_log_probabilities(seed: int, sets: in
         np.testing.assert_allclose(scores, differences(function, at), rtol=1e-6, atol=1e-6)
 
 
-def shared(seed: int, sets: int, columns: int) -> tuple[NestedSets, Any, Any, Any]:
+def shared(seed: int, sets: int, columns: int) -> tuple[NestedLikelihood, Any, Any, Any]:
     """Four alternatives in three nests: one in all of them, two in two, one in one; and the rows' alternatives."""
     pairs = np.array([[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 1], [2, 2], [3, 2]])  # alternative, nest
     own, rest = np.zeros((8, 4)), np.zeros((8, 4))
@@ -137,12 +145,12 @@ def shared(seed: int, sets: int, columns: int) -> tuple[NestedSets, Any, Any, An
     rest[[1, 2, 2, 4, 6], [0, 0, 1, 2, 3]] = 1
     rng = np.random.default_rng(seed)
     x, picked = rng.normal(size=(sets, 4, columns)), rng.integers(4, size=sets)
-    nests = Nests.find(np.tile(pairs[:, 1], sets), 8 * np.arange(sets + 1))
+    nests = NestedRows.find(np.tile(pairs[:, 1], sets), 8 * np.arange(sets + 1))
     allocation = Allocation(np.tile(np.arange(8), sets), np.zeros(8), own, rest)
     chosen = (pairs[:, 0] == picked[:, None]).ravel()
     rows = x[:, pairs[:, 0]].reshape(-1, columns)
     values = np.concatenate([rng.normal(size=columns), rng.uniform(0.3, 1, 3), rng.uniform(0.1, 0.9, 4)])
-    return NestedSets(rows, nests, chosen, np.eye(3), allocation), values, x, picked
+    return NestedLikelihood(rows, nests, chosen, np.eye(3), allocation), values, x, picked
 
 
 def cross_nested(v: Any, alpha: Any, logsums: Any) -> Any:  # (J,), (J, M), (M,) -> (J,)
@@ -193,16 +201,16 @@ def test_one_alternative_more_takes_from_all_others_where_nests_share_them(seed:
     nest, starts = np.array([0, 1, 2, 0, 1, 1, 2, 2]), np.array([0, 3, 5, 7, 8])
 
     def p(leave: int) -> Any:
-        copies = Nests.find(nest[:leave], np.array([0, leave])).log_probabilities(v[:leave], values[1:4])
+        copies = NestedRows.find(nest[:leave], np.array([0, leave])).log_probabilities(v[:leave], values[1:4])
         return log_sum_exp_by_set(copies, starts[starts <= leave])
 
     assert (p(8)[:3] <= p(7) + 1e-12).all()  # rounding
 
 
 def test_only_nests_that_ever_have_two_alternatives_have_a_log_sum() -> None:
-    nests = Nests.find(np.array([0, 1, 0, 1, 2, 2]), np.array([0, 2, 4, 6]))
+    nests = NestedRows.find(np.array([0, 1, 0, 1, 2, 2]), np.array([0, 2, 4, 6]))
     assert nests.with_two(4).tolist() == [False, False, True, False]
-    tree = Nests.find(np.array([[0, 1], [0, 2], [3, 4], [3, 4]]), np.array([0, 2, 4]))
+    tree = NestedRows.find(np.array([[0, 1], [0, 2], [3, 4], [3, 4]]), np.array([0, 2, 4]))
     assert tree.with_two(5).tolist() == [True, False, False, False, True]
 
 
@@ -228,16 +236,18 @@ def found(values: list[float], **more: tuple[str, ...]) -> Estimates:
 LOGSUMS = ("logsum[m]", "logsum[n]")
 
 
-@pytest.mark.parametrize(("value", "end"), [(LEAST, True), (0.2, False), (1.0, False), (50.0, False), (MOST, True)])
+@pytest.mark.parametrize(
+    ("value", "end"), [(MIN_LOGSUM, True), (0.2, False), (1.0, False), (50.0, False), (MAX_LOGSUM, True)]
+)
 def test_the_ends_of_the_search(value: float, end: bool) -> None:
-    assert at_end(value) is end
+    assert is_at_search_limit(value) is end
 
 
 def test_a_coefficient_that_grows_in_proportion_has_no_finite_error() -> None:
     """H_aa = -1 and H_am = .02: as l_m goes on from 100 by itself, a = 2 goes on by 2; b does not move."""
     bend = -np.eye(4)
     bend[0, 2] = bend[2, 0] = 0.02
-    told = without_limit(found([2.0, 2.0, MOST, 0.5], at_bound=("logsum[m]",)), bend, LOGSUMS)
+    told = mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",)), bend, LOGSUMS)
     assert told.unbounded == ("a", "logsum[m]")
     assert told.at_bound == ()
     assert told.standard_errors() == {"a": np.inf, "b": 1.0, "logsum[m]": np.inf, "logsum[n]": 1.0}
@@ -247,12 +257,12 @@ def test_log_sums_that_run_together_count_together() -> None:
     """a would follow either of them, but not both at once: it depends on their difference."""
     bend = -np.eye(4)
     bend[0, 2:] = bend[2:, 0] = [0.02, -0.02]
-    assert without_limit(found([2.0, 2.0, MOST, MOST]), bend, LOGSUMS).unbounded == LOGSUMS
-    assert "a" in without_limit(found([2.0, 2.0, MOST, 1.0]), bend, LOGSUMS).unbounded
+    assert mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, MAX_LOGSUM]), bend, LOGSUMS).unbounded == LOGSUMS
+    assert "a" in mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, 1.0]), bend, LOGSUMS).unbounded
 
 
 def test_bounds_that_were_given_and_fixed_values_are_no_ends() -> None:
-    at_its_bound = found([1.0, 1.0, MOST, 0.5], at_bound=("logsum[m]",))
-    assert without_limit(at_its_bound, -np.eye(4), ("logsum[n]",)) is at_its_bound
-    fixed = found([1.0, 1.0, MOST, 0.5], fixed=("logsum[m]",))
-    assert without_limit(fixed, -np.eye(4), LOGSUMS) is fixed
+    at_its_bound = found([1.0, 1.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",))
+    assert mark_diverging_logsums(at_its_bound, -np.eye(4), ("logsum[n]",)) is at_its_bound
+    fixed = found([1.0, 1.0, MAX_LOGSUM, 0.5], fixed=("logsum[m]",))
+    assert mark_diverging_logsums(fixed, -np.eye(4), LOGSUMS) is fixed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import ConfigError
-from pcmcnet.models.logit.nests import Leaves, Tree, checked_tree, paths_by_label, read_nests
+from pcmcnet.models.logit.nests import NestLeaves, NestTree, checked_tree, paths_by_label, read_nests
 
 TREE = {"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}
 
@@ -24,7 +24,7 @@ def test_the_path_to_each_label() -> None:
 
 def test_parents_come_before_their_children_and_nests_without_alternatives_are_left_out() -> None:
     paths = [("land", "road"), ("air",), ("land", "rail"), ("sea",)]
-    tree = Tree.of(Leaves(np.arange(4), np.array([0, 1, 0, 2]), paths))
+    tree = NestTree.of(NestLeaves(np.arange(4), np.array([0, 1, 0, 2]), paths))
     assert tree.names == ("air", "land", "rail", "road")
     assert tree.parents == (-1, -1, 1, 1)
     # A relative log-sum for land, road and rail: those of the children count beside that of land.

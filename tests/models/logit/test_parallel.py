@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from pcmcnet.models.logit import latent_class_likelihood as mixture
 from pcmcnet.models.logit import logit_likelihood as logit
 from pcmcnet.models.logit import maximum_likelihood as parts
-from pcmcnet.models.logit.latent_class_likelihood import Mixture
-from pcmcnet.models.logit.logit_likelihood import LogitSets
-from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thread
+from pcmcnet.models.logit.latent_class_likelihood import LatentClassLikelihood
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
+from pcmcnet.models.logit.maximum_likelihood import map_in_threads, single_threaded_blas
 
 
 def blas_threads(_: int = 0) -> set[int]:
@@ -22,15 +22,15 @@ def blas_threads(_: int = 0) -> set[int]:
 
 
 def test_results_come_in_the_order_of_the_parts() -> None:
-    assert by_part(lambda i: i * i, range(20)) == [i * i for i in range(20)]
-    assert by_part(str, []) == []
+    assert map_in_threads(lambda i: i * i, range(20)) == [i * i for i in range(20)]
+    assert map_in_threads(str, []) == []
 
 
 def test_products_have_one_thread_each_while_parts_are_computed() -> None:
     before = blas_threads()
-    assert by_part(blas_threads, range(2)) == [{1}, {1}]
-    assert by_part(blas_threads, [0]) == [before]
-    with products_in_one_thread():
+    assert map_in_threads(blas_threads, range(2)) == [{1}, {1}]
+    assert map_in_threads(blas_threads, [0]) == [before]
+    with single_threaded_blas():
         assert blas_threads() == {1}
     assert blas_threads() == before
 
@@ -51,7 +51,7 @@ def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
     entered, other, left = Event(), Event(), Event()
 
     def first() -> None:
-        with products_in_one_thread():
+        with single_threaded_blas():
             entered.set()
             assert other.wait(10)
         left.set()
@@ -59,7 +59,7 @@ def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(first)
         assert entered.wait(10)
-        with products_in_one_thread():
+        with single_threaded_blas():
             other.set()
             assert left.wait(10)
             assert blas_threads() == {1}
@@ -69,8 +69,8 @@ def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
 
 def test_a_limit_that_another_thread_has_set_is_lowered_and_restored() -> None:
     def inside() -> tuple[set[int], set[int]]:
-        with products_in_one_thread():
-            return blas_threads(), by_part(blas_threads, range(2))[0]
+        with single_threaded_blas():
+            return blas_threads(), map_in_threads(blas_threads, range(2))[0]
 
     with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(1) as pool:
         assert pool.submit(inside).result() == ({1}, {1})
@@ -82,10 +82,10 @@ def test_limits_of_a_thread_are_lifted_by_the_thread(monkeypatch: pytest.MonkeyP
     library = mock.Mock(threading_layer="openmp", num_threads=4)
     library.set_num_threads.side_effect = lambda number: setattr(library, "num_threads", number)
     monkeypatch.setattr(parts, "_blas", lambda: [library])
-    with products_in_one_thread():
+    with single_threaded_blas():
         assert library.num_threads == 1
         library.num_threads = 3  # another thread's
-        with products_in_one_thread():
+        with single_threaded_blas():
             assert library.num_threads == 1
         assert library.num_threads == 3
     assert library.num_threads == 4
@@ -93,14 +93,14 @@ def test_limits_of_a_thread_are_lifted_by_the_thread(monkeypatch: pytest.MonkeyP
 
 def test_an_error_leaves_products_the_threads_they_had() -> None:
     with threadpool_limits(2, user_api="blas"):
-        with pytest.raises(ZeroDivisionError), products_in_one_thread(), products_in_one_thread():
+        with pytest.raises(ZeroDivisionError), single_threaded_blas(), single_threaded_blas():
             _ = 1 // 0
         assert blas_threads() == {2}
 
 
 def test_an_error_in_a_part_is_told() -> None:
     with pytest.raises(ZeroDivisionError):
-        by_part(lambda i: 1 // i, [1, 0, 2])
+        map_in_threads(lambda i: 1 // i, [1, 0, 2])
 
 
 def test_the_number_of_threads_makes_no_difference(
@@ -111,8 +111,8 @@ def test_the_number_of_threads_makes_no_difference(
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 9, 200)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    sets = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 5)), offsets, rng.integers(0, sizes))
-    both = Mixture(
+    sets = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], 5)), offsets, rng.integers(0, sizes))
+    both = LatentClassLikelihood(
         sets, np.arange(200), np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1
     )
     x = rng.normal(size=both.n_parameters)

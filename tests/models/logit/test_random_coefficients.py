@@ -16,13 +16,25 @@ from choice_tables import ROLES, trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.random_coefficients import NAMES, Distribution, Mixing, Random, require_moving, specify
+from pcmcnet.models.logit.random_coefficients import (
+    DISTRIBUTION_NAMES,
+    Distribution,
+    MixingDistribution,
+    RandomCoefficient,
+    require_varying_columns,
+    specify_mixing,
+)
 
 NORMAL, LOG = Distribution("normal"), Distribution("lognormal", sign=-1)
-MIXING = Mixing(
+MIXING = MixingDistribution(
     ("cost", "time", "wait", "component[road]"),
     3,
-    (Random(0, LOG), Random(1, NORMAL), Random(2, NORMAL), Random(3, NORMAL)),
+    (
+        RandomCoefficient(0, LOG),
+        RandomCoefficient(1, NORMAL),
+        RandomCoefficient(2, NORMAL),
+        RandomCoefficient(3, NORMAL),
+    ),
     group=(0, 1),
     means=((1, 0),),
     who=("income",),
@@ -70,7 +82,9 @@ def test_turned_draws_make_spreads_positive_and_leave_coefficients_alone() -> No
 
 def test_signs_are_those_of_the_estimates_unless_given() -> None:
     either = Distribution("lognormal", sign=0)
-    mixing = Mixing(("a", "b", "c"), 3, (Random(0, either), Random(1, either), Random(2, LOG)))
+    mixing = MixingDistribution(
+        ("a", "b", "c"), 3, (RandomCoefficient(0, either), RandomCoefficient(1, either), RandomCoefficient(2, LOG))
+    )
     found = mixing.signed(np.array([-0.2, 0.3, 0.4]))
     assert [r.distribution.sign for r in found.random] == [-1, 1, -1]
 
@@ -78,10 +92,10 @@ def test_signs_are_those_of_the_estimates_unless_given() -> None:
 def test_it_survives_json_and_refuses_what_does_not_fit() -> None:
     entries = asdict(MIXING) | {"random": [[r.column, asdict(r.distribution)] for r in MIXING.random]}
     entries = json.loads(json.dumps(entries))
-    assert Mixing.from_dict(entries) == MIXING
+    assert MixingDistribution.from_dict(entries) == MIXING
     for wrong in ({"located": 9}, {"group": [0, 7]}, {"mirror": [3]}, {"means": [[8, 0]]}, {"means": [[1, 4]]}):
         with pytest.raises(ValueError, match="that are not"):
-            Mixing.from_dict({**entries, **wrong})
+            MixingDistribution.from_dict({**entries, **wrong})
 
 
 # -- Distributions -----------------------------------------------------------------------------------------------------
@@ -99,7 +113,7 @@ def grid(number: int = 4001) -> torch.Tensor:
 
 
 def values(text: str, a: float, b: float) -> torch.Tensor:
-    mixing = Mixing(("x",), 1, (Random(0, Distribution.parse("x", text)),))
+    mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, Distribution.parse("x", text)),))
     draws = mixing.standard(grid())
     return mixing.sample(torch.tensor([[a]]).double(), torch.tensor([[b]]).double(), draws).value[0, 0]
 
@@ -141,7 +155,7 @@ def test_truncated_draws_are_quantiles_of_the_truncated_normal(a: float, b: floa
 @pytest.mark.parametrize("b", [0.4, -0.4])
 def test_derivatives_are_those_of_central_differences(text: str, b: float) -> None:
     """First and second ones in location and spread, at 4,001 draws."""
-    mixing = Mixing(("x",), 1, (Random(0, Distribution.parse("x", text)),))
+    mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, Distribution.parse("x", text)),))
     draws = mixing.standard(grid())
 
     def at(x: torch.Tensor) -> torch.Tensor:
@@ -167,7 +181,7 @@ def test_a_text_is_a_distribution_and_is_written_as_it_was() -> None:
     assert str(Distribution.parse("x", " -lognormal ")) == "-lognormal"
     assert str(Distribution.parse("x", "johnson-sb(-2, 0.5)")) == "johnson-sb(-2, 0.5)"
     assert Distribution.parse("x", "lognormal").sign == 0  # to be learnt
-    assert {Distribution.parse("x", text).name for text in ALL} == set(NAMES)
+    assert {Distribution.parse("x", text).name for text in ALL} == set(DISTRIBUTION_NAMES)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +218,13 @@ def test_a_search_begins_near_the_logit(text: str) -> None:
 DATA = ChoiceData.from_long(trips(), **ROLES)
 
 
-def specified(formula: str = "price + minutes + comfort", **options: Any) -> Mixing:
+def specified(formula: str = "price + minutes + comfort", **options: Any) -> MixingDistribution:
     design = Design.learn(formula, DATA)
     given = {"random": None, "correlated": False, **options}
-    return specify(design, design.sources(DATA), given.pop("random"), given.pop("correlated"), **given)
+    return specify_mixing(design, design.sources(DATA), given.pop("random"), given.pop("correlated"), **given)
 
 
-def random_of(mixing: Mixing) -> dict[str, str]:
+def random_of(mixing: MixingDistribution) -> dict[str, str]:
     return {mixing.columns[r.column]: str(r.distribution) for r in mixing.random}
 
 
@@ -261,7 +275,7 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], message: str
 def test_a_random_coefficient_of_a_column_that_never_varies_is_refused() -> None:
     mixing = specified(random={"price": "normal"}, nests=["road"])
     z = np.ones((5, len(mixing.columns)))
-    require_moving(z, mixing)
+    require_varying_columns(z, mixing)
     z[:, -1] = 0
     with pytest.raises(InputError, match=r"random coefficient of 'component\[road\]' has no effect.*1 such"):
-        require_moving(z, mixing)
+        require_varying_columns(z, mixing)

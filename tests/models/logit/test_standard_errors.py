@@ -8,7 +8,7 @@ from scipy.stats import norm
 from choice_tables import logit_choices, read
 from pcmcnet import MNL
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import Maximum
 from pcmcnet.models.logit.parameter_bounds import Parameters
 from pcmcnet.models.logit.standard_errors import Estimates, estimate_rows, infer, interval_ends, z_test
@@ -19,7 +19,7 @@ def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: in
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    logit = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 2)), offsets, rng.integers(0, sizes))
+    logit = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], 2)), offsets, rng.integers(0, sizes))
     w = np.ones(sets) if weights is None else weights
     b, hessian, steps = logit.maximise(w)
     return infer(

@@ -15,7 +15,7 @@ import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import Batch, Encoder
-from pcmcnet.data.kinds.number import PieceCode
+from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models.networks.averaging import (
     AUTO_MEMBERS,
@@ -23,12 +23,12 @@ from pcmcnet.models.networks.averaging import (
     AveragedNetwork,
     BinnedView,
     NetworkSpec,
-    bins_of_members,
+    bins_per_member,
     members_of,
 )
 from pcmcnet.models.networks.chain_network import AveragedChains, PCMCNetwork
 from pcmcnet.models.networks.fitting import BIN_PERIODS, build_network
-from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
+from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output
 from pcmcnet.training.network import ChoiceNetwork
 
 OPTIONS: dict[str, Any] = {"hidden": (6,), "epochs": 2, "weight_decay": 0.1, "members": 6}
@@ -76,7 +76,7 @@ def test_a_fit_averages_the_probabilities_of_its_members(model: PCMCNet, data: C
     with torch.no_grad():
         each = []
         for member, bins in zip(members_of(model.network_), model.spec_.bins, strict=True):
-            encoder = model.encoder_.with_pieces(bins)
+            encoder = model.encoder_.with_bins(bins)
             alone = PCMCNetwork(encoder, model.config)
             alone.load_state_dict(member.state_dict())
             each.append(alone.eval()(encoder.encode(data).batch(np.arange(len(data)))).exp())
@@ -127,7 +127,7 @@ def test_an_average_computes_in_chunks_as_its_members_do(model: PCMCNet) -> None
 def test_the_first_member_sees_numbers_as_they_are() -> None:
     for members in range(1, 9):
         for period in BIN_PERIODS:
-            bins = bins_of_members(members, period)
+            bins = bins_per_member(members, period)
             assert len(bins) == members
             assert bins[0] == 0
             assert sum(number > 0 for number in bins) == (members // period if period else 0)
@@ -141,7 +141,7 @@ def test_a_third_of_the_members_has_bins_if_nothing_decides(model: PCMCNet) -> N
 def test_a_view_is_what_the_member_was_trained_on(model: PCMCNet, data: ChoiceData) -> None:
     sets = np.arange(len(data))
     for bins in (0, 8, 16):
-        encoder = model.encoder_.with_pieces(bins)
+        encoder = model.encoder_.with_bins(bins)
         seen = BinnedView(model.encoder_, encoder)(model.encoder_.encode(data).batch(sets))
         trained_on = encoder.encode(data).batch(sets)
         real = trained_on.mask
@@ -158,8 +158,8 @@ def test_bins_come_before_the_indicators_of_gaps() -> None:
     roles = {"choice_set": "trip", "chosen": "took", "features": ["minutes", "price"], "missing": "indicator"}
     data = ChoiceData.from_long(table, **roles)
     encoder = Encoder.learn(data).with_knots(data)
-    binned = encoder.with_pieces(8)
-    assert {code.name for code in binned.features.numeric if isinstance(code, PieceCode)} == {"price"}
+    binned = encoder.with_bins(8)
+    assert {code.name for code in binned.features.numeric if isinstance(code, BinCode)} == {"price"}
     seen, trained_on = (e.encode(data).batch(np.arange(40)) for e in (encoder, binned))
     view = BinnedView(encoder, binned)(seen).numeric[trained_on.mask]
     torch.testing.assert_close(view, trained_on.numeric[trained_on.mask], atol=1e-4, rtol=1e-4)
@@ -181,7 +181,7 @@ def test_slopes_go_through_the_bins(model: PCMCNet, data: ChoiceData) -> None:
     step[:, 0, 0] = 1e-6
     with torch.no_grad():
         up, down = (network(replace(batch, numeric=batch.numeric + by)) for by in (step, -step))
-    slopes = jacobian_by_output(network, batch, Input(individual=False, k=0))[:, :, 0]
+    slopes = jacobian_by_output(network, batch, NumericInput(individual=False, k=0))[:, :, 0]
     # Central differences with a step of 1e-6 in float64.
     torch.testing.assert_close(slopes[batch.mask], ((up - down) / 2e-6)[batch.mask], atol=1e-6, rtol=1e-4)
 

@@ -24,8 +24,8 @@ from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, 
 from pcmcnet.models.networks.export import ExportedNetwork
 from pcmcnet.models.networks.mixture_model import joint_losses
 from pcmcnet.models.pcmcnet import PCMCNetConfig
-from pcmcnet.serving.worker import shows_rates
-from pcmcnet.training.data_parallel import Group, training_in
+from pcmcnet.serving.worker import has_single_chain
+from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
 
 FAST: dict[str, Any] = {"hidden": (8, 8), "epochs": 2, "weight_decay": 0.1}
 
@@ -100,8 +100,8 @@ def test_a_mixture_weights_the_chains_by_the_shares(model: PCMCNet, data: Choice
 def test_choices_of_a_person_count_together() -> None:
     """Person 7 chose twice, with .5, .1 and .2, .6 in classes of shares 3/4, 1/4: 3/4 .5 .2 + 1/4 .1 .6 = .09."""
     p = torch.tensor([[0.5, 0.1], [0.2, 0.6], [0.4, 0.8]], dtype=torch.float64)
-    leanings = torch.tensor([[math.log(3), 0.0]] * 3, dtype=torch.float64)
-    found = joint_losses(leanings, p.log(), torch.tensor([7, 7, 2]))
+    share_logits = torch.tensor([[math.log(3), 0.0]] * 3, dtype=torch.float64)
+    found = joint_losses(share_logits, p.log(), torch.tensor([7, 7, 2]))
     expected = [-math.log(0.09) / 2, -math.log(0.09) / 2, -math.log(0.75 * 0.4 + 0.25 * 0.8)]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-14)
 
@@ -167,7 +167,7 @@ def test_rates_of_a_mixture_need_a_class(model: PCMCNet, data: ChoiceData) -> No
         model.rates(data)
     with pytest.raises(InputError, match=r"of_class: expected a class from 1 to 3, got 4"):
         model.rates(data, of_class=4)
-    assert not shows_rates(model)
+    assert not has_single_chain(model)
 
 
 def test_the_chain_of_a_set_names_its_class(model: PCMCNet, data: ChoiceData) -> None:
@@ -215,7 +215,7 @@ def test_the_weight_decay_is_learnt_with_one_chain(data: ChoiceData) -> None:
 
 def test_classes_of_persons_need_one_process(data: ChoiceData) -> None:
     with (
-        training_in(Group(size=2)),
+        training_in_group(ProcessGroup(size=2)),
         pytest.raises(ConfigError, match=r"classes of persons need all sets of a person at once.*by='set'"),
     ):
         PCMCNet(classes=2, **FAST).fit(data, progress=False)
@@ -258,7 +258,7 @@ def test_flows_of_an_average_are_the_mean_flows_of_its_members(average: PCMCNet,
         rates, p = network.chains(batch).squeeze(1), network(batch).exp()
         flows = [
             member.distribution(seen).unsqueeze(2) * member.chains(seen).squeeze(1)
-            for member, seen in network.seen_by_chains(batch)
+            for member, seen in network.chain_inputs(batch)
         ]
     off_diagonal = ~torch.eye(batch.mask.shape[1], dtype=torch.bool)
     found, expected = (x[:, off_diagonal] for x in (p.unsqueeze(2) * rates, torch.stack(flows).mean(0)))

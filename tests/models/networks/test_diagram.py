@@ -14,7 +14,7 @@ import pcmcnet as pn
 from choice_tables import picture
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, NotFittedError
-from pcmcnet.layers.representation import width_of
+from pcmcnet.layers.representation import encoder_width
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.networks.diagram import SIZE, WIDTH, text_width
 
@@ -283,5 +283,5 @@ def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> Non
     words = next(part.words for part in drawn if any("vector" in word for word in part.words))
     side = zip(model.encoder_.features.contents, model.network_.alternative.encoders, strict=True)
     given = ["image, 4 × 6", "text", "vector, 100", "multi, 3"]
-    widths = [width_of(encoder, code) for code, encoder in side]
+    widths = [encoder_width(encoder, code) for code, encoder in side]
     assert words[1:5] == [f"{what} → {width}" for what, width in zip(given, widths, strict=True)]

@@ -51,12 +51,14 @@ from pcmcnet.selection import (
 )
 from pcmcnet.training import compiled_steps, loop
 from pcmcnet.training.checkpoint import CHECKPOINT
-from pcmcnet.training.data_parallel import Group, training_in
+from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
 from pcmcnet.training.run_folder import SEARCH
 
 LEARNING: dict[str, Any] = {"hidden": (4,), "epochs": 4, "batch_size": 16, "lr": 0.02, "dropout": 0.1}
 AVERAGED: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.1, "members": 3}
-NEEDS_COMPILER = pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
+NEEDS_COMPILER = pytest.mark.skipif(
+    compiled_steps.compiled_library() is None, reason="the package was built without a compiler"
+)
 
 
 class Interruption(KeyboardInterrupt):
@@ -536,17 +538,17 @@ def test_trials_in_the_log_are_not_made_again(tmp_path: Path) -> None:
         return [0.5, 0.25]
 
     first = TrialLog.open(path, {"seed": 3, "hidden": (4,)}, resume=False)
-    assert first.remember("1/0", trial) == first.remember("1/0", trial) == [0.5, 0.25]
+    assert first.run_once("1/0", trial) == first.run_once("1/0", trial) == [0.5, 0.25]
     again = TrialLog.open(path, {"seed": 3, "hidden": (4,)}, resume=True)
-    assert again.remember("1/0", trial) == [0.5, 0.25]
+    assert again.run_once("1/0", trial) == [0.5, 0.25]
     assert len(made) == 1
-    again.remember("1/1", trial)
+    again.run_once("1/1", trial)
     assert set(json.loads(path.read_text())["losses"]) == {"1/0", "1/1"}
 
 
 def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
-    TrialLog.open(path, {"seed": 3}, resume=False).remember("1/0", lambda: [0.5])
+    TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.5])
     with pytest.raises(ArtifactError, match=rf"^{re.escape(str(path))} belongs to another run; what differs: seed"):
         TrialLog.open(path, {"seed": 4}, resume=True)
 
@@ -559,8 +561,8 @@ def test_trials_nested_too_deeply_are_refused(tmp_path: Path) -> None:
 
 def test_a_new_run_makes_its_trials_again(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
-    TrialLog.open(path, {"seed": 3}, resume=False).remember("1/0", lambda: [0.5])
-    assert TrialLog.open(path, {"seed": 3}, resume=False).remember("1/0", lambda: [0.7]) == [0.7]
+    TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.5])
+    assert TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.7]) == [0.7]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": {"seed": 3}, "losses": {"1/0": ["x"]}}', "\xff"])
@@ -573,7 +575,7 @@ def test_a_damaged_log_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_log_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    TrialLog.open(None, {}, resume=False).remember("1/0", lambda: [0.5])
+    TrialLog.open(None, {}, resume=False).run_once("1/0", lambda: [0.5])
     assert not list(tmp_path.iterdir())
 
 
@@ -674,7 +676,7 @@ def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, m
     assert number(dropout=0.5) == 1
     assert number(members=2) == 2
     assert number(members=2, dropout=0.5, weight_decay=0.1) == 2
-    monkeypatch.setattr(averaging, "AUTO_MEMBERS_SETS", 59)
+    monkeypatch.setattr(averaging, "AUTO_MEMBERS_MAX_SETS", 59)
     assert number() == 1
     with pytest.raises(ConfigError, match="members=2 needs classes=1"):
         PCMCNet(members=2, classes=2)
@@ -683,17 +685,17 @@ def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, m
 
 
 def test_a_group_of_processes_averages_only_on_request(data: ChoiceData) -> None:
-    with training_in(Group()):
+    with training_in_group(ProcessGroup()):
         assert n_members(PCMCNet(epochs=1, hidden=(4,), members=2).fit(data, progress=False)) == 2
     network = PCMCNet(**AVERAGED).fit(data, progress=False)
-    with training_in(Group(0, 2)):
+    with training_in_group(ProcessGroup(0, 2)):
         assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == 1
     assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == AUTO_MEMBERS
 
 
 def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     assert averaging.is_small_table(data)
-    monkeypatch.setattr(averaging, "AUTO_MEMBERS_PAIRS", float((data.sizes**2).sum()) - 1)
+    monkeypatch.setattr(averaging, "AUTO_MEMBERS_MAX_PAIRS", float((data.sizes**2).sum()) - 1)
     assert not averaging.is_small_table(data)
 
 

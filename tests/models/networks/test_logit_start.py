@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.batches import Distinct
+from pcmcnet.data.batches import DistinctContents
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.networks import trainer
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.starting_values import FROM_DECAY, start_as_logit
+from pcmcnet.models.networks.starting_values import LOGIT_START_DECAY, start_as_logit
 from pcmcnet.training import train
 
 MakeTrips = Callable[..., pa.Table]
@@ -31,7 +31,9 @@ def started(data: ChoiceData, *, labels: bool = True) -> tuple[LinearUtility, En
 def penalised(utility: LinearUtility, encoder: Encoder, data: ChoiceData) -> Tensor:
     """Negative log-likelihood of the plain part, written out set by set, and the prior's share."""
     sets, double = encoder.encode(data), utility.double()
-    u = double.plain(sets.numeric.double(), sets.categorical, [Distinct(c.table, c.codes) for c in sets.contents])
+    u = double.plain(
+        sets.numeric.double(), sets.categorical, [DistinctContents(c.table, c.codes) for c in sets.contents]
+    )
     share = torch.from_numpy(data.weights / data.weights.mean())
     begin = data.offsets[:-1].tolist()
     nll = torch.stack(
@@ -165,7 +167,7 @@ def test_a_network_that_is_held_firmly_starts_as_the_logit(
         return train(network, *arguments, **options)
 
     monkeypatch.setattr(trainer, "train", noted)
-    model = PCMCNet(**quick | {"weight_decay": factor * FROM_DECAY, "epochs": 1}).fit(trips, progress=False)
+    model = PCMCNet(**quick | {"weight_decay": factor * LOGIT_START_DECAY, "epochs": 1}).fit(trips, progress=False)
     utility = LinearUtility(model.encoder_.features, 2, 7)
     if factor == 1.0:
         start_as_logit(utility, model.encoder_.encode(trips))

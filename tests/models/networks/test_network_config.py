@@ -14,11 +14,11 @@ from choice_tables import ROLES, read, trips
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.queries import with_values
 from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
 from pcmcnet.models import Ensemble, PCMCNet
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
+from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output
 from pcmcnet.models.networks.starting_values import start_as_logit
 
 FALLS: Any = {"price": "decreasing"}
@@ -170,7 +170,7 @@ def test_derivatives_know_of_tastes_that_are_cut(model: PCMCNet, data: ChoiceDat
     assert (total <= 0).all()
     assert (total > -1e-7).any()
     assert (total < -0.1).any()
-    at = Input(individual, 0)
+    at = NumericInput(individual, 0)
     torch.testing.assert_close(again._jacobian(batch, at), jacobian_by_output(network, batch, at), rtol=1e-4, atol=1e-5)
     assert rises(again, data) < 1e-5
 

@@ -12,10 +12,10 @@ from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.models import PCMCNet, PointerNetwork
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
+from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel
 
-FEATURE, INDIVIDUAL = Input(individual=False, k=0), Input(individual=True, k=0)
+FEATURE, INDIVIDUAL = NumericInput(individual=False, k=0), NumericInput(individual=True, k=0)
 SMOOTH: dict[str, Any] = {"hidden": (8, 8), "activation": "tanh", "epochs": 3, "weight_decay": 0.0, "batch_size": 8}
 ONE_NEURON: dict[str, Any] = {"hidden": (), "rate": "softplus"}  # with exp, the individual would scale all rates alike
 
@@ -32,7 +32,7 @@ def double_batch(model: NeuralModel, data: ChoiceData) -> Batch:
     return replace(batch, numeric=batch.numeric.double(), individual_numeric=batch.individual_numeric.double())
 
 
-def by_differences(network: torch.nn.Module, batch: Batch, at: Input, step: float = 1e-5) -> torch.Tensor:
+def by_differences(network: torch.nn.Module, batch: Batch, at: NumericInput, step: float = 1e-5) -> torch.Tensor:
     """(B, J, J) or (B, J): one input after the other is moved up and down."""
 
     def moved(place: int, by: float) -> torch.Tensor:
@@ -54,7 +54,9 @@ def real(found: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("at", [FEATURE, INDIVIDUAL], ids=["feature", "individual"])
 @pytest.mark.parametrize("options", [{}, {"rate": "softplus"}, {"rate": "relu", "epsilon": 0.5}, ONE_NEURON])
-def test_both_ways_agree_with_differences_in_float64(trips: ChoiceData, at: Input, options: dict[str, Any]) -> None:
+def test_both_ways_agree_with_differences_in_float64(
+    trips: ChoiceData, at: NumericInput, options: dict[str, Any]
+) -> None:
     model = PCMCNet(**{**SMOOTH, **options}).fit(trips, progress=False)
     network = model.network_.double().eval()
     assert isinstance(network, PCMCNetwork)
@@ -67,7 +69,7 @@ def test_both_ways_agree_with_differences_in_float64(trips: ChoiceData, at: Inpu
 
 
 @pytest.mark.parametrize("at", [FEATURE, INDIVIDUAL], ids=["feature", "individual"])
-def test_a_pointer_network_is_differentiated(trips: ChoiceData, at: Input) -> None:
+def test_a_pointer_network_is_differentiated(trips: ChoiceData, at: NumericInput) -> None:
     model = PointerNetwork(hidden=8, epochs=2, weight_decay=0.0, batch_size=8).fit(trips, progress=False)
     network, batch = model.network_.double().eval(), double_batch(model, trips)
     found = real(jacobian_by_output(network, batch, at), batch)

@@ -13,10 +13,10 @@ from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
     SetNetworkConfig,
-    beside_individual,
     log_softmax_of_sets,
-    mean_of_sets,
     perceptron_of,
+    set_means,
+    with_individual,
 )
 
 MakeTrips = Callable[..., pa.Table]
@@ -31,7 +31,7 @@ class OwnScore(SetNetwork):
         self.net = perceptron_of(config, self.individual.width + self.alternative.width)
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
-        out: Tensor = self.net(beside_individual(what, who)).squeeze(-1)
+        out: Tensor = self.net(with_individual(what, who)).squeeze(-1)
         return out
 
 
@@ -60,7 +60,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 
 def test_the_mean_of_a_set_leaves_padding_out() -> None:
     values = torch.tensor([[[1.0], [2.0], [6.0]], [[1.0], [2.0], [torch.nan]]])
-    assert mean_of_sets(values, MASK).tolist() == [[3.0], [1.5]]
+    assert set_means(values, MASK).tolist() == [[3.0], [1.5]]
 
 
 def test_padding_gets_no_probability_and_no_gradient() -> None:

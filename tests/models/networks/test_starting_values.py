@@ -11,7 +11,13 @@ import torch
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.models import PCMC, BradleyTerry, PCMCNet, load
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.starting_values import ITEM_STEPS, MOST_LABELS, RIDGE, labels_alone, start_as_items
+from pcmcnet.models.networks.starting_values import (
+    ITEM_STEPS,
+    MAX_ITEM_LABELS,
+    RIDGE_PER_DECAY,
+    label_codes_if_alone,
+    start_as_items,
+)
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "s", "chosen": "took", "alternative": "item"}
@@ -46,7 +52,7 @@ def choices(sets: int, *, seed: int = 0, weight: float | None = None, **columns:
 def started(data: ChoiceData, decay: float) -> torch.Tensor:
     """The table of log-rates of the labels, without that of labels never seen."""
     encoder = Encoder.learn(data, labels=True)
-    n = labels_alone(encoder)
+    n = label_codes_if_alone(encoder)
     assert n is not None
     table = torch.zeros(n, n)
     start_as_items(table, encoder.encode(data), decay)
@@ -55,7 +61,7 @@ def started(data: ChoiceData, decay: float) -> torch.Tensor:
 
 def test_the_table_is_that_of_the_item_chain_with_a_ridge_in_step_with_the_decay() -> None:
     data = choices(300)
-    expected = PCMC(ridge=RIDGE * 0.5, speeds=1.0, restarts=1, max_iter=ITEM_STEPS).fit(data).log_rates_
+    expected = PCMC(ridge=RIDGE_PER_DECAY * 0.5, speeds=1.0, restarts=1, max_iter=ITEM_STEPS).fit(data).log_rates_
     np.testing.assert_allclose(started(data, 0.5), expected, atol=1e-4)
     firm = started(data, 500.0)
     strengths = BradleyTerry().fit(data).strengths_
@@ -74,14 +80,14 @@ def test_only_chains_of_exponential_rates_with_a_utility_have_a_table(options: d
 
 
 def test_where_more_is_known_than_labels_there_is_no_table() -> None:
-    assert labels_alone(Encoder.learn(choices(60, price=[1.0, 2.0, 3.0, 4.0]), labels=True)) is None
-    many = np.arange(10 * (MOST_LABELS + 1)) % (MOST_LABELS + 1)
+    assert label_codes_if_alone(Encoder.learn(choices(60, price=[1.0, 2.0, 3.0, 4.0]), labels=True)) is None
+    many = np.arange(10 * (MAX_ITEM_LABELS + 1)) % (MAX_ITEM_LABELS + 1)
     table = {
         "s": np.repeat(np.arange(len(many) // 2), 2),
         "item": [f"i{k}" for k in many],
         "took": [1, 0] * (len(many) // 2),
     }
-    assert labels_alone(Encoder.learn(ChoiceData.from_long(table, **ROLES), labels=True)) is None
+    assert label_codes_if_alone(Encoder.learn(ChoiceData.from_long(table, **ROLES), labels=True)) is None
 
 
 def test_a_cycle_is_learnt_from_labels_alone_and_survives_saving(tmp_path: Path) -> None:

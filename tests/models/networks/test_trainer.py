@@ -12,14 +12,14 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.networks.trainer import Trained, Trainer, network_log_proba
+from pcmcnet.models.networks.trainer import TrainedNetwork, Trainer, network_log_proba
 
 
 def trainer_of(trips: ChoiceData, quick: dict[str, Any], **run: Any) -> Trainer:
     return PCMCNet(**quick)._trainer(trips, None, FitRun(seed=3, device="cpu", progress=False, **run))
 
 
-def weights(trained: Trained) -> list[bytes]:
+def weights(trained: TrainedNetwork) -> list[bytes]:
     return [p.detach().numpy().tobytes() for p in trained.network.state_dict().values()]
 
 

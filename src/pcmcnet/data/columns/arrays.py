@@ -19,7 +19,7 @@ from pcmcnet.errors import SchemaError
 
 Curve = Literal["piecewise", "spline"]  # numbers, of which networks see a curve as well
 CURVES: tuple[str, ...] = get_args(Curve)
-GAP = -1  # the code of a missing content
+MISSING_CODE = -1  # the code of a missing content
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Codes into a table of distinct contents, ``GAP`` for none; the table may hold more than the codes use."""
+    """Codes into a table of distinct contents, ``MISSING_CODE`` if missing; the table may have unused entries."""
 
     codes: NDArray[np.int32]
     table: NDArray[Any]  # (U, ...) numbers, or (U,) objects; U rows differ
@@ -79,16 +79,16 @@ class Contents:
     def plain(self) -> NDArray[Any]:
         """Return each row's content: a row of numbers, or an object; None for a gap."""
         out = np.empty(len(self.codes), object)
-        out[:] = [None if code == GAP else self.table[code] for code in self.codes]
+        out[:] = [None if code == MISSING_CODE else self.table[code] for code in self.codes]
         return out
 
     def compact(self) -> Contents:
         """Keep only the contents in use, in the order of their first rows: equal for equal rows."""
         used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
-        order = np.argsort(np.where(used == GAP, -1, first), kind="stable")
+        order = np.argsort(np.where(used == MISSING_CODE, -1, first), kind="stable")
         new = np.empty(len(used), np.int32)
-        new[order] = np.arange(len(used), dtype=np.int32) - int((used == GAP).any())
-        return Contents(new[place], self.table[used[order][used[order] != GAP]], self.kind)
+        new[order] = np.arange(len(used), dtype=np.int32) - int((used == MISSING_CODE).any())
+        return Contents(new[place], self.table[used[order][used[order] != MISSING_CODE]], self.kind)
 
 
 Column = Numeric | Categorical | Contents
@@ -100,7 +100,7 @@ def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
     return {name: column.take(index) for name, column in columns.items()}
 
 
-def raw(column: Column) -> NDArray[Any]:
+def stored_values(column: Column) -> NDArray[Any]:
     """Return the stored numbers: values, or codes."""
     return column.values if isinstance(column, Numeric) else column.codes
 
@@ -124,7 +124,7 @@ def concat_column(first: Column, second: Column) -> Column:
     return Categorical(np.concatenate([first.codes, moved[second.codes]]), categories)
 
 
-def number_contents(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
+def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
     """Number equal contents alike, by their first rows: (n,) codes, and the first row of each."""
     keys = [row.tobytes() for row in table] if table.ndim > 1 else table.tolist()
     place: dict[Any, int] = {}
@@ -142,9 +142,9 @@ def _concat_contents(first: Contents, second: Contents) -> Contents:
         sizes = f"{first.table.shape[1:]} and {second.table.shape[1:]}"
         raise SchemaError(f"only vectors of one size can be joined, got {sizes}.")
     joined = np.concatenate([first.table, second.table])
-    codes, rows = number_contents(joined)
-    moved = np.append(codes, np.int32(GAP))  # the last entry is for the gaps' -1
-    ours, theirs = moved[first.codes], np.append(codes[len(first.table) :], np.int32(GAP))[second.codes]
+    codes, rows = content_codes(joined)
+    moved = np.append(codes, np.int32(MISSING_CODE))  # the last entry is for the gaps' -1
+    ours, theirs = moved[first.codes], np.append(codes[len(first.table) :], np.int32(MISSING_CODE))[second.codes]
     return Contents(np.concatenate([ours, theirs]), joined[rows], first.kind)
 
 

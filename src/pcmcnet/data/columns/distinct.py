@@ -25,7 +25,7 @@ _TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}  #
 _TRUTHS = {"false": 0.0, "true": 1.0}
 
 
-class Distinct(NamedTuple):
+class DistinctValues(NamedTuple):
     """``values[codes[r]]`` is the value of row r; the code of a gap is -1."""
 
     codes: NDArray[np.int32]
@@ -42,11 +42,11 @@ def value_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def distinct(column: pa.ChunkedArray) -> Distinct:
+def distinct(column: pa.ChunkedArray) -> DistinctValues:
     """Number the distinct values. Raises ``UNREADABLE`` for a type whose values cannot be compared."""
     kind = value_type(column.type)
     if pa.types.is_null(kind):
-        return Distinct(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
+        return DistinctValues(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
         column = pc.add(column.cast(kind), pa.scalar(0.0, kind))  # one zero, not two
     if pa.types.is_dictionary(column.type):
@@ -60,7 +60,9 @@ def distinct(column: pa.ChunkedArray) -> Distinct:
         values = to_numpy(column)
         starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
         heads = array_from_numpy(values[starts]).dictionary_encode()
-        return Distinct(np.repeat(array_to_numpy(heads.indices), np.diff(starts, append=len(values))), heads.dictionary)
+        return DistinctValues(
+            np.repeat(array_to_numpy(heads.indices), np.diff(starts, append=len(values))), heads.dictionary
+        )
     return _without_nulls(_one_dictionary(column.dictionary_encode()))
 
 
@@ -69,14 +71,14 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _without_nulls(encoded: pa.DictionaryArray) -> Distinct:
+def _without_nulls(encoded: pa.DictionaryArray) -> DistinctValues:
     indices = encoded.indices
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), -1)
-    return Distinct(array_to_numpy(indices).astype(np.int32, copy=False), encoded.dictionary)
+    return DistinctValues(array_to_numpy(indices).astype(np.int32, copy=False), encoded.dictionary)
 
 
-def by_first_row(found: Distinct) -> Distinct:
+def renumber_by_first_row(found: DistinctValues) -> DistinctValues:
     """Number anew in the order of first rows, leaving out values that no row has."""
     first = first_rows(found.codes, len(found.values))
     if (np.diff(first) > 0).all() and (first < len(found.codes)).all():
@@ -84,7 +86,7 @@ def by_first_row(found: Distinct) -> Distinct:
     order = np.argsort(first, kind="stable")[: int((first < len(found.codes)).sum())]
     new = np.full(len(first) + 1, -1, np.int32)  # the last entry is for the gaps' -1
     new[order] = np.arange(len(order), dtype=np.int32)
-    return Distinct(new[found.codes], found.values.take(array_from_numpy(order)))
+    return DistinctValues(new[found.codes], found.values.take(array_from_numpy(order)))
 
 
 def first_rows(codes: NDArray[np.int32], n: int) -> NDArray[np.int64]:
@@ -132,7 +134,7 @@ def numbers(values: pa.Array) -> NDArray[np.float64]:
     return np.array([_parse(text) for text in values.to_pylist()], dtype=np.float64)
 
 
-def truths(values: pa.Array) -> NDArray[np.float64]:
+def parse_flags(values: pa.Array) -> NDArray[np.float64]:
     """Parse each text as a number, or as false or true in any case; NaN for a gap and for anything else."""
     return np.array([_TRUTHS.get(str(text).strip().lower(), _parse(text)) for text in values.to_pylist()], np.float64)
 
@@ -152,7 +154,7 @@ def _parse(text: Any) -> float:
 _ODD = r"^-0$|[a-df-z]"  # what others write as -0.0, Infinity or NaN
 
 
-class Form(NamedTuple):
+class NumberFormat(NamedTuple):
     """A way to write numbers: their type, and how to read texts by it, or None where one is written otherwise."""
 
     type: pa.DataType
@@ -180,16 +182,20 @@ def _id(text: pa.Array) -> pa.Array | None:
     return _whole(pc.utf8_trim_whitespace(text))
 
 
-Forms = tuple[Form, ...]
-IDS = (Form(pa.int64(), _id),)
-NAMES = (Form(pa.int64(), _whole),)
-NUMBERS = (*NAMES, Form(pa.float64(), _short), Form(pa.float64(), partial(_short, fraction=True)))  # 3, 3.5 or 3.0
+NumberFormats = tuple[NumberFormat, ...]
+ID_FORMATS = (NumberFormat(pa.int64(), _id),)
+NAME_FORMATS = (NumberFormat(pa.int64(), _whole),)
+NUMBER_FORMATS = (
+    *NAME_FORMATS,
+    NumberFormat(pa.float64(), _short),
+    NumberFormat(pa.float64(), partial(_short, fraction=True)),
+)  # 3, 3.5 or 3.0
 
 
-class Writing:
+class FormatDetector:
     """The forms that a column of text keeps to, as one part of it after the other is looked at."""
 
-    def __init__(self, forms: Sequence[Form]) -> None:
+    def __init__(self, forms: Sequence[NumberFormat]) -> None:
         self.forms = list(forms)
 
     def look(self, text: pa.Array) -> None:
@@ -214,16 +220,18 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([numbers.take(pa.array(codes, mask=gaps if gaps.any() else None))])
 
 
-def forms_for_copy(columns: Sequence[str], numbers: Collection[str], names: Collection[str]) -> dict[str, Forms]:
+def forms_for_copy(
+    columns: Sequence[str], numbers: Collection[str], names: Collection[str]
+) -> dict[str, NumberFormats]:
     """Return the forms of all columns but ``numbers``: names, such as ids, may be whole numbers alone."""
-    return {name: NAMES if name in names else NUMBERS for name in columns if name not in numbers}
+    return {name: NAME_FORMATS if name in names else NUMBER_FORMATS for name in columns if name not in numbers}
 
 
-def as_numbers(table: pa.Table, forms: Mapping[str, Forms]) -> pa.Table:
+def as_numbers(table: pa.Table, forms: Mapping[str, NumberFormats]) -> pa.Table:
     """Return a table whose columns of text are numbers where nothing is lost by it."""
     for place, name in enumerate(table.column_names):
         if name in forms:
-            writing = Writing(forms[name])
+            writing = FormatDetector(forms[name])
             for chunk in table[name].chunks:
                 writing.look(chunk)
             table = table.set_column(place, name, table[name].cast(writing.type))
@@ -244,10 +252,10 @@ def keys_of(ids: pa.Array) -> Keys:
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if pa.types.is_integer(ids.type):
-        return mixed(ids.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64))
+        return mix_bits(ids.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64))
     if pa.types.is_floating(ids.type):
         numbers = ids.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # one zero, not two
-        return mixed(numbers.view(np.uint64))
+        return mix_bits(numbers.view(np.uint64))
     codes, values = distinct(pa.chunked_array([ids]))
     return text_keys(values.cast(pa.string()).to_pylist())[codes]
 
@@ -258,7 +266,7 @@ def text_keys(words: list[str]) -> Keys:
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-def mixed(numbers: Keys) -> Keys:
+def mix_bits(numbers: Keys) -> Keys:
     """Spread whole numbers over all of 64 bits."""
     with np.errstate(over="ignore"):
         z = numbers + np.uint64(0x9E3779B97F4A7C15)
@@ -267,12 +275,12 @@ def mixed(numbers: Keys) -> Keys:
     return z ^ (z >> np.uint64(31))
 
 
-def draws(keys: Keys, seed: int) -> NDArray[np.float64]:
+def uniform_draws(keys: Keys, seed: int) -> NDArray[np.float64]:
     """Draw a number from 0 to 1 for each key, the same whenever the seed is."""
-    salt = mixed(np.array([seed % 2**64], np.uint64))
-    return (mixed(keys ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    salt = mix_bits(np.array([seed % 2**64], np.uint64))
+    return (mix_bits(keys ^ salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def piles(keys: Keys, count: int) -> NDArray[np.int64]:
+def partition_numbers(keys: Keys, count: int) -> NDArray[np.int64]:
     """Return which of so many piles each key belongs to."""
     return ((keys >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

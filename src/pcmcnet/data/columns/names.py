@@ -62,7 +62,7 @@ class ColumnNames:
         return f"{value} {unit}" if unit else f"{self[column]} {value}"
 
 
-PLAIN = ColumnNames({})  # columns by their names in the table
+DEFAULT_NAMES = ColumnNames({})  # columns by their names in the table
 
 
 def column_names(given: Any, known: Iterable[str]) -> dict[str, ColumnName]:

@@ -56,12 +56,12 @@ def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     return np.repeat(values, np.diff(offsets), axis=0)
 
 
-def stretches(starts: Ints, lengths: Ints) -> Ints:
+def consecutive_indices(starts: Ints, lengths: Ints) -> Ints:
     """Return the places start, start + 1, ... of several stretches, one stretch after the other.
 
     Examples
     --------
-    >>> stretches(np.array([10, 4]), np.array([2, 3]))
+    >>> consecutive_indices(np.array([10, 4]), np.array([2, 3]))
     array([10, 11,  4,  5,  6])
     """
     ends = np.cumsum(lengths)
@@ -79,7 +79,7 @@ def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
     """
     sizes = np.diff(offsets)
     rows = spread(sizes, offsets)  # pairs that begin with each alternative
-    return np.repeat(np.arange(len(rows)), rows), stretches(spread(offsets[:-1], offsets), rows)
+    return np.repeat(np.arange(len(rows)), rows), consecutive_indices(spread(offsets[:-1], offsets), rows)
 
 
 def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:

@@ -22,21 +22,21 @@ Values = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
 
-class Counts(NamedTuple):
+class SparseCounts(NamedTuple):
     """Places with numbers, and how many each has: few of all there are, which is less to hand from one to another."""
 
     at: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
     @classmethod
-    def of(cls, numbers: NDArray[np.int64]) -> Counts:
+    def of(cls, numbers: NDArray[np.int64]) -> SparseCounts:
         """Leave out places without any."""
         at = np.flatnonzero(numbers)
         return cls(at, numbers[at])
 
 
 # Calls a function for the parts of one column; what it returns comes in their order.
-Each = Callable[[Callable[[Values], Counts]], Iterable[Counts]]
+Each = Callable[[Callable[[Values], SparseCounts]], Iterable[SparseCounts]]
 
 _HALF = 1 << 16
 _FEW = 1 << 18  # which are sorted in the time that counting takes; 10,000 in a twentieth of it (measured)
@@ -81,12 +81,12 @@ def quantiles(each: Each, count: int, pieces: int) -> NDArray[np.float64]:
     return np.unique(order_statistics(each, [round((count - 1) * k / pieces) for k in range(pieces + 1)]))
 
 
-def without_gaps(values: NDArray[Number]) -> NDArray[Number]:
+def without_missing(values: NDArray[Number]) -> NDArray[Number]:
     """Leave out what is NaN; without a copy where nothing is."""
     return values[~np.isnan(values)] if len(values) and np.isnan(values.min()) else values
 
 
-def _added_up(parts: Iterable[Counts], size: int) -> NDArray[np.int64]:
+def _added_up(parts: Iterable[SparseCounts], size: int) -> NDArray[np.int64]:
     """Add up the counts of all parts, by place."""
     total = np.zeros(size, np.int64)
     for at, numbers in parts:
@@ -94,26 +94,26 @@ def _added_up(parts: Iterable[Counts], size: int) -> NDArray[np.int64]:
     return total
 
 
-def _whole(values: Values) -> Counts:
+def _whole(values: Values) -> SparseCounts:
     """Count numbers by the whole ones themselves."""
-    return Counts(*np.unique(_ordered(values).astype(np.int64), return_counts=True))
+    return SparseCounts(*np.unique(_ordered(values).astype(np.int64), return_counts=True))
 
 
-def _upper(values: Values) -> Counts:
+def _upper(values: Values) -> SparseCounts:
     """Count numbers by their upper half."""
-    return Counts.of(np.bincount(_ordered(values) >> 16))
+    return SparseCounts.of(np.bincount(_ordered(values) >> 16))
 
 
-def _lower(places: Sequence[int], values: Values) -> Counts:
+def _lower(places: Sequence[int], values: Values) -> SparseCounts:
     """Count those with one of some upper halves by their lower half, the first of these halves before the second."""
     whole = _ordered(values)
     found = [np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF) for place in places]
-    return Counts.of(np.concatenate(found))
+    return SparseCounts.of(np.concatenate(found))
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return whole numbers in the same order, without the gaps."""
-    bits = (without_gaps(values) + np.float32(0)).view(np.uint32)  # -0 is 0
+    bits = (without_missing(values) + np.float32(0)).view(np.uint32)  # -0 is 0
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
@@ -130,12 +130,12 @@ def _numbers(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
 #
 # where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. One part gives what numpy gives, bit for bit.
 
-FEW = 10  # distinct values, such as counts; no more than one above are listed
+MAX_LISTED_VALUES = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class ColumnMoments:
     """Count, mean, sums of the powers of deviations, range, gaps, and the first few distinct values."""
 
     count: int = 0
@@ -148,16 +148,16 @@ class Moments:
     distinct: frozenset[float] = frozenset()
 
     @classmethod
-    def of(cls, values: NDArray[Number]) -> Moments:
+    def of(cls, values: NDArray[Number]) -> ColumnMoments:
         """Look at one part, in double precision; NaN marks a gap."""
-        known = without_gaps(values)
+        known = without_missing(values)
         gaps = len(values) - len(known)
         if not known.size:
             return cls(gaps=gaps)
         low, high, some = float(known.min()), float(known.max()), np.unique(known[:_HEAD])
-        if len(some) <= FEW < len(known):
+        if len(some) <= MAX_LISTED_VALUES < len(known):
             some = np.unique(np.append(some, known[~np.isin(known, some)]))  # hardly any is left to sort
-        distinct = frozenset(some[: FEW + 1].tolist())
+        distinct = frozenset(some[: MAX_LISTED_VALUES + 1].tolist())
         deviations = known.astype(np.float64)
         mean = float(deviations.mean())
         deviations -= mean
@@ -166,14 +166,14 @@ class Moments:
         powers *= deviations
         return cls(len(known), mean, m2, float(powers.sum()), low, high, gaps, distinct)
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: ColumnMoments) -> ColumnMoments:
         """Put two parts together."""
         if not (self.count and other.count):
             some, gaps = (self if self.count else other), self.gaps + other.gaps
-            return Moments(some.count, some.mean, some.m2, some.m3, some.low, some.high, gaps, some.distinct)
+            return ColumnMoments(some.count, some.mean, some.m2, some.m3, some.low, some.high, gaps, some.distinct)
         a, b, d = float(self.count), float(other.count), other.mean - self.mean
         n = a + b
-        return Moments(
+        return ColumnMoments(
             self.count + other.count,
             self.mean + d * b / n,
             self.m2 + other.m2 + d * d * a * b / n,
@@ -181,7 +181,7 @@ class Moments:
             min(self.low, other.low),
             max(self.high, other.high),
             self.gaps + other.gaps,
-            frozenset(sorted(self.distinct | other.distinct)[: FEW + 1]),
+            frozenset(sorted(self.distinct | other.distinct)[: MAX_LISTED_VALUES + 1]),
         )
 
     @property
@@ -202,16 +202,16 @@ class Moments:
     @property
     def few(self) -> bool:
         """Whether there are few distinct values."""
-        return len(self.distinct) <= FEW
+        return len(self.distinct) <= MAX_LISTED_VALUES
 
 
-def median_size(each: Each, count: int) -> float:
+def median_magnitude(each: Each, count: int) -> float:
     """Return the exact median of |x| over the parts of a column with so many numbers, whatever gaps there are."""
     sizes = order_statistics(lambda f: each(partial(_of_sizes, f)), [(count - 1) // 2, count // 2])
     return float(sizes.mean())
 
 
-def _of_sizes(function: Callable[[Values], Counts], values: Values) -> Counts:
+def _of_sizes(function: Callable[[Values], SparseCounts], values: Values) -> SparseCounts:
     return function(np.abs(values))
 
 
@@ -249,15 +249,15 @@ class Span:
         return Span(low, high, self.count + other.count, self.whole and other.whole, self.lost or other.lost)
 
     @property
-    def is_blurred(self) -> bool:
+    def is_too_fine_for_float32(self) -> bool:
         """Whether float32 makes the numbers constant or nearly so."""
         top = max(-self.low, self.high)
         noise = 0 if self.whole else _STEPS * float(np.spacing(float(top)))
         return self.lost and noise < self.high - self.low < min(_STEPS, self.count) * _step(top)
 
-    def require_steps(self, column: str) -> None:
+    def require_float32_resolution(self, column: str) -> None:
         """Raise SchemaError if float32 makes the numbers constant or nearly so."""
-        if self.is_blurred:
+        if self.is_too_fine_for_float32:
             raise SchemaError(
                 f"column {column!r}: its values differ by less than 32-bit numbers can tell apart "
                 f"(from {self.low} to {self.high}); subtract an offset, for example the smallest value."

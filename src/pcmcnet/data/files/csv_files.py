@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.columns.distinct import as_ids, as_numbers, forms_for_copy, value_type
 from pcmcnet.errors import SchemaError
-from pcmcnet.storage import replacing
+from pcmcnet.storage import atomic_write
 
 # -- Csv file ----------------------------------------------------------------------------------------------------------
 # A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds no more
@@ -34,7 +34,7 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # how text of two bytes for 
 _SIGNS = (b",", b";", b"\t")  # between the columns, as spreadsheets write them
 
 
-class Csv:
+class CsvFile:
     """Text with a sign between the columns, zipped or not."""
 
     def __init__(self, path: Path) -> None:
@@ -191,7 +191,7 @@ def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -
     # the name is in quotes where it would not be one value without
     quoted = '"' + name.replace('"', '""') + '"' if any(sign in name for sign in f'{separator}"\r\n') else name
     cells = chain([quoted.encode().decode(_BYTES)], map(repr, values.tolist()))
-    with replacing(target) as beside, _opened(source) as lines, beside.open("w", encoding=_BYTES, newline="") as out:
+    with atomic_write(target) as beside, _opened(source) as lines, beside.open("w", encoding=_BYTES, newline="") as out:
         for record in records(lines, separator):
             body = record.rstrip("\r\n")
             cell = next(cells, None) if body else ""  # an empty line is no row

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import distinct, names
-from pcmcnet.data.files.csv_files import BLOCK, TOO_LONG, Csv
+from pcmcnet.data.files.csv_files import BLOCK, TOO_LONG, CsvFile
 from pcmcnet.errors import SchemaError, did_you_mean
 
 # -- File errors -------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def one_line(error: Exception) -> str:
 
 
 @contextmanager
-def one_sentence(path: Path) -> Iterator[None]:
+def as_schema_errors(path: Path) -> Iterator[None]:
     """Turn what a reader throws at a broken file into one sentence."""
     try:
         yield
@@ -139,7 +139,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 # column=value count as columns, and must say the same as a column of that name inside the files.
 
 
-class Folder:
+class ParquetFolder:
     """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
 
     def __init__(self, path: Path) -> None:
@@ -181,7 +181,7 @@ class Folder:
     @contextmanager
     def naming(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
         """Say which file cannot be read, and by which types it should have been."""
-        with one_sentence(Path(fragment.path)):
+        with as_schema_errors(Path(fragment.path)):
             try:
                 yield
             except pa.ArrowInvalid as error:
@@ -229,7 +229,7 @@ class Folder:
 
 
 def _schema(file: str) -> pa.Schema:
-    with one_sentence(Path(file)):
+    with as_schema_errors(Path(file)):
         return plain_schema(pyarrow.parquet.read_schema(file))
 
 
@@ -281,7 +281,7 @@ def _are_whole(texts: list[str]) -> bool:
 def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
     """Yield what a column of a Parquet file holds, some rows after the other, beside what its folder's name says."""
     checked = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    with one_sentence(Path(path)), checked as file:
+    with as_schema_errors(Path(path)), checked as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
             found = distinct(pa.chunked_array([batch.column(0)]))
             try:
@@ -303,7 +303,7 @@ def is_hidden(file: Path) -> bool:
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 
 
-class Source(Protocol):
+class TableFile(Protocol):
     """A file of some format: the names of its columns at once, their values on demand."""
 
     names: list[str]
@@ -321,7 +321,7 @@ def read_path(
     compact: bool = False,
 ) -> pa.Table:
     """Read a file or folder; see ``tabular.read_table`` for ``text``, ``ids`` and ``compact``."""
-    with one_sentence(path):
+    with as_schema_errors(path):
         source = open_source(path)
         wanted = source.names if columns is None else list(columns)
         require_columns(wanted, source.names, where=str(path))
@@ -339,23 +339,23 @@ def read_as_written(
     are whole numbers. In a folder, other columns than those ``needed`` may be in some of the files only: they are empty
     in the rows of the others.
     """
-    with one_sentence(path):
+    with as_schema_errors(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
-        if isinstance(source, Csv):
+        if isinstance(source, CsvFile):
             return source.copy(numbers, names)
-        if isinstance(source, Folder):
+        if isinstance(source, ParquetFolder):
             return source.copy(needed)
         return without_views(source.read(source.names, (), (), False))
 
 
 def column_names(path: str | Path) -> list[str]:
     """Return the names of a file's columns without reading its rows."""
-    with one_sentence(Path(path)):
+    with as_schema_errors(Path(path)):
         return open_source(Path(path)).names
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> TableFile:
     """Open a file or folder by its ending."""
     require_path(path)
     return _SOURCES[ending(path)](path)
@@ -367,7 +367,7 @@ def require_path(path: Path) -> None:
         raise SchemaError(f"{path}: no such file or folder.")
 
 
-class Parquet:
+class ParquetFile:
     """One Parquet file; ``mapped``: its first rows are decoded before the last are read."""
 
     def __init__(self, path: Path, *, mapped: bool = False) -> None:
@@ -379,7 +379,7 @@ class Parquet:
         return self.file.read(columns=columns).select(columns)
 
 
-class Arrow:
+class ArrowFile:
     """One Arrow file."""
 
     def __init__(self, path: Path) -> None:
@@ -402,10 +402,10 @@ class Arrow:
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))
 
 
-_SOURCES: dict[str, Callable[[Path], Source]] = {
-    ".csv": Csv,
-    ".csv.gz": Csv,
-    ".parquet": Parquet,
-    ".arrow": Arrow,
-    "folder": Folder,
+_SOURCES: dict[str, Callable[[Path], TableFile]] = {
+    ".csv": CsvFile,
+    ".csv.gz": CsvFile,
+    ".parquet": ParquetFile,
+    ".arrow": ArrowFile,
+    "folder": ParquetFolder,
 }

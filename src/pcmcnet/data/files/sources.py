@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from pcmcnet.data.columns.distinct import IDS, Form, Writing, forms_for_copy
-from pcmcnet.data.files.csv_files import Csv
+from pcmcnet.data.columns.distinct import ID_FORMATS, FormatDetector, NumberFormat, forms_for_copy
+from pcmcnet.data.files.csv_files import CsvFile
 from pcmcnet.data.files.read_files import (
-    Arrow,
-    Folder,
-    Parquet,
-    one_sentence,
+    ArrowFile,
+    ParquetFile,
+    ParquetFolder,
+    as_schema_errors,
     open_source,
     plain_schema,
     require_columns,
@@ -37,7 +37,7 @@ Units = range | None  # of neighbouring units of a table, or all
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
 
 
-class Stream(ABC):
+class TableStream(ABC):
     """Some columns of a table, as batches of rows."""
 
     def __init__(self, path: Path, source: Any, columns: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Stream(ABC):
         """Where paths in the table count from."""
         return self.path if self.path.is_dir() else self.path.parent
 
-    def only(self, column: str) -> Stream:
+    def only(self, column: str) -> TableStream:
         """Return one of the columns of a table that is no CSV."""
         other = copy(self)
         other.columns = [column]
@@ -88,18 +88,18 @@ class Stream(ABC):
 
         Columns of text that are ``coded`` may come as dictionaries, with words that no row has: as a file has them.
         """
-        with one_sentence(self.path):
+        with as_schema_errors(self.path):
             for batch in self._batches(rows, units, coded):
                 for begin in range(0, batch.num_rows, rows):
                     yield without_views(batch.slice(begin, rows))
 
 
-class FolderStream(Stream):
+class FolderStream(TableStream):
     """A folder of Parquet files."""
 
-    source: Folder
+    source: ParquetFolder
 
-    def __init__(self, path: Path, source: Folder, columns: Sequence[str]) -> None:
+    def __init__(self, path: Path, source: ParquetFolder, columns: Sequence[str]) -> None:
         super().__init__(path, source, columns)
         source.require(self.columns)
 
@@ -158,10 +158,10 @@ class FolderStream(Stream):
         )
 
 
-class ParquetStream(Stream):
+class ParquetStream(TableStream):
     """One Parquet file."""
 
-    source: Parquet
+    source: ParquetFile
 
     @property
     def rows(self) -> int:  # noqa: D102
@@ -186,10 +186,10 @@ class ParquetStream(Stream):
             yield from _decoded(file, rows, groups, self.columns, words)
 
 
-class ArrowStream(Stream):
+class ArrowStream(TableStream):
     """One Arrow file, of either kind."""
 
-    source: Arrow
+    source: ArrowFile
 
     @property
     def rows(self) -> int:  # noqa: D102
@@ -214,7 +214,7 @@ class ArrowStream(Stream):
     def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
         fields = sorted(self.source.names.index(name) for name in self.columns)
         # a memory map would stay in memory as far as it was read
-        with one_sentence(self.path), pa.OSFile(str(self.path)) as file:
+        with as_schema_errors(self.path), pa.OSFile(str(self.path)) as file:
             reader = self.source.reader(file, included_fields=fields)
             whole = hasattr(reader, "num_record_batches")
             wanted = slice(None) if units is None else slice(units.start, units.stop)
@@ -223,21 +223,21 @@ class ArrowStream(Stream):
                 yield batch.select(self.columns)
 
 
-class CsvStream(Stream):
+class CsvStream(TableStream):
     """A CSV, zipped or not; it is read once more to count its rows and to see whether the guessed types hold.
 
     ``forms`` are the ways in which numbers may be written where a column of text is to be read as such.
     """
 
-    source: Csv
+    source: CsvFile
 
     def __init__(
         self,
         path: Path,
-        source: Csv,
+        source: CsvFile,
         columns: Sequence[str],
         text: Collection[str],
-        forms: Mapping[str, Sequence[Form]],
+        forms: Mapping[str, Sequence[NumberFormat]],
         gaps: list[str] | None = None,
     ) -> None:
         super().__init__(path, source, columns)
@@ -258,7 +258,7 @@ class CsvStream(Stream):
         """Types of the columns, and number of rows."""
         guessed = {name: self.source.guess(name, pa.string(), compact=False) for name in self.columns}
         types = guessed | dict.fromkeys(self.text, pa.string())
-        with one_sentence(self.path):
+        with as_schema_errors(self.path):
             if any(pa.types.is_binary(kind) for kind in types.values()):
                 raise pa.ArrowInvalid("invalid UTF8 data")
             self.source.require_closed_quotes()
@@ -269,7 +269,7 @@ class CsvStream(Stream):
 
     def _look(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
         """Go through the file by some types, and see which text may be read as numbers."""
-        rows, written = 0, {name: Writing(forms) for name, forms in self.forms.items()}
+        rows, written = 0, {name: FormatDetector(forms) for name, forms in self.forms.items()}
         for batch in self.source.batches(self.columns, types, self.gaps):
             rows += int(batch.num_rows)
             for name, writing in written.items():
@@ -312,25 +312,31 @@ def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-_TYPED: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
+_TYPED: dict[type, type[TableStream]] = {
+    ParquetFolder: FolderStream,
+    ParquetFile: ParquetStream,
+    ArrowFile: ArrowStream,
+}
 
 
-def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()) -> Stream:
+def open_stream(
+    path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()
+) -> TableStream:
     """Open a file or folder for some of its columns; see ``tabular.read_table`` for ``text`` and ``ids``."""
-    with one_sentence(path):
+    with as_schema_errors(path):
         source = open_source(path)
         require_columns(columns, source.names, where=str(path))
-        if isinstance(source, Csv):
-            return CsvStream(path, source, columns, text, dict.fromkeys(ids, IDS))
+        if isinstance(source, CsvFile):
+            return CsvStream(path, source, columns, text, dict.fromkeys(ids, ID_FORMATS))
         return _TYPED[type(source)](path, source, columns)
 
 
-def open_copy(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> Stream:
+def open_as_written(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> TableStream:
     """Open a file for a copy of all its columns; see ``formats.read_as_written``."""
-    with one_sentence(path):
+    with as_schema_errors(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
-        if isinstance(source, Csv):
+        if isinstance(source, CsvFile):
             forms = forms_for_copy(source.names, numbers, names)
             return CsvStream(path, source, source.names, (), forms, gaps=[""])
         return _TYPED[type(source)](path, source, source.names)

@@ -14,7 +14,7 @@ import pyarrow.parquet
 from pcmcnet.arrays import Floats
 from pcmcnet.data.files.read_files import FOLDER
 from pcmcnet.errors import InputError
-from pcmcnet.storage import replacing
+from pcmcnet.storage import atomic_write
 
 # Distinct values of a column are listed up to so many bytes. To list all of them takes most of the time of writing
 # numbers, and room: 877,077 rows of 99 of them take 1.3 seconds instead of 2.8, and 168 MB instead of 218 (measured).
@@ -26,7 +26,10 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     target = Path(path)
     noted = {key: note for key, note in (table.schema.metadata or {}).items() if key != FOLDER}
     table = table.replace_schema_metadata(noted or None)
-    with replacing(require_table_path(target)) as beside, beside.open("wb") as sink:  # pyarrow opens UTF-8 names alone
+    with (
+        atomic_write(require_table_path(target)) as beside,
+        beside.open("wb") as sink,
+    ):  # pyarrow opens UTF-8 names alone
         if target.suffix == ".parquet":
             pyarrow.parquet.write_table(table, sink, **_PARQUET)
         elif target.suffix == ".csv":
@@ -37,7 +40,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
 
 
 @contextmanager
-def appending(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[pa.RecordBatch, Floats], None]]:
+def parquet_appender(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[pa.RecordBatch, Floats], None]]:
     """Yield a function that writes batches to a Parquet file, with values of one more column."""
     longer = schema.append(pa.field(column, pa.float64()))
     with pyarrow.parquet.ParquetWriter(path, longer, **_PARQUET) as writer:
@@ -48,7 +51,7 @@ def appending(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[
         yield append
 
 
-def writable(table: pa.Table, path: Path) -> pa.Table:
+def writable_table(table: pa.Table, path: Path) -> pa.Table:
     """Return a table as the file's ending can hold it: a CSV has lists as JSON. InputError if it cannot."""
     if path.suffix != ".csv":
         return table

@@ -18,9 +18,9 @@ from pcmcnet.data.kinds.kind import are_strings, is_count, is_string
 
 log = logging.getLogger("pcmcnet")
 
-COMMON = 5  # training sets that a label must be in to be known
-UNSEEN = 0  # the reserved index of every vocabulary
-MOST_CATEGORIES = 1000  # names that a description lists, the most frequent ones
+MIN_SETS_OF_LABEL = 5  # training sets that a label must be in to be known
+UNSEEN_INDEX = 0  # the reserved index of every vocabulary
+MAX_LISTED_CATEGORIES = 1000  # names that a description lists, the most frequent ones
 FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_count}
 
 
@@ -40,7 +40,7 @@ class CategoryCode:
     def indices(self, categories: Sequence[str]) -> NDArray[np.int32]:
         """Return the index of each of some categories, the reserved one for those that are not there."""
         known = {category: k + 1 for k, category in enumerate(self.categories)}
-        return np.array([known.get(category, UNSEEN) for category in categories], np.int32)
+        return np.array([known.get(category, UNSEEN_INDEX) for category in categories], np.int32)
 
 
 @dataclass(slots=True)
@@ -58,16 +58,16 @@ class UnseenCount:
         self.rows, self.of = self.rows + rows, self.of + of
 
 
-class Unseen(dict[str, UnseenCount]):
+class UnseenCounts(dict[str, UnseenCount]):
     """The counts of one part of a table after the other, by column."""
 
     def count(self, code: CategoryCode, column: Categorical, indices: NDArray[np.int32]) -> None:
         """Count the rows of a column whose index is the reserved one."""
-        where = np.flatnonzero(indices == UNSEEN)
+        where = np.flatnonzero(indices == UNSEEN_INDEX)
         first = column.categories[column.codes[where[0]]] if where.size else ""
         self.setdefault(code.name, UnseenCount(code.common)).add(where.size, len(indices), first)
 
-    def add(self, other: Unseen) -> None:
+    def add(self, other: UnseenCounts) -> None:
         """Take in the counts of another part."""
         for name, found in other.items():
             self.setdefault(name, UnseenCount(found.common)).add(found.rows, found.of, found.first)
@@ -82,19 +82,19 @@ class Unseen(dict[str, UnseenCount]):
         for name, found in self.items():
             many = 2 * found.rows >= found.of
             if found.rows and (many or not found.common):
-                why = f"in fewer than {COMMON} training sets" if found.common else "never seen in training"
+                why = f"in fewer than {MIN_SETS_OF_LABEL} training sets" if found.common else "never seen in training"
                 level = logging.WARNING if many else logging.INFO
                 log.log(level, message, name, found.rows, found.of, why, found.first)
 
 
-_together: ContextVar[Unseen | None] = ContextVar("where counts go instead of being logged", default=None)
+_together: ContextVar[UnseenCounts | None] = ContextVar("where counts go instead of being logged", default=None)
 _adding = Lock()
 
 
 @contextmanager
-def reported_together() -> Iterator[Unseen]:
+def report_unseen_once() -> Iterator[UnseenCounts]:
     """Report the counts of all parts of one table once, unless an error ends the block; yields these counts."""
-    counts = Unseen()
+    counts = UnseenCounts()
     token = _together.set(counts)
     try:
         yield counts
@@ -112,5 +112,5 @@ def category_facts(column: Categorical) -> dict[str, Any]:
     """Say which categories most rows have, which is the first of them, and how many there are."""
     counts = np.bincount(column.codes, minlength=len(column.categories))
     present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
-    listed = [name for _, name in sorted(present)[:MOST_CATEGORIES]]
+    listed = [name for _, name in sorted(present)[:MAX_LISTED_CATEGORIES]]
     return {"categories": sorted(listed), "most": listed[0] if listed else None, "distinct": len(present)}

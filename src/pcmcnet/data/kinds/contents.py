@@ -15,21 +15,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns.arrays import GAP, Columns, Contents, concat_column
+from pcmcnet.data.columns.arrays import MISSING_CODE, Columns, Contents, concat_column
 from pcmcnet.data.kinds import KINDS, ContentCode, Kind
-from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Learning
+from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, CodeLearner
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError
 
 if TYPE_CHECKING:
-    from pcmcnet.data.column_reader import Reader
+    from pcmcnet.data.column_reader import ColumnReader
     from pcmcnet.data.kinds.frozen import Frozen
     from pcmcnet.data.schema import Missing
 
 # -- Reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -> Contents:
+def read_contents(reader: ColumnReader, column: str, kind: str, *, missing: Missing) -> Contents:
     """Read a column at the reader's rows; refuse gaps unless they may be blank contents."""
     values = reader.columns[column]
     if not reader.in_order:
@@ -39,25 +39,27 @@ def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -
     try:
         codes, table = KINDS[kind].read(values, reader.folder)
     except BadContentError as bad:
-        raise reader.fail(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
+        raise reader.error_at(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
     except BadTypeError as bad:
         raise SchemaError(f"column {column!r} is declared as {kind} and has the type {values.type}: {bad}.") from None
     if missing == "error":
         problem = f"expected a content of kind {kind}"
-        reader.refuse(column, codes == GAP, problem, "Drop them or declare missing='indicator'.", lambda _: "nothing")
+        reader.require_valid(
+            column, codes == MISSING_CODE, problem, "Drop them or declare missing='indicator'.", lambda _: "nothing"
+        )
     return Contents(codes, table, kind)
 
 
 # -- Learning ----------------------------------------------------------------------------------------------------------
 
 
-class Learner:
+class ColumnLearner:
     """Learns the code of one column from one part after the other; a single part is learnt from as it is."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.first: NDArray[Any] | None = None
-        self.rest: Learning | None = None
+        self.rest: CodeLearner | None = None
 
     def add(self, table: NDArray[Any]) -> None:
         """Take in the distinct contents of one part."""
@@ -81,12 +83,12 @@ class Learner:
 # function is known by its name alone, and another may have the same. One that is given when the model is read is run on
 # these contents: it must give the vectors that the model was fitted with, up to rounding.
 
-KEPT = 3  # contents
+MAX_SAMPLES = 3  # contents
 _NEAR, _ROUNDING = 0.01, 1e-3  # of a training standard deviation, and of a number: what other processors may change
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples:
+class EncoderSamples:
     """(k, ...) contents of a kind and (k, W) their vectors."""
 
     kind: str
@@ -94,9 +96,9 @@ class Samples:
     vectors: NDArray[np.float32]
 
     @classmethod
-    def of(cls, kind: str, table: NDArray[Any], vectors: NDArray[np.float32]) -> Samples:
+    def of(cls, kind: str, table: NDArray[Any], vectors: NDArray[np.float32]) -> EncoderSamples:
         """Keep some of (U, ...) contents."""
-        at = KINDS[kind].choose(table, KEPT)
+        at = KINDS[kind].choose_samples(table, MAX_SAMPLES)
         return cls(kind, table[at], vectors[at])
 
     def differ(self, vectors: NDArray[np.float32], scale: NDArray[np.float64]) -> bool:
@@ -112,7 +114,7 @@ class Samples:
         return {"contents": [KINDS[self.kind].to_saved(content) for content in self.contents], "vectors": vectors}
 
     @classmethod
-    def from_dict(cls, kind: str, entries: Mapping[str, Any]) -> Samples:
+    def from_dict(cls, kind: str, entries: Mapping[str, Any]) -> EncoderSamples:
         """Build from what :meth:`to_dict` returned; TypeError or ValueError where it is amiss."""
         contents = KINDS[kind].from_saved(entries["contents"])
         vectors = np.array(entries["vectors"], np.float32)
@@ -135,7 +137,7 @@ class FrozenCode:
     scale: VectorCode
     identity: str  # of the encoder
     encoder: Frozen = field(compare=False, repr=False)
-    samples: Samples | None = field(default=None, compare=False, repr=False)  # none in folders of older versions
+    samples: EncoderSamples | None = field(default=None, compare=False, repr=False)  # none in folders of older versions
     dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
@@ -149,7 +151,7 @@ class FrozenCode:
         given = None if encoder.sees_contents else KINDS[column.kind].code.learn(name, column.table)
         identity = encoder.identity
         vectors = encoder.vectors(name, column.kind, column.table, given, identity=identity)
-        samples = Samples.of(column.kind, column.table, vectors)
+        samples = EncoderSamples.of(column.kind, column.table, vectors)
         return cls(name, column.kind, given, VectorCode.learn(name, vectors), identity, encoder, samples)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
@@ -162,9 +164,9 @@ class FrozenCode:
         vectors = self.encoder.vectors(self.name, self.kind, table, self.given, identity=self.identity)
         return self.scale.prepare(vectors)
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
-        return self.kind in KINDS and self.scale.sound() and isinstance(self.identity, str)
+        return self.kind in KINDS and self.scale.is_valid() and isinstance(self.identity, str)
 
     def require_same(self) -> None:
         """Refuse an encoder that gives other vectors than the one that the model was fitted with."""
@@ -178,7 +180,7 @@ class FrozenCode:
             )
 
 
-def modules_of(code: ContentCode) -> Kind:
+def network_kind(code: ContentCode) -> Kind:
     """Return the kind whose modules map what the code prepares: a frozen encoder gives vectors."""
     return KINDS[VectorCode.kind if isinstance(code, FrozenCode) else code.kind]
 
@@ -186,13 +188,13 @@ def modules_of(code: ContentCode) -> Kind:
 def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:
     """Learn the codes of the columns of contents, each from the distinct contents that all parts use."""
     encoders = frozen or {}
-    found: dict[str, Learner] = {}
+    found: dict[str, ColumnLearner] = {}
     whole: dict[str, Contents] = {}  # of frozen encoders, which are run on all contents
     for columns in parts:
         for name, column in columns.items():
             if isinstance(column, Contents):
                 used = column.compact()
-                found.setdefault(name, Learner(KINDS[column.kind])).add(used.table)
+                found.setdefault(name, ColumnLearner(KINDS[column.kind])).add(used.table)
                 if name in encoders:
                     joined = concat_column(whole[name], used) if name in whole else used
                     assert isinstance(joined, Contents)
@@ -209,9 +211,9 @@ def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
     """Prepare each content in use once: (n,) codes, and (U, ...) what they stand for; a gap stands for zeros."""
     used = column.compact()
     table = code.prepare(used.table) if len(used.table) else np.zeros((0, *code.shape), code.dtype)
-    if (used.codes == GAP).any():
+    if (used.codes == MISSING_CODE).any():
         table = np.concatenate([table, np.zeros((1, *table.shape[1:]), table.dtype)])
-    return np.where(used.codes == GAP, len(table) - 1, used.codes).astype(np.int64), table
+    return np.where(used.codes == MISSING_CODE, len(table) - 1, used.codes).astype(np.int64), table
 
 
 def code_to_dict(code: ContentCode) -> dict[str, Any]:
@@ -230,7 +232,7 @@ def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | No
         return _frozen_from_dict(entries, (frozen or {})[entries["name"]])
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items() if k != "kind"}
     code: ContentCode = KINDS[entries["kind"]].code(**values)
-    if not (isinstance(code.name, str) and code.sound()):
+    if not (isinstance(code.name, str) and code.is_valid()):
         raise TypeError(str(code))
     return code
 
@@ -246,9 +248,9 @@ def _frozen_from_dict(entries: Mapping[str, Any], encoder: Frozen) -> FrozenCode
     scale = code_from_dict(entries["scale"])
     if not isinstance(scale, VectorCode):
         raise TypeError(str(scale))
-    samples = Samples.from_dict(entries["of"], entries["samples"]) if "samples" in entries else None
+    samples = EncoderSamples.from_dict(entries["of"], entries["samples"]) if "samples" in entries else None
     code = FrozenCode(entries["name"], entries["of"], given, scale, entries["identity"], encoder, samples)
-    if not code.sound():
+    if not code.is_valid():
         raise TypeError(str(code))
     code.require_same()
     return code

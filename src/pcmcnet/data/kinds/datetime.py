@@ -17,21 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Contents
 from pcmcnet.data.columns.distinct import is_text
 from pcmcnet.data.kinds.kind import (
     BadTypeError,
     Kind,
-    Pixels,
-    Read,
+    PixelBudget,
+    ReadContents,
     ScaleCode,
     is_string,
-    mostly,
-    numbered,
+    mostly_match,
+    number_distinct,
     parse_texts,
     register,
 )
-from pcmcnet.errors import shown
+from pcmcnet.errors import describe_value
 
 _DAY = 86_400.0  # seconds
 _WRITTEN = r"^\s*\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?$"
@@ -82,7 +82,7 @@ def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
     return seconds
 
 
-class _Learner:
+class _DatetimeLearner:
     """The distinct instants, 8 bytes each."""
 
     def __init__(self) -> None:
@@ -100,14 +100,14 @@ class DatetimeKind(Kind):
 
     name, code, dtype = "datetime", DatetimeCode, "datetime64[us]"
     page_field = "datetime"
-    learning = _Learner
+    learner_class = _DatetimeLearner
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
         kind = values.type
         if pa.types.is_null(kind):
-            return np.full(len(values), GAP, np.int32), np.empty(0, "datetime64[us]")
+            return np.full(len(values), MISSING_CODE, np.int32), np.empty(0, "datetime64[us]")
         if is_text(kind):
             expected = "a date or a time such as 2024-05-17T09:30"
             instants = np.array(
@@ -122,12 +122,12 @@ class DatetimeKind(Kind):
         else:
             raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
         present = ~np.isnat(instants)
-        return numbered(instants[present], present, len(values), keys=instants[present].astype(np.int64))
+        return number_distinct(instants[present], present, len(values), keys=instants[present].astype(np.int64))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know dates and times by their form."""
         hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
-        return ("dates or times", hint) if mostly(texts, _WRITTEN) else None
+        return ("dates or times", hint) if mostly_match(texts, _WRITTEN) else None
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say which are the first and the last."""
@@ -147,10 +147,10 @@ class DatetimeKind(Kind):
         what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
         return {"type": "string", "description": what, "examples": ["2024-05-17T09:30"]}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> str:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> str:
         """Check that it is a text, which reading parses."""
         if not isinstance(value, str):
-            raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {shown(value)}")
+            raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {describe_value(value)}")
         return value
 
 

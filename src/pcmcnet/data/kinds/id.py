@@ -10,9 +10,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import Contents, number_contents
-from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, is_whole, refuse, register
-from pcmcnet.errors import ConfigError, shown
+from pcmcnet.data.columns.arrays import Contents, content_codes
+from pcmcnet.data.kinds.kind import (
+    BadContentError,
+    BadTypeError,
+    Kind,
+    PixelBudget,
+    ReadContents,
+    is_whole,
+    register,
+    require_no_bad_rows,
+)
+from pcmcnet.errors import ConfigError, describe_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +46,12 @@ class IdCode:
         """(U,) ids -> (U,) the same."""
         return table.astype(np.int64)
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
         return True
 
 
-class _Learner:
+class _IdLearner:
     """Nothing is learnt of ids."""
 
     def add(self, table: NDArray[Any]) -> None:
@@ -59,10 +68,10 @@ class IdKind(Kind):
     is_whole_number, may_be_missing = True, False
     unknown = "the model's module knows no such id: expected ids that it was made for."
     arrow_type, page_field = pa.int64(), "id"
-    learning = _Learner
+    learner_class = _IdLearner
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
         if values.null_count:
             at = int(np.flatnonzero(values.is_null().to_numpy())[0])
@@ -70,8 +79,8 @@ class IdKind(Kind):
         if not pa.types.is_integer(values.type) and len(values):
             raise BadTypeError("expected whole numbers")
         ids = values.cast(pa.int64(), safe=False).to_numpy()
-        refuse(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
-        codes, first = number_contents(ids)
+        require_no_bad_rows(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
+        codes, first = content_codes(ids)
         return codes, ids[first]
 
     def facts(self, column: Contents) -> dict[str, Any]:
@@ -97,13 +106,13 @@ class IdKind(Kind):
         """Return the schema of an id."""
         return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> int:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> int:
         """Check a whole number from 0."""
         whole = value if isinstance(value, int) and not isinstance(value, bool) else None
         if isinstance(value, float) and value.is_integer():
             whole = int(value)  # JSON may write 2.0
         if whole is None or not 0 <= whole < 2**63:
-            raise ValueError(f"expected a whole number from 0, got {shown(value)}")
+            raise ValueError(f"expected a whole number from 0, got {describe_value(value)}")
         return whole
 
 

@@ -27,14 +27,23 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, numbered, objects, register
-from pcmcnet.errors import shown
+from pcmcnet.data.kinds.kind import (
+    BadContentError,
+    BadTypeError,
+    Kind,
+    PixelBudget,
+    ReadContents,
+    number_distinct,
+    object_array,
+    register,
+)
+from pcmcnet.errors import describe_value
 
 if TYPE_CHECKING:
     from torch import nn
 
-LARGEST = 64  # pixels of a side
-SAVED = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
+MAX_SIDE_PIXELS = 64  # pixels of a side
+MAX_SAVED_BYTES = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
 _SEEN = 20  # pictures, by which the size of the others is judged
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 _DECODING = BoundedSemaphore(2)  # pictures at once, of all requests: each may take some hundred MB
@@ -65,8 +74,8 @@ class ImageCode:
     @classmethod
     def of(cls, name: str, sizes: set[tuple[int, int]], *, grey: bool) -> ImageCode:
         """Choose channels and size for pictures of these sizes."""
-        width, height = next(iter(sizes)) if len(sizes) == 1 else (LARGEST, LARGEST)
-        return cls(name, 1 if grey else 3, min(height, LARGEST), min(width, LARGEST))
+        width, height = next(iter(sizes)) if len(sizes) == 1 else (MAX_SIDE_PIXELS, MAX_SIDE_PIXELS)
+        return cls(name, 1 if grey else 3, min(height, MAX_SIDE_PIXELS), min(width, MAX_SIDE_PIXELS))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.uint8]:
         """(U,) files -> (U, C, H, W) numbers from 0 to 255."""
@@ -78,9 +87,9 @@ class ImageCode:
             out[k] = np.asarray(picture).reshape(out.shape[1:])
         return np.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
-        whole = all(isinstance(side, int) and 1 <= side <= LARGEST for side in (self.height, self.width))
+        whole = all(isinstance(side, int) and 1 <= side <= MAX_SIDE_PIXELS for side in (self.height, self.width))
         return whole and self.channels in (1, 3)
 
 
@@ -134,11 +143,11 @@ def _opened(content: bytes) -> Any:
 # address: no request makes the server open anything. Only formats that Pillow decodes by itself are taken, and pixels
 # are counted before any of them is decoded, over the whole request.
 
-SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
+BROWSER_FORMATS = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
 _FEW = 4096  # bytes
 _URI = re.compile(r"data:image/[\w.+-]+(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
 _HASH = re.compile(r"data:image/\w+;sha256=([0-9a-f]{64});base64,")
-FORMATS = ", ".join(SHOWN)
+FORMATS = ", ".join(BROWSER_FORMATS)
 
 
 def picture_uri(content: bytes, side: int) -> str:
@@ -146,7 +155,7 @@ def picture_uri(content: bytes, side: int) -> str:
     from PIL import Image  # here, since loading it takes time that few need
 
     picture = Image.open(io.BytesIO(content))
-    kind, preview = SHOWN.get(str(picture.format)), content
+    kind, preview = BROWSER_FORMATS.get(str(picture.format)), content
     if kind is None or len(content) > _FEW or max(picture.size) > 4 * side:
         kind, preview = "jpeg", _smaller(picture, side)
     return f"data:image/{kind};sha256={hashlib.sha256(content).hexdigest()};base64,{b64encode(preview).decode()}"
@@ -171,7 +180,7 @@ def _smaller(picture: Any, side: int) -> bytes:
 # -- Kind --------------------------------------------------------------------------------------------------------------
 
 
-class _Learner:
+class _ImageLearner:
     """The sizes found so far, and whether all are grey."""
 
     def __init__(self) -> None:
@@ -189,9 +198,9 @@ class ImageKind(Kind):
 
     name, code, stored = "image", ImageCode, pa.binary()
     arrow_type, page_field = pa.binary(), "image"
-    learning = _Learner
+    learner_class = _ImageLearner
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
         types, kind = pa.types, values.type
         named = is_text(kind)
@@ -208,7 +217,9 @@ class ImageKind(Kind):
                     remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
                     raise BadContentError(row, f"{f'{given}: ' if named else ''}{error}.", remedy) from None
         present = np.array([given is not None for given in column], np.bool_)
-        return numbered(objects([known[given] for given in column if given is not None]), present, len(column))
+        return number_distinct(
+            object_array([known[given] for given in column if given is not None]), present, len(column)
+        )
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
         """Return the mean size of some files; what is wrong with a path is told when it is read."""
@@ -225,22 +236,22 @@ class ImageKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Look at the pixels by convolutions."""
-        from pcmcnet.data.kinds.networks import Picture
+        from pcmcnet.data.kinds.networks import PictureEncoder
 
-        return Picture(code.shape)
+        return PictureEncoder(code.shape)
 
     def worth(self, code: Any) -> None:
         """Give none: no sum of pixels is of worth."""
 
     def to_json(self, content: Any) -> str:
         """Write a picture as a data URI, perhaps of a smaller copy."""
-        return picture_uri(content, LARGEST)
+        return picture_uri(content, MAX_SIDE_PIXELS)
 
-    def known_by(self, content: Any) -> str:
+    def content_key(self, content: Any) -> str:
         """Return the hash of a picture, of which JSON may have a smaller copy."""
         return hashlib.sha256(content).hexdigest()
 
-    def json_known_by(self, value: Any) -> str:
+    def json_content_key(self, value: Any) -> str:
         """Return the hash of the picture that a data URI was made from."""
         return original_hash(str(value)) or repr(value)
 
@@ -250,13 +261,13 @@ class ImageKind(Kind):
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
         """Read bytes."""
-        return objects([b64decode(content) for content in contents])
+        return object_array([b64decode(content) for content in contents])
 
-    def choose(self, table: NDArray[Any], most: int) -> Ints:
+    def choose_samples(self, table: NDArray[Any], most: int) -> Ints:
         """Choose the smallest pictures."""
         sizes = np.array([len(content) for content in table])
         order = np.argsort(sizes, kind="stable")
-        chosen: Ints = order[np.cumsum(sizes[order]) <= SAVED][:most]
+        chosen: Ints = order[np.cumsum(sizes[order]) <= MAX_SAVED_BYTES][:most]
         return chosen
 
     def plain(self, content: Any) -> Any:
@@ -270,22 +281,22 @@ class ImageKind(Kind):
         what = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
         return {"type": "string", "description": what}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> bytes:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> bytes:
         """Take the bytes of a picture, after looking at its first ones only."""
         from PIL import Image  # here, since loading it takes time that few need
 
         expected = "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened)"
         if not isinstance(value, str):
-            raise ValueError(f"{expected}, got {shown(value)}")
+            raise ValueError(f"{expected}, got {describe_value(value)}")
         found = _URI.match(value)
         try:
             content = b64decode(value[found.end() if found else 0 :], validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError(f"{expected}, got {shown(value)}") from None
+            raise ValueError(f"{expected}, got {describe_value(value)}") from None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # counted here, with a lower bound
-                width, height = Image.open(io.BytesIO(content), formats=list(SHOWN)).size
+                width, height = Image.open(io.BytesIO(content), formats=list(BROWSER_FORMATS)).size
         except Image.DecompressionBombError:
             width = height = pixels.most
         except Exception as error:  # Pillow's readers raise what they meet, by format
@@ -293,7 +304,7 @@ class ImageKind(Kind):
         pixels.take(width * height)
         return content
 
-    def read_posted(self, values: list[Any]) -> Read:
+    def read_posted(self, values: list[Any]) -> ReadContents:
         """Decode few pictures at a time."""
         with _DECODING:
             return super().read_posted(values)

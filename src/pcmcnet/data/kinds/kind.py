@@ -27,16 +27,16 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Contents, content_codes
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.errors import ConfigError, shown
+from pcmcnet.errors import ConfigError, describe_value
 
 if TYPE_CHECKING:
     from torch import nn
 
 # -- Values out of JSON ------------------------------------------------------------------------------------------------
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def is_count(value: Any) -> bool:
@@ -51,7 +51,7 @@ def is_whole(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Tell a finite number that float32 holds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT32
 
 
 def is_string(value: Any) -> bool:
@@ -85,7 +85,7 @@ class BadTypeError(Exception):
     """A column whose type cannot hold contents of the kind; the message says what is expected."""
 
 
-def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
+def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
     """Refuse the first bad row, if there is one; ``got(row)`` says what stands there."""
     rows = np.flatnonzero(bad)
     if rows.size:
@@ -105,7 +105,7 @@ def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
 # A content counts once, in whichever chunks it occurs. Means and scales are those of the whole table up to rounding.
 
 
-class Learning(Protocol):
+class CodeLearner(Protocol):
     """What is known of the contents of some parts."""
 
     def add(self, table: NDArray[Any]) -> None:
@@ -115,7 +115,7 @@ class Learning(Protocol):
         """Return the code of all parts."""
 
 
-class Collected:
+class AllContentsLearner:
     """All distinct contents, for a code that learns from nothing less."""
 
     def __init__(self, code: Any) -> None:
@@ -125,20 +125,20 @@ class Collected:
     def add(self, table: NDArray[Any]) -> None:
         """Take in the distinct contents of one part."""
         joined = table if self.found is None else np.concatenate([self.found, table])
-        self.found = joined[number_contents(joined)[1]]
+        self.found = joined[content_codes(joined)[1]]
 
     def code(self, name: str) -> Any:
         """Return the code of all parts."""
         return self.single.learn(name, self.found)
 
 
-class New:
+class NewContents:
     """Tells contents that were not met before, by a hash of 8 bytes of each."""
 
     def __init__(self) -> None:
         self.seen = np.empty(0, np.uint64)
 
-    def among(self, contents: list[bytes]) -> NDArray[np.bool_]:
+    def are_new(self, contents: list[bytes]) -> NDArray[np.bool_]:
         """(U,) which of some distinct contents are new; they are not, from then on."""
         digests = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
         hashes = np.frombuffer(digests, np.uint64)
@@ -148,7 +148,7 @@ class New:
         return np.asarray(~known)
 
 
-class Moments:
+class RowMoments:
     """Mean and spread of rows (n, D), put together from those of parts (Chan, Golub and LeVeque, 1983)."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Moments:
 
 # -- Kind --------------------------------------------------------------------------------------------------------------
 
-Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
+ReadContents = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
 
 _WIDE = 64  # numbers, from which on a vector is first mapped to so many
@@ -193,7 +193,7 @@ class ScaleCode:
     scale: float
     dtype: ClassVar[type[np.generic]] = np.float32
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
         numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
         return numbers and self.scale >= 0
@@ -219,11 +219,11 @@ class ContentCode(Protocol):
     def prepare(self, table: NDArray[Any]) -> NDArray[Any]:
         """(U, ...) contents -> (U, *shape) numbers; all zeros stand for a missing content."""
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
 
 
-class Pixels:
+class PixelBudget:
     """How many more pixels the pictures of a request may have."""
 
     def __init__(self, most: int) -> None:
@@ -243,14 +243,14 @@ class Kind(ABC):
     code: ClassVar[Any]  # a class of codes, with learn(name, table)
     dtype: ClassVar[DTypeLike] = object  # of a table of distinct contents
     stored: ClassVar[pa.DataType | None] = None  # of objects in a cache on disk
-    learning: ClassVar[type[Learning] | None] = None  # learns a code from one chunk of contents after the other
+    learner_class: ClassVar[type[CodeLearner] | None] = None  # learns a code from one chunk of contents after the other
     is_whole_number: ClassVar[bool] = False  # whether files without types are to be read as whole numbers
 
     # From a table
 
     @abstractmethod
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
-        """Read a column, whose gaps are ``GAP``; ``folder`` is that of the table's file, from which paths count.
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
+        """Read a column; missing values get ``MISSING_CODE``, and paths are relative to ``folder``.
 
         BadContentError is for a row that cannot be read, BadTypeError for a type that cannot hold such contents.
         """
@@ -259,9 +259,9 @@ class Kind(ABC):
         """Say what distinct texts of an undeclared column are, and how to declare it; None where they are others."""
         return None
 
-    def learner(self) -> Learning:
+    def learner(self) -> CodeLearner:
         """Return what learns a code from the contents of one part after the other."""
-        return Collected(self.code) if self.learning is None else self.learning()
+        return AllContentsLearner(self.code) if self.learner_class is None else self.learner_class()
 
     # On disk, and in memory
 
@@ -277,7 +277,7 @@ class Kind(ABC):
             flat = values.flatten().to_numpy(zero_copy_only=True)
             return np.asarray(flat.reshape(len(values), values.type.list_size))
         if self.dtype is object:
-            return objects(values.to_pylist())
+            return object_array(values.to_pylist())
         return np.asarray(values.to_numpy(zero_copy_only=False))
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
@@ -300,9 +300,9 @@ class Kind(ABC):
 
     def worth(self, code: Any) -> nn.Module | None:
         """Return a fresh module for a linear utility, (u, *shape) -> (u,); None where there is none."""
-        from pcmcnet.data.kinds.networks import VectorWorth
+        from pcmcnet.data.kinds.networks import VectorPartWorth
 
-        return VectorWorth(*code.shape)
+        return VectorPartWorth(*code.shape)
 
     # In a description, and in a saved model
 
@@ -315,18 +315,18 @@ class Kind(ABC):
     def to_json(self, content: Any) -> Any:
         """Write a content as JSON has it, for people and for a request to a service."""
         if isinstance(content, np.ndarray):
-            return [written(value) for value in content]
-        return written(content) if isinstance(content, np.generic) else content
+            return [json_number(value) for value in content]
+        return json_number(content) if isinstance(content, np.generic) else content
 
     def is_json(self, value: Any) -> bool:
         """Tell what :meth:`to_json` returns."""
         return is_string(value)
 
-    def known_by(self, content: Any) -> str:
-        """Return what tells a content from others, wherever :meth:`json_known_by` finds it in what JSON has."""
-        return self.json_known_by(self.to_json(content))
+    def content_key(self, content: Any) -> str:
+        """Return what tells a content from others, wherever :meth:`json_content_key` finds it in what JSON has."""
+        return self.json_content_key(self.to_json(content))
 
-    def json_known_by(self, value: Any) -> str:
+    def json_content_key(self, value: Any) -> str:
         """Return what tells what :meth:`to_json` wrote from others."""
         return repr(value)
 
@@ -336,9 +336,9 @@ class Kind(ABC):
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
         """Read contents as a column has them."""
-        return objects(contents) if self.dtype is object else np.array(contents, self.dtype)
+        return object_array(contents) if self.dtype is object else np.array(contents, self.dtype)
 
-    def choose(self, table: NDArray[Any], most: int) -> Ints:
+    def choose_samples(self, table: NDArray[Any], most: int) -> Ints:
         """Choose some of (U, ...) contents to be saved as examples: the first, the last and some between."""
         return np.unique(np.linspace(0, len(table) - 1, most).round().astype(np.int64))
 
@@ -359,14 +359,14 @@ class Kind(ABC):
         """Return the JSON schema of a value; ``size`` is the fact of that name, where it is known."""
         return {"type": "string"}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> Any:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
         """Check a value of a request, as far as reading does not; ValueError says what is wrong with it."""
         if not isinstance(value, str):
-            raise ValueError(f"expected a {self.name}, got {shown(value)}")
+            raise ValueError(f"expected a {self.name}, got {describe_value(value)}")
         return value
 
-    def read_posted(self, values: list[Any]) -> Read:
-        """Read what :meth:`posted` returned, as a table with it would be read."""
+    def read_posted(self, values: list[Any]) -> ReadContents:
+        """Read what :meth:`parse_posted` returned, as a table with it would be read."""
         return self.read(pa.chunked_array([pa.array(values, self.arrow_type)]))
 
     # In a diagram
@@ -386,14 +386,14 @@ def register(kind: Kind) -> None:
     KINDS[kind.name] = kind
 
 
-def objects(contents: list[Any]) -> NDArray[Any]:
+def object_array(contents: list[Any]) -> NDArray[Any]:
     """Return (U,) contents as objects, whatever they are."""
     table = np.empty(len(contents), object)
     table[:] = contents
     return table
 
 
-def mostly(texts: pa.Array, pattern: str) -> bool:
+def mostly_match(texts: pa.Array, pattern: str) -> bool:
     """Tell whether nearly all texts match a pattern."""
     return bool(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False).mean() >= _NEARLY_ALL)
 
@@ -412,14 +412,14 @@ def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: s
     return [parsed[text] for text in rows]
 
 
-def numbered(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> Read:
+def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> ReadContents:
     """Number the contents of the rows that are present, the others being gaps; ``keys`` tell contents apart."""
-    codes = np.full(rows, GAP, np.int32)
-    codes[present], first = number_contents(contents if keys is None else keys)
+    codes = np.full(rows, MISSING_CODE, np.int32)
+    codes[present], first = content_codes(contents if keys is None else keys)
     return codes, contents[first]
 
 
-def written(value: np.generic) -> Any:
+def json_number(value: np.generic) -> Any:
     """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
 

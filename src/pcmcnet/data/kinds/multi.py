@@ -16,25 +16,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Contents
 from pcmcnet.data.columns.distinct import UNREADABLE, names
 from pcmcnet.data.kinds import category
-from pcmcnet.data.kinds.category import MOST_CATEGORIES
+from pcmcnet.data.kinds.category import MAX_LISTED_CATEGORIES
 from pcmcnet.data.kinds.kind import (
     BadTypeError,
     Kind,
-    Pixels,
-    Read,
+    PixelBudget,
+    ReadContents,
     are_strings,
     as_lists,
     is_count,
-    mostly,
-    numbered,
-    objects,
-    refuse,
+    mostly_match,
+    number_distinct,
+    object_array,
     register,
+    require_no_bad_rows,
 )
-from pcmcnet.errors import shown
+from pcmcnet.errors import describe_value
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,12 +75,12 @@ class MultiCode:
             row[: len(indices)] = indices
         return out
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
         return all(isinstance(word, str) for word in self.categories)
 
 
-class _Learner:
+class _MultiLearner:
     """The names found so far."""
 
     def __init__(self) -> None:
@@ -98,14 +98,14 @@ class MultiKind(Kind):
 
     name, code, stored = "multi", MultiCode, pa.list_(pa.string())
     arrow_type, page_field, choices = pa.list_(pa.string()), "multi", "words"
-    learning = _Learner
+    learner_class = _MultiLearner
     fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read lists of names: (n,) codes and (U,) distinct lists, each sorted."""
         lists = as_lists(values, "names").combine_chunks()
         if pa.types.is_null(lists.type):
-            return np.full(len(lists), GAP, np.int32), np.empty(0, object)
+            return np.full(len(lists), MISSING_CODE, np.int32), np.empty(0, object)
         present = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)[present].astype(np.int64)
         try:
@@ -116,13 +116,15 @@ class MultiKind(Kind):
         listed = [tuple(words[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
         bad = np.zeros(len(lists), np.bool_)
         bad[present] = [None in row for row in listed]
-        refuse(bad, "expected the name of a category", "Correct the list, or leave the entry out.", lambda _: "nothing")
-        return numbered(objects([tuple(sorted(row)) for row in listed]), present, len(lists))
+        require_no_bad_rows(
+            bad, "expected the name of a category", "Correct the list, or leave the entry out.", lambda _: "nothing"
+        )
+        return number_distinct(object_array([tuple(sorted(row)) for row in listed]), present, len(lists))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know lists by their brackets, be they of names or of numbers."""
         hint = f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
-        return ("lists", hint) if mostly(texts, r"^\s*\[.*\]\s*$") else None
+        return ("lists", hint) if mostly_match(texts, r"^\s*\[.*\]\s*$") else None
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
         """Write distinct lists."""
@@ -138,24 +140,24 @@ class MultiKind(Kind):
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say which categories most rows have, and how many categories there are."""
-        rows = np.bincount(column.codes[column.codes != GAP], minlength=len(column.table)).tolist()
+        rows = np.bincount(column.codes[column.codes != MISSING_CODE], minlength=len(column.table)).tolist()
         words: Counter[str] = Counter()
         for listed, count in zip(column.table, rows, strict=True):
             words.update(dict.fromkeys(listed, count))
-        most = sorted(words, key=lambda word: (-words[word], word))[:MOST_CATEGORIES]
+        most = sorted(words, key=lambda word: (-words[word], word))[:MAX_LISTED_CATEGORIES]
         return {"categories": sorted(most), "words": len(words)}
 
     def encoder(self, code: Any) -> nn.Module:
         """Sum the embeddings of the categories."""
-        from pcmcnet.data.kinds.networks import Bag
+        from pcmcnet.data.kinds.networks import BagEncoder
 
-        return Bag(len(code.categories))
+        return BagEncoder(len(code.categories))
 
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of the categories."""
-        from pcmcnet.data.kinds.networks import BagWorth
+        from pcmcnet.data.kinds.networks import BagPartWorth
 
-        return BagWorth(len(code.categories))
+        return BagPartWorth(len(code.categories))
 
     def to_json(self, content: Any) -> list[str]:
         """Write a list."""
@@ -163,7 +165,7 @@ class MultiKind(Kind):
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
         """Read lists as a column has them."""
-        return objects([tuple(content) for content in contents])
+        return object_array([tuple(content) for content in contents])
 
     def is_json(self, value: Any) -> bool:
         """Tell what a description has."""
@@ -173,13 +175,13 @@ class MultiKind(Kind):
         """Return the schema of a list of categories."""
         return {"type": "array", "items": category.json_schema()}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> list[str]:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[str]:
         """Check a list of names; numbers and truth values have their text for a name."""
         if not isinstance(value, list):
-            raise ValueError(f"expected a list of categories, got {shown(value)}")
+            raise ValueError(f"expected a list of categories, got {describe_value(value)}")
         for name in value:
             if not isinstance(name, str | int | float):
-                raise ValueError(f"expected a list of categories, got {shown(name)} in it")
+                raise ValueError(f"expected a list of categories, got {describe_value(name)} in it")
             if isinstance(name, float) and not np.isfinite(name):
                 raise ValueError("expected a list of categories, got a number that is not finite in it")
         return [str(name) for name in value]

@@ -14,7 +14,7 @@ from pcmcnet.data.kinds.text import BUCKETS
 _DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 
 
-class VectorWorth(nn.Module):
+class VectorPartWorth(nn.Module):
     """Worth of a vector, for kinds whose contents become one row of numbers: a sum of coordinates with weights."""
 
     def __init__(self, size: int) -> None:
@@ -26,7 +26,7 @@ class VectorWorth(nn.Module):
         return vectors @ self.slopes
 
 
-class Picture(nn.Module):
+class PictureEncoder(nn.Module):
     """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale.
 
     The vector is narrow: with less room for a picture's own traits, unseen pictures are told by what they share with
@@ -52,7 +52,7 @@ class Picture(nn.Module):
         return vectors
 
 
-class Bag(nn.Module):
+class BagEncoder(nn.Module):
     """Sum of the embeddings of a list's categories; index 0 is none."""
 
     def __init__(self, cardinality: int) -> None:
@@ -66,7 +66,7 @@ class Bag(nn.Module):
         return summed
 
 
-class BagWorth(nn.Module):
+class BagPartWorth(nn.Module):
     """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
 
     def __init__(self, cardinality: int) -> None:
@@ -78,7 +78,7 @@ class BagWorth(nn.Module):
         return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
 
 
-class Words(nn.Module):
+class TextEncoder(nn.Module):
     """Embed the hashes of each word, look at three words at a time, and pool over the text.
 
     The mean keeps how much there is of something, the maximum whether it is there at all; the plain bag of embeddings
@@ -104,7 +104,7 @@ class Words(nn.Module):
         return vectors
 
 
-class WordsWorth(BagWorth):
+class TextPartWorth(BagPartWorth):
     """Worth of a text, by the hashes of its words and by its numbers."""
 
     def __init__(self) -> None:

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns.arrays import CURVES, Categorical, Columns, Curve, Numeric
-from pcmcnet.data.columns.statistics import Moments, median_size, quantiles, without_gaps
-from pcmcnet.data.kinds.kind import LARGEST, are_numbers, is_number, written
+from pcmcnet.data.columns.statistics import ColumnMoments, median_magnitude, quantiles, without_missing
+from pcmcnet.data.kinds.kind import MAX_FLOAT32, are_numbers, is_number, json_number
 from pcmcnet.errors import SchemaError
 
-PIECES = 16  # between the knots of a curve, at most
+MAX_BINS = 16  # between the knots of a curve, at most
 _APART = 0.02  # standard deviations between knots, at least: in a narrow last piece a far number would be a huge one
 _FAR = 1e300  # beyond any number of a table
 _SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
@@ -90,7 +90,7 @@ class NumericCode:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceCode(NumericCode):
+class BinCode(NumericCode):
     """One piece of a column's curve, as a column: (x - start) / width within ``low`` and ``high``."""
 
     low: float = 0.0
@@ -134,7 +134,7 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
     values -= mean
     values /= scale + (scale == 0)
     values[constant] = 0.0
-    if any(isinstance(code, PieceCode) for code in codes):
+    if any(isinstance(code, BinCode) for code in codes):
         values = xp.clip(values, low, high)
     # 4. A gap becomes the mean.
     if with_gaps:
@@ -142,7 +142,7 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
     return values, gaps
 
 
-def curve_pieces(code: NumericCode, most: int) -> list[PieceCode]:
+def bin_codes(code: NumericCode, most: int) -> list[BinCode]:
     """Return so many pieces at most of a column with knots but no curve: none of the pieces spans fewer numbers.
 
     Beyond the first and the last knot they stay at 0 and 1, so that no number far off is far off in a short piece, too.
@@ -152,7 +152,7 @@ def curve_pieces(code: NumericCode, most: int) -> list[PieceCode]:
     last = len(code.knots) - 1
     at = np.unique(np.linspace(0, last, min(most, last) + 1).round().astype(int))
     return [
-        PieceCode(
+        BinCode(
             name=code.name,
             mean=code.mean + code.scale * code.knots[a],
             scale=code.scale * (code.knots[b] - code.knots[a]),
@@ -163,18 +163,18 @@ def curve_pieces(code: NumericCode, most: int) -> list[PieceCode]:
     ]
 
 
-def learn_numbers(
-    moments: Mapping[str, Moments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
+def learn_numeric_codes(
+    moments: Mapping[str, ColumnMoments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
     """Learn the codes of the columns with these moments; ``bend`` those with a long right tail."""
     # 1. Find where columns with a long right tail bend; not those of few distinct values.
     turns: dict[str, float] = {}
     for name, found in moments.items():
         if bend and found.count and not (found.constant or found.few) and found.skewness > _SKEWED:
-            turn = median_size(lambda f, name=name: each(partial(_on_column, name, f)), found.count) / 4  # type: ignore[misc]
+            turn = median_magnitude(lambda f, name=name: each(partial(_on_column, name, f)), found.count) / 4  # type: ignore[misc]
             turns |= {name: turn} if turn > 0 else {}
     # 2. Take the moments of these columns again, once they are bent.
-    bent = put_together(each(partial(_bent_part, turns))) if turns else {}
+    bent = merge_moments(each(partial(_bent_part, turns))) if turns else {}
     # 3. Standardise, and put knots where a curve is declared.
     codes = []
     for name, plain in moments.items():
@@ -191,26 +191,32 @@ def learn_numbers(
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
     """Return the JSON schema of a number in a request; ``gaps`` admits null."""
-    return {"type": ["number", "null"] if gaps else "number", "minimum": -LARGEST, "maximum": LARGEST}
+    return {"type": ["number", "null"] if gaps else "number", "minimum": -MAX_FLOAT32, "maximum": MAX_FLOAT32}
 
 
 def number_facts(column: Numeric) -> dict[str, Any]:
     """Say which are the least and the largest number, and the quartiles; None where there is no number at all."""
-    values = without_gaps(column.values)
+    values = without_missing(column.values)
     if not values.size:
         return {"min": None, "max": None, "quartiles": None}
     some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
     quartiles = np.quantile(some, [0.25, 0.5, 0.75]).astype(np.float32)
-    return {"min": written(values.min()), "max": written(values.max()), "quartiles": [written(q) for q in quartiles]}
+    return {
+        "min": json_number(values.min()),
+        "max": json_number(values.max()),
+        "quartiles": [json_number(q) for q in quartiles],
+    }
 
 
-def _bent_part(turns: Mapping[str, float], columns: Columns) -> dict[str, Moments]:
-    return {name: Moments.of(np.arcsinh(_values(columns, name).astype(np.float64) / t)) for name, t in turns.items()}
+def _bent_part(turns: Mapping[str, float], columns: Columns) -> dict[str, ColumnMoments]:
+    return {
+        name: ColumnMoments.of(np.arcsinh(_values(columns, name).astype(np.float64) / t)) for name, t in turns.items()
+    }
 
 
-def put_together(parts: Iterable[Mapping[str, Moments]]) -> dict[str, Moments]:
+def merge_moments(parts: Iterable[Mapping[str, ColumnMoments]]) -> dict[str, ColumnMoments]:
     """Add up the moments of columns, part by part in their order."""
-    found: dict[str, Moments] = {}
+    found: dict[str, ColumnMoments] = {}
     for part in parts:
         for name, seen in part.items():
             found[name] = found[name] + seen if name in found else seen
@@ -230,7 +236,7 @@ def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, 
 
 def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
     """Return quantiles, once standardised, that are not too close."""
-    at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, PIECES)
+    at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, MAX_BINS)
     first, *others, last = code.standardise(at).tolist()
     knots = [first]
     for knot in others:
@@ -258,13 +264,15 @@ def _are_knots(knots: tuple[Any, ...]) -> bool:
 class Statistics(NamedTuple):
     """What one look at a table tells: moments of the columns of numbers, and words of the others with their counts."""
 
-    moments: dict[str, Moments]
+    moments: dict[str, ColumnMoments]
     words: dict[str, Counter[str]]
 
     @classmethod
     def of(cls, columns: Columns) -> Statistics:
         """Look at the columns of one part."""
-        moments = {name: Moments.of(column.values) for name, column in columns.items() if isinstance(column, Numeric)}
+        moments = {
+            name: ColumnMoments.of(column.values) for name, column in columns.items() if isinstance(column, Numeric)
+        }
         words: dict[str, Counter[str]] = {}
         for name, column in columns.items():
             if isinstance(column, Categorical):  # the table may name categories that only other parts use
@@ -273,10 +281,10 @@ class Statistics(NamedTuple):
         return cls(moments, words)
 
     @classmethod
-    def together(cls, parts: Sequence[Statistics]) -> Statistics:
+    def merge(cls, parts: Sequence[Statistics]) -> Statistics:
         """Put together what was seen in all parts."""
         words: dict[str, Counter[str]] = {}
         for part in parts:
             for name, found in part.words.items():
                 words.setdefault(name, Counter()).update(found)
-        return cls(put_together(part.moments for part in parts), words)
+        return cls(merge_moments(part.moments for part in parts), words)

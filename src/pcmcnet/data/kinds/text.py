@@ -26,13 +26,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns.distinct import is_text
-from pcmcnet.data.kinds.kind import BadTypeError, Kind, Moments, New, Read, ScaleCode, numbered, objects, register
+from pcmcnet.data.kinds.kind import (
+    BadTypeError,
+    Kind,
+    NewContents,
+    ReadContents,
+    RowMoments,
+    ScaleCode,
+    number_distinct,
+    object_array,
+    register,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
 BUCKETS = 4096
-LONGEST = 64  # words of a text
+MAX_WORDS = 64  # words of a text
 _MANY = 20  # more distinct texts than this are not the names of a few categories
 _WORDS = 4  # more words than names mostly have
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
@@ -58,7 +68,7 @@ class TextCode(ScaleCode):
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
         """(U,) texts -> (U, T, 4) hashes and values; T is the number of words of the longest."""
         place: dict[str, int] = {}
-        rows = [[place.setdefault(word, len(place) + 1) for word in words(text)] for text in table]
+        rows = [[place.setdefault(word, len(place) + 1) for word in split_words(text)] for text in table]
         known = np.zeros((len(place) + 1, 4), np.float32)
         for word, k in place.items():
             known[k] = self._numbers(word)
@@ -69,47 +79,47 @@ class TextCode(ScaleCode):
 
     def _numbers(self, word: str) -> tuple[float, ...]:
         if not word[0].isdecimal():
-            return (*(bucket(part) for part in (word, f"{word[:3]}-", f"-{word[-3:]}")), 0.0)
+            return (*(hash_bucket(part) for part in (word, f"{word[:3]}-", f"-{word[-3:]}")), 0.0)
         digits = word.partition(".")[0]
         parts = (f"{len(digits)}:{digits[:n]}" for n in range(3))  # all digits would be learnt by heart
         value = (_bent(word) - self.mean) / self.scale if self.scale > 0 else 0.0
-        return (*map(bucket, parts), value)
+        return (*map(hash_bucket, parts), value)
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Cut a text into words, numbers and signs, the first of them.
 
     Examples
     --------
-    >>> words("Non-stop for 1204.50 EUR!")
+    >>> split_words("Non-stop for 1204.50 EUR!")
     ['non', '-', 'stop', 'for', '1204.50', 'eur', '!']
     """
-    return [match[0] for match, _ in zip(_WORD.finditer(text.lower()), range(LONGEST), strict=False)]
+    return [match[0] for match, _ in zip(_WORD.finditer(text.lower()), range(MAX_WORDS), strict=False)]
 
 
 def numbers_in(table: NDArray[Any]) -> NDArray[np.float64]:
     """Return the numbers in texts, bent."""
-    return np.array([_bent(word) for text in table for word in words(text) if word[0].isdecimal()], np.float64)
+    return np.array([_bent(word) for text in table for word in split_words(text) if word[0].isdecimal()], np.float64)
 
 
 def _bent(number: str) -> float:
     return math.asinh(min(float(number), 1e30))
 
 
-def bucket(part: str) -> int:
+def hash_bucket(part: str) -> int:
     """Hash a part of a word to 1 .. BUCKETS, the same in every process."""
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
-class _Learner:
+class _TextLearner:
     """Count, mean and sum of squares about it of the numbers in distinct texts, and the least and the largest."""
 
     def __init__(self) -> None:
-        self.new, self.moments = New(), Moments()
+        self.new, self.moments = NewContents(), RowMoments()
         self.ends = (np.inf, -np.inf)
 
     def add(self, table: NDArray[Any]) -> None:
-        numbers = numbers_in(table[self.new.among([text.encode() for text in table])])
+        numbers = numbers_in(table[self.new.are_new([text.encode() for text in table])])
         self.moments.add(numbers[:, None])
         self.ends = min(self.ends[0], *numbers.tolist(), np.inf), max(self.ends[1], *numbers.tolist(), -np.inf)
 
@@ -125,15 +135,15 @@ class TextKind(Kind):
 
     name, code, stored = "text", TextCode, pa.string()
     is_name = True
-    learning = _Learner
+    learner_class = _TextLearner
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
         if not (is_text(values.type) or pa.types.is_null(values.type)):
             raise BadTypeError("expected text")
         texts = values.to_pylist()
         present = np.array([text is not None for text in texts], np.bool_)
-        return numbered(objects([text for text in texts if text is not None]), present, len(texts))
+        return number_distinct(object_array([text for text in texts if text is not None]), present, len(texts))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
         """Know texts by their words, of which names have few."""
@@ -143,19 +153,19 @@ class TextKind(Kind):
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
         """Return the most bytes of the longest text."""
-        return 16 * min(max(map(len, table)) // 2 + 1, LONGEST)  # no more words than every other letter
+        return 16 * min(max(map(len, table)) // 2 + 1, MAX_WORDS)  # no more words than every other letter
 
     def encoder(self, code: Any) -> nn.Module:
         """Embed words, look at three at a time, and pool."""
-        from pcmcnet.data.kinds.networks import Words
+        from pcmcnet.data.kinds.networks import TextEncoder
 
-        return Words()
+        return TextEncoder()
 
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of words and numbers."""
-        from pcmcnet.data.kinds.networks import WordsWorth
+        from pcmcnet.data.kinds.networks import TextPartWorth
 
-        return WordsWorth()
+        return TextPartWorth()
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the schema of a text."""

@@ -15,24 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns.arrays import GAP, Contents
+from pcmcnet.data.columns.arrays import MISSING_CODE, Contents
 from pcmcnet.data.kinds.kind import (
-    LARGEST,
+    MAX_FLOAT32,
     BadTypeError,
     Kind,
-    Moments,
-    New,
-    Pixels,
-    Read,
+    NewContents,
+    PixelBudget,
+    ReadContents,
+    RowMoments,
     are_numbers,
     as_lists,
     is_count,
-    numbered,
-    refuse,
+    number_distinct,
     register,
+    require_no_bad_rows,
 )
 from pcmcnet.data.kinds.number import json_schema
-from pcmcnet.errors import SchemaError, shown
+from pcmcnet.errors import SchemaError, describe_value
 
 _LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow
 
@@ -78,7 +78,7 @@ class VectorCode:
         narrow: NDArray[np.float32] = scaled.astype(np.float32)
         return narrow
 
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the values are such as were saved."""
         if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
             return False
@@ -86,18 +86,18 @@ class VectorCode:
         return len(self.mean) > 0 and bool(np.isfinite(numbers).all() and (numbers[1] >= 0).all())
 
 
-class _Learner:
+class _VectorLearner:
     """Count, mean and sum of squares about it of distinct vectors, and which coordinates are constant."""
 
     def __init__(self) -> None:
-        self.new, self.moments = New(), Moments()
+        self.new, self.moments = NewContents(), RowMoments()
         self.first: NDArray[Any] | None = None
         self.constant: NDArray[np.bool_] = np.ones(1, np.bool_)
 
     def add(self, table: NDArray[Any]) -> None:
         self.first = table[:1].copy() if self.first is None else self.first
         self.constant = self.constant & (table == self.first).all(0)
-        fresh = self.new.among([row.tobytes() for row in table])
+        fresh = self.new.are_new([row.tobytes() for row in table])
         self.moments.add(table[fresh].astype(np.float64))
 
     def code(self, name: str) -> VectorCode:
@@ -110,13 +110,13 @@ class VectorKind(Kind):
 
     name, code, dtype = "vector", VectorCode, np.float32
     arrow_type, page_field = pa.list_(pa.float64()), "vector"
-    learning = _Learner
+    learner_class = _VectorLearner
     fact_checks: ClassVar[Any] = {"size": is_count}
 
-    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
         """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
         lists = as_lists(values, "numbers")
-        nothing = np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
+        nothing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
         if pa.types.is_null(lists.type):
             return nothing
         kind = lists.type.value_type
@@ -128,7 +128,7 @@ class VectorKind(Kind):
         if not sizes.size:
             return nothing
         size = int(sizes[np.argmax(counts)])
-        refuse(
+        require_no_bad_rows(
             (lengths >= 0) & (lengths != size),
             f"expected a vector of {size} numbers as in most rows",
             "Give all vectors one size, or drop these rows.",
@@ -146,8 +146,8 @@ class VectorKind(Kind):
             k = int(np.searchsorted(present, row))
             return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
 
-        refuse(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
-        return numbered(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 is 0
+        require_no_bad_rows(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
+        return number_distinct(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 is 0
 
     def facts(self, column: Contents) -> dict[str, Any]:
         """Say how many numbers a vector has."""
@@ -162,18 +162,18 @@ class VectorKind(Kind):
         most = {} if size is None else {"maxItems": size}
         return {"type": "array", "items": json_schema(), "minItems": 1 if size is None else size, **most}
 
-    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> list[float]:
+    def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[float]:
         """Check a list of numbers."""
         what = "numbers" if size is None else f"{size} numbers"
         if not isinstance(value, list):
-            raise ValueError(f"expected a list of {what}, got {shown(value)}")
+            raise ValueError(f"expected a list of {what}, got {describe_value(value)}")
         if not value or (size is not None and len(value) != size):
             raise ValueError(f"expected a vector of {what}, as the model was trained with, got one of {len(value)}")
         for k, number in enumerate(value):
             if isinstance(number, bool) or not isinstance(number, int | float):
-                raise ValueError(f"expected {what}, got {shown(number)} at place {k}")
-            if not abs(number) <= LARGEST:
-                raise ValueError(f"expected numbers below 3.4e38, got {shown(number)} at place {k}")
+                raise ValueError(f"expected {what}, got {describe_value(number)} at place {k}")
+            if not abs(number) <= MAX_FLOAT32:
+                raise ValueError(f"expected numbers below 3.4e38, got {describe_value(number)} at place {k}")
         return [float(number) for number in value]
 
     def label(self, code: Any) -> str:

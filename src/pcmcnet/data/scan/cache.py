@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Columns, Contents, Numeric, array_to_numpy
-from pcmcnet.data.columns.distinct import Keys, keys_of, mixed, text_keys
+from pcmcnet.data.columns.arrays import MISSING_CODE, Categorical, Column, Columns, Contents, Numeric, array_to_numpy
+from pcmcnet.data.columns.distinct import Keys, keys_of, mix_bits, text_keys
 from pcmcnet.data.files.read_files import one_line
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage import Hold, is_alive, json_bytes, parse_json, remove_unheld, write_bytes
+from pcmcnet.storage import SharedLock, is_alive, json_bytes, parse_json, remove_if_unlocked, write_bytes
 
 # -- Shards ------------------------------------------------------------------------------------------------------------
 # Choice sets <-> an Arrow file that is mapped into memory: one row per set, its alternatives as a list.
@@ -86,7 +86,7 @@ class Shard:
         if isinstance(found, Categorical):
             return text_keys(list(found.categories))[found.codes]
         assert isinstance(found, Numeric)  # ScannedData.split refuses others
-        return mixed((found.values.astype(np.float64) + 0.0).view(np.uint64))
+        return mix_bits((found.values.astype(np.float64) + 0.0).view(np.uint64))
 
 
 def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
@@ -148,7 +148,7 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
         features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
         labels=_categorical(fields["label"]) if "label" in fields else None,
         individual=of_sets("individual", schema.individual),
-        keep=of_sets("keep", schema.kept),
+        keep=of_sets("keep", schema.kept_columns),
         rows=_numbers(fields["place"]),
         hidden_rows=_numbers(away["place"]),
         hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(_numbers(hidden.offsets))),
@@ -162,7 +162,7 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
     )
 
 
-def joined(shards: list[Shard]) -> ChoiceData:
+def join_shards(shards: list[Shard]) -> ChoiceData:
     """Put all sets of some shards into one table, with sets and rows in the order of the larger one."""
     parts = [shard.data for shard in shards]
     while len(parts) > 1:
@@ -185,7 +185,7 @@ def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Colum
     columns: dict[str, Column] = {}
     for name, values in arrays.items():
         if (kind := kinds.get(name)) is not None:
-            codes = array_to_numpy(values.indices.fill_null(GAP)).astype(np.int32)
+            codes = array_to_numpy(values.indices.fill_null(MISSING_CODE)).astype(np.int32)
             columns[name] = Contents(codes, KINDS[kind].from_arrow(values.dictionary), kind)
         elif name not in kinds:
             columns[name] = _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
@@ -197,7 +197,7 @@ def _to_arrow(column: Column) -> pa.Array:
         return pa.array(column.values)
     if isinstance(column, Contents):
         used = column.compact()
-        codes = pa.array(used.codes, mask=used.codes == GAP)
+        codes = pa.array(used.codes, mask=used.codes == MISSING_CODE)
         return pa.DictionaryArray.from_arrays(codes, KINDS[used.kind].to_arrow(used.table))
     counts = np.bincount(column.codes, minlength=len(column.categories))  # some may not be used here
     words = pa.array([column.categories[k] for k in np.flatnonzero(counts)], pa.string())
@@ -222,7 +222,7 @@ _END = 2**16  # bytes of both ends of a source that are hashed
 _MEANWHILE = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)  # what another process that makes the same entry may cause
 _TRIES = 5  # to put an entry in its place
 _active: set[str] = set()  # what this process is making
-State = tuple[int, ...]  # of a file
+FileState = tuple[int, ...]  # of a file
 _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
 
 
@@ -316,7 +316,7 @@ def _source(file: Path, root: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class CacheEntries:
     """The entries of a table read by some roles, in the folder of a cache."""
 
     cache: Path
@@ -324,7 +324,7 @@ class Entries:
     identity: dict[str, Any]
 
     @classmethod
-    def of(cls, cache: Path, table: Path, schema: Schema, files: Sequence[Path]) -> Entries:
+    def of(cls, cache: Path, table: Path, schema: Schema, files: Sequence[Path]) -> CacheEntries:
         """Name the entries of a table that lies in these files."""
         name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
         return cls(cache, digest(name.encode())[:16], identity_of(files, table, schema))
@@ -353,7 +353,7 @@ class Entries:
         for entry in self.cache.glob(f"{self.key}*"):
             manifest = Manifest.read(entry)
             if manifest is None or manifest.identity != json.loads(json.dumps(self.identity)):
-                remove_unheld(entry / MANIFEST)
+                remove_if_unlocked(entry / MANIFEST)
 
 
 def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
@@ -369,7 +369,7 @@ def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None
 
 
 @contextmanager
-def making(entry: Path) -> Iterator[Path]:
+def new_entry(entry: Path) -> Iterator[Path]:
     """Yield a folder to make an entry in; it takes the entry's place only if the block succeeds."""
     beside = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
     _active.add(beside.name)
@@ -422,7 +422,7 @@ def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
     return ShardFile(path.name, path.stat().st_size, hash_file(path), loaded)
 
 
-def state_of(path: Path) -> State:
+def file_state(path: Path) -> FileState:
     """Take down what changes with a file's content."""
     about = path.stat()
     return about.st_ino, about.st_size, about.st_mtime_ns
@@ -439,23 +439,23 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Checked:
+class VerifiedShards:
     """Shards whose content was found to be what the manifest says; each is looked through once, until it changes.
 
     ``seen`` are those that were just made, which their hashes were taken of.
     """
 
-    def __init__(self, entry: Path, seen: Mapping[str, State] | None = None) -> None:
+    def __init__(self, entry: Path, seen: Mapping[str, FileState] | None = None) -> None:
         self.entry = entry
-        self.hold = Hold(entry / MANIFEST)
-        self.seen: dict[str, State] = dict(seen or {})
+        self.hold = SharedLock(entry / MANIFEST)
+        self.seen: dict[str, FileState] = dict(seen or {})
 
     def path(self, shard: ShardFile) -> Path:
         """Return the path of a shard that is whole."""
         path = self.entry / shard.name
-        state: State = ()
+        state: FileState = ()
         with suppress(OSError):
-            state = state_of(path)
+            state = file_state(path)
             if self.seen.get(shard.name) != state and hash_file(path) == shard.sha256:
                 self.seen[shard.name] = state
         if not state or self.seen.get(shard.name) != state:

@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.concurrency import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns.distinct import draws
+from pcmcnet.data.columns.distinct import uniform_draws
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.files.read_files import column_names
-from pcmcnet.data.scan.cache import Checked, Manifest, Shard, State, Tally, digest, joined, read_shard
-from pcmcnet.data.scan.convert import able, cached
+from pcmcnet.data.scan.cache import FileState, Manifest, Shard, Tally, VerifiedShards, digest, join_shards, read_shard
+from pcmcnet.data.scan.convert import convert_or_reuse, usable_workers
 from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.subsets import generator, number_groups, shares_of
+from pcmcnet.data.subsets import generator, number_groups, require_shares
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.storage import package_version, parse_json, write_bytes
 
@@ -48,7 +48,7 @@ class Drawn:
 
     def mask(self, shard: Shard) -> NDArray[np.bool_]:
         """Tell which sets of a shard these are."""
-        drawn = draws(shard.keys_by(self.by), self.seed)
+        drawn = uniform_draws(shard.keys_by(self.by), self.seed)
         return (drawn >= self.low) & (drawn < self.high)
 
 
@@ -92,7 +92,7 @@ class ScannedData:
     folder: Path
     manifest: Manifest
     memory: int
-    checked: Checked
+    verified: VerifiedShards
     filters: tuple[Drawn | Counted, ...] = ()
     workers: Workers = field(default_factory=Processes)  # who look at shards where all are looked at
 
@@ -115,9 +115,9 @@ class ScannedData:
             )
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
-        checked, manifest = cached(Path(table), schema, cache=place, memory=allowed, workers=workers)
-        ready = able(workers, schema, manifest.tally.rows)
-        return cls(folder=checked.entry, manifest=manifest, memory=allowed, checked=checked, workers=ready)
+        verified, manifest = convert_or_reuse(Path(table), schema, cache=place, memory=allowed, workers=workers)
+        ready = usable_workers(workers, schema, manifest.tally.rows)
+        return cls(folder=verified.entry, manifest=manifest, memory=allowed, verified=verified, workers=ready)
 
     def by(self, workers: Workers | None) -> ScannedData:
         """Return the same sets, looked at by others; None for this process alone."""
@@ -166,7 +166,7 @@ class ScannedData:
     def shards(self, which: Sequence[int] | None = None) -> Iterator[Shard]:
         """Open one shard after the other; those without any set of this part are left out."""
         for k in range(len(self.manifest.shards)) if which is None else which:
-            shard = read_shard(self.checked.path(self.manifest.shards[k]), self.schema)
+            shard = read_shard(self.verified.path(self.manifest.shards[k]), self.schema)
             shard = shard.subset(self._mask(shard))
             if len(shard.data):
                 yield shard
@@ -199,7 +199,7 @@ class ScannedData:
         most = 1 if self.schema.contents else _TOGETHER  # what is found of contents may be large
         step = min(max(count // (_TASKS * self.workers.count), 1), most)
         for found, seen in self.workers.map(look, [range(k, min(k + step, count)) for k in range(0, count, step)]):
-            self.checked.seen |= seen
+            self.verified.seen |= seen
             yield from found
 
     def buffers(self, order: Sequence[int] | None = None) -> list[list[int]]:
@@ -226,7 +226,7 @@ class ScannedData:
         shards = list(self.shards())
         if not shards:
             raise InputError("there is no choice set to read.")
-        return joined(shards)
+        return join_shards(shards)
 
     def read_if_fits(self) -> ChoiceData:
         """Read everything into memory, or say what else to ask for where it does not fit."""
@@ -239,7 +239,7 @@ class ScannedData:
 
     # As ChoiceData does
 
-    def counted(self) -> ScannedData:
+    def with_positive_weight(self) -> ScannedData:
         """Return the sets with a weight above 0."""
         return self if self.schema.weight is None else replace(self, filters=(*self.filters, Counted()))
 
@@ -258,7 +258,7 @@ class ScannedData:
         """
         generator(seed)  # says what is wrong with it
         by = self._group_column(by)
-        ends = [0.0, *np.cumsum(shares_of(parts))[:-1].tolist(), 1.0]
+        ends = [0.0, *np.cumsum(require_shares(parts))[:-1].tolist(), 1.0]
         salted = int(seed) + len(self.filters) * 2**40  # a part of a part draws anew
         found = tuple(
             replace(self, filters=(*self.filters, Drawn(salted, by, low, high))) for low, high in pairwise(ends)
@@ -288,7 +288,7 @@ class ScannedData:
                 f"column {by!r} is of kind {self.schema.contents[by]}: only numbers and categories can group the "
                 f"choice sets of a scanned table."
             )
-        if by not in (*self.schema.individual, *self.schema.kept):
+        if by not in (*self.schema.individual, *self.schema.kept_columns):
             next(iter(self.shards())).keys_by(by)
         return by
 
@@ -299,9 +299,9 @@ class ScannedData:
             raise InputError(f"the number of sets must be a whole number of at least 1, got {n_sets!r}.")
         least = np.empty(0)
         for shard in self.shards():
-            least = np.sort(np.concatenate([least, draws(shard.keys, seed)]))[:n_sets]
-        below = [shard.subset(draws(shard.keys, seed) <= least[-1]) for shard in self.shards()]
-        return joined([shard for shard in below if len(shard.data)])
+            least = np.sort(np.concatenate([least, uniform_draws(shard.keys, seed)]))[:n_sets]
+        below = [shard.subset(uniform_draws(shard.keys, seed) <= least[-1]) for shard in self.shards()]
+        return join_shards([shard for shard in below if len(shard.data)])
 
     def concat(self, other: ScannedData) -> ScannedData:
         """Return the whole that two parts of one split make up."""
@@ -339,10 +339,10 @@ class ScannedData:
 
 def _on_shards(
     data: ScannedData, function: Callable[[ChoiceData], U], which: range
-) -> tuple[list[U], dict[str, State]]:
+) -> tuple[list[U], dict[str, FileState]]:
     """Call a function for what each of some shards has of a part of the table, if anything; all of them are whole."""
     found = [function(shard.data) for shard in data.shards(which)]
-    return found, {name: data.checked.seen[name] for name in (data.manifest.shards[k].name for k in which)}
+    return found, {name: data.verified.seen[name] for name in (data.manifest.shards[k].name for k in which)}
 
 
 # -- Encoder cache -----------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def _on_shards(
 # and goes with the shards when the table is converted anew. One that cannot be written or read is learnt again.
 
 
-def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
+def learn_or_load_encoder(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
     """Learn an encoder, or take the one that was learnt before; see :meth:`Encoder.learn`."""
     parts = [repr(part) for part in data.filters]
     way = json.dumps([package_version("pcmcnet"), data.manifest.fingerprint, parts, bend, labels])

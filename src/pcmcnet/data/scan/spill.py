@@ -26,16 +26,16 @@ from pcmcnet.data.column_reader import AS_OTHERS, CORRECT, mistaken_text
 from pcmcnet.data.columns.distinct import (
     UNREADABLE,
     Keys,
-    by_first_row,
     distinct,
     first_rows,
     is_text,
     keys_of,
-    piles,
+    partition_numbers,
+    renumber_by_first_row,
     value_type,
 )
 from pcmcnet.data.files.csv_files import ENCODED_TEXT
-from pcmcnet.data.files.sources import Stream, Units
+from pcmcnet.data.files.sources import TableStream, Units
 from pcmcnet.data.scan.workers import Workers
 from pcmcnet.errors import SchemaError
 
@@ -54,7 +54,7 @@ class Vocabulary:
     def encode(self, column: pa.Array, first_row: int) -> pa.Array:
         """Turn words into their numbers, taking in new ones; gaps stay gaps."""
         found = distinct(pa.chunked_array([column]))
-        codes, values = by_first_row(found) if pa.types.is_dictionary(column.type) else found
+        codes, values = renumber_by_first_row(found) if pa.types.is_dictionary(column.type) else found
         counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
         first = first_rows(codes, len(values))
         known = np.empty(len(values) + 1, np.int32)  # the last entry is for the gaps' -1
@@ -106,7 +106,7 @@ _BUFFER = 2**18  # bytes that are written to a file at once: of a column, a batc
 _FILES = 16  # of a piece, each of some neighbouring piles: removed once all of these are taken
 
 
-class Piece(NamedTuple):
+class ScanChunk(NamedTuple):
     """Neighbouring units of a table: their number among the pieces, and their first row."""
 
     number: int
@@ -114,7 +114,7 @@ class Piece(NamedTuple):
     first: int
 
 
-def cut(units: Sequence[int], count: int) -> list[Piece]:
+def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
     """Cut a table of units with so many rows into no more than ``count`` pieces, the later the smaller.
 
     So the last ones, for which some wait at the end, are short, and few have to be put together: of the rows the part
@@ -122,15 +122,15 @@ def cut(units: Sequence[int], count: int) -> list[Piece]:
 
     Examples
     --------
-    >>> [(piece.units, piece.first) for piece in cut([5, 5, 5, 5], 2)]
+    >>> [(piece.units, piece.first) for piece in cut_into_chunks([5, 5, 5, 5], 2)]
     [(range(0, 3), 0), (range(3, 4), 15)]
     """
     if count == 1 or len(units) < 2:
-        return [Piece(0, None, 0)]
+        return [ScanChunk(0, None, 0)]
     ends = np.cumsum([0, *units])
     bounds = np.unique(np.searchsorted(ends, [ends[-1] * (1 - (1 - k / count) ** 2) for k in range(count + 1)]))
     found = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    return [Piece(k, range(begin, end), int(ends[begin])) for k, (begin, end) in enumerate(found)]
+    return [ScanChunk(k, range(begin, end), int(ends[begin])) for k, (begin, end) in enumerate(found)]
 
 
 @dataclass
@@ -149,13 +149,13 @@ class Sorter:
     """Sorts the rows of a piece onto piles."""
 
     folder: Path
-    opened: Callable[[], Stream]
+    opened: Callable[[], TableStream]
     choice_set: str
     count: int  # of piles
     text: Collection[str]  # columns whose names are written as numbers
     at_once: int
 
-    def __call__(self, piece: Piece) -> Spilled:
+    def __call__(self, piece: ScanChunk) -> Spilled:
         """Go through a piece once."""
         done, stream = Spilled({name: Vocabulary() for name in self.text}), self.opened()
         with ExitStack() as stack:
@@ -169,7 +169,7 @@ class Sorter:
                     done.gaps += int(missing.sum())
                 elif not done.gaps:
                     numbered = _numbered(stream.columns, batch, done.vocabularies, begin)
-                    for pile, part in _sorted_out(numbered, piles(keys, self.count), self.count):
+                    for pile, part in _sorted_out(numbered, partition_numbers(keys, self.count), self.count):
                         file = _file(pile, self.count)
                         if file not in writers:
                             path = str(_path(self.folder, piece.number, file))
@@ -193,7 +193,7 @@ class Sorter:
 
 
 @dataclass(frozen=True)
-class Piles:
+class Partitions:
     """The piles of a table, and the vocabularies of its text columns."""
 
     folder: Path
@@ -240,22 +240,22 @@ class Piles:
             _path(self.folder, piece, file).unlink(missing_ok=True)
 
 
-def sort_out(
+def spill_rows(
     folder: Path,
-    stream: Stream,
-    reopened: Callable[[], Stream],
+    stream: TableStream,
+    reopened: Callable[[], TableStream],
     choice_set: str,
     count: int,
     *,
     contents: Collection[str],
     at_once: int,
     workers: Workers,
-) -> Piles:
+) -> Partitions:
     """Go through a table once, piece by piece, and sort its rows onto so many piles."""
     # 1. Sort the pieces, each by whoever is free; one piece alone needs no stream of its own.
     plain = {choice_set, *contents}
     text = [f.name for f in stream.schema if f.name not in plain and is_text(value_type(f.type))]
-    pieces = cut(stream.units, _PIECES * workers.count) if workers.count > 1 else cut((), 1)
+    pieces = cut_into_chunks(stream.units, _PIECES * workers.count) if workers.count > 1 else cut_into_chunks((), 1)
     opened = reopened if len(pieces) > 1 else lambda: stream
     sorter = Sorter(folder, opened, choice_set, count, tuple(text), max(min(at_once, _ROWS), 1))
     done = list(workers.map(sorter, pieces) if len(pieces) > 1 else map(sorter, pieces))
@@ -271,10 +271,10 @@ def sort_out(
     numbers = {name: [pa.array(whole[name].add(each.vocabularies[name])) for each in done] for name in text}
     names = {name: (whole[name].words, numbers[name]) for name in text}
     rows, batches = sum(each.rows for each in done), [dict(each.batches) for each in done]
-    return Piles(folder, tuple(stream.columns), count, rows, whole, names, batches)
+    return Partitions(folder, tuple(stream.columns), count, rows, whole, names, batches)
 
 
-def set_of_row(stream: Stream, choice_set: str, row: int) -> str:
+def choice_set_of_row(stream: TableStream, choice_set: str, row: int) -> str:
     """Name the choice set of a row, by reading the table up to it."""
     begin = 0
     for batch in stream.batches(_ROWS):

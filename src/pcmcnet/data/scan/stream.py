@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from pcmcnet.arrays import Ints
-from pcmcnet.concurrency import ahead
-from pcmcnet.data.batches import EncodedSets, Part, Portion
+from pcmcnet.concurrency import results_in_order
+from pcmcnet.data.batches import DistributedSets, EncodedPart, EncodedSets
 from pcmcnet.data.encoder import Encoder
-from pcmcnet.data.scan.cache import joined
+from pcmcnet.data.scan.cache import join_shards
 from pcmcnet.data.scan.scanned import ScannedData
 
 
@@ -49,12 +49,12 @@ class EncodedStream:
         """Size of the largest set."""
         return self.data.largest
 
-    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
         """Go through all sets once, buffer by buffer, the shards shuffled by the numbers given."""
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
-        read: Callable[[Sequence[int]], Part | None] = self._read if self.size == 1 else self._read_own
-        for part in ahead(partial(read, group) for group in self._after(self.data.buffers(shuffled), skip)):
+        read: Callable[[Sequence[int]], EncodedPart | None] = self._read if self.size == 1 else self._read_own
+        for part in results_in_order(partial(read, group) for group in self._after(self.data.buffers(shuffled), skip)):
             if part is not None:
                 yield part.to(self.device)
 
@@ -66,7 +66,7 @@ class EncodedStream:
             skip -= any(len(outline.first) for outline in self.data.outlines(group))
         return []
 
-    def pieces(self) -> Iterator[EncodedSets]:
+    def chunks(self) -> Iterator[EncodedSets]:
         """Go through all sets once, shard by shard, whichever process this is."""
         for shard in self.data.shards():
             yield self.encoder.encode(shard.data).to(self.device)
@@ -75,14 +75,14 @@ class EncodedStream:
         """Read a buffer; None where none of its sets is in this part of the table."""
         if self.data.schema.contents:  # what several shards hold is prepared once
             shards = list(self.data.shards(group))
-            return self.encoder.encode(joined(shards)) if shards else None
-        pieces, first = [], []
+            return self.encoder.encode(join_shards(shards)) if shards else None
+        chunks, first = [], []
         for shard in self.data.shards(group):
-            pieces.append(self.encoder.encode(shard.data))
+            chunks.append(self.encoder.encode(shard.data))
             first.append(shard.first)
-        return EncodedSets.join(pieces, _order(first)) if pieces else None
+        return EncodedSets.join(chunks, _order(first)) if chunks else None
 
-    def _read_own(self, group: Sequence[int]) -> Portion | None:
+    def _read_own(self, group: Sequence[int]) -> DistributedSets | None:
         """Read every n-th shard of a buffer from the r-th on, and the sizes of the sets of all."""
         outlines = list(self.data.outlines(group))
         order = _order([outline.first for outline in outlines])
@@ -92,7 +92,7 @@ class EncodedStream:
         shard = np.repeat(np.arange(len(group)), [len(outline.first) for outline in outlines])[order]
         ours = shard % self.size == self.rank
         place = np.where(ours, np.cumsum(ours) - 1, -1)  # its own are in the same order
-        return Portion(sizes=sizes[order], own=self._read(group[self.rank :: self.size]), place=place)
+        return DistributedSets(sizes=sizes[order], local=self._read(group[self.rank :: self.size]), place=place)
 
 
 def _order(first: Sequence[Ints]) -> Ints:

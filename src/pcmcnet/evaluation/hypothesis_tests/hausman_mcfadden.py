@@ -30,7 +30,7 @@ from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, 
 from pcmcnet.evaluation.predictions import require_training_sets
 from pcmcnet.models import MNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import require_estimated
 from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
 from pcmcnet.models.logit.standard_errors import Errors
@@ -78,7 +78,7 @@ def hausman_mcfadden(
     move, kept = _to_the_left(problem)
     names = [model.design_.names[k] for k in kept]
     left = _Fit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
-    kind = errors or model.usual_errors
+    kind = errors or model.default_errors
     d = left.b - move @ full.b
     if kind == "classical":
         covariance = left.inverse - move @ full.inverse @ move.T
@@ -112,7 +112,7 @@ def hausman_mcfadden(
 class _Fit:
     """A logit on R of the S sets of a table, and where it has its maximum."""
 
-    problem: LogitSets
+    problem: LogitLikelihood
     weights: Floats  # (R,)
     sets: Ints  # (R,) which of the S these are
     b: Floats  # (K,)
@@ -121,12 +121,12 @@ class _Fit:
     @classmethod
     def of(cls, model: MNL, data: ChoiceData) -> _Fit:
         """Take the fitted model, on all sets."""
-        problem = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("a test"))
+        problem = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("a test"))
         estimates = model.estimates_
         return cls(problem, data.weights, np.arange(len(data)), estimates.values, estimates.covariance("classical"))
 
     @classmethod
-    def maximum(cls, problem: LogitSets, weights: Floats, sets: Ints) -> _Fit:
+    def maximum(cls, problem: LogitLikelihood, weights: Floats, sets: Ints) -> _Fit:
         """Estimate the coefficients."""
         b, hessian, _ = problem.maximise(weights)
         return cls(problem, weights, sets, b, np.asarray(np.linalg.inv(-hessian), np.float64))
@@ -150,10 +150,10 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
         raise InputError(f"the test needs estimates of all coefficients, and {listed(held)} is fixed or at a bound.")
     if model.estimates_.unbounded:
         raise InputError(f"there is no finite estimate for {listed(model.estimates_.unbounded)}: leave it out first.")
-    return sets.counted()
+    return sets.with_positive_weight()
 
 
-def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitSets, Ints]:
+def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLikelihood, Ints]:
     """Return the logit that is left without some alternatives, and which of the sets it has."""
     gone = _named(data, without)
     chosen = data.require_chosen("a test")
@@ -168,7 +168,7 @@ def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitSe
     before: Ints = np.cumsum(gone) - gone  # how many rows before each row are left out
     place = chosen - (before[picked] - before[data.offsets[:-1]])
     offsets = np.concatenate([[0], np.cumsum(sizes[stays])])
-    problem = LogitSets.from_matrix(model.design_.matrix(data)[rows], offsets, place[stays])
+    problem = LogitLikelihood.from_matrix(model.design_.matrix(data)[rows], offsets, place[stays])
     return problem, np.flatnonzero(stays)
 
 
@@ -183,7 +183,7 @@ def _named(data: ChoiceData, without: Sequence[str]) -> Bools:
     return np.isin(data.labels.codes, [known.index(label) for label in without])
 
 
-def _to_the_left(problem: LogitSets) -> tuple[Floats, list[int]]:
+def _to_the_left(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
     """Return T (R, K), and which R columns have coefficients of their own in what is left."""
     lost = [k for k, _ in dependent_columns(problem.z)]
     kept = [k for k in range(problem.n_columns) if k not in lost]

@@ -24,10 +24,10 @@ from pcmcnet.models import MNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.latent_class_mnl import LatentClassMNL
-from pcmcnet.models.logit.draws import keys_of
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.draws import hash_ids
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import LogitModel, require_estimated
-from pcmcnet.models.logit.mixed_likelihood import MixedSets
+from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
 from pcmcnet.models.logit.parameter_bounds import listed
 from pcmcnet.models.mixed_mnl import MixedMNL
 
@@ -42,7 +42,7 @@ from pcmcnet.models.mixed_mnl import MixedMNL
 # which is what was maximised. The sum over sets of log-probabilities knows nothing of a person's other choices.
 
 
-def belongs_to_person(model: ChoiceModel) -> bool:
+def is_panel_model(model: ChoiceModel) -> bool:
     """Tell whether a fitted model joins the choices of a person, as its options and its table say."""
     joins = isinstance(model, LatentClassMNL | MixedMNL) and model.config.by != "set"
     return joins and model.schema.person is not None
@@ -50,7 +50,7 @@ def belongs_to_person(model: ChoiceModel) -> bool:
 
 def person_log_likelihoods(model: ChoiceModel, data: ChoiceData) -> Floats | None:
     """(U,) log-likelihood of each person, in the order of ``data.groups()``; None where sets are independent."""
-    if not belongs_to_person(model) or data.schema.person is None:
+    if not is_panel_model(model) or data.schema.person is None:
         return None
     return _of_classes(model, data) if isinstance(model, LatentClassMNL) else _of_draws(model, data)
 
@@ -68,10 +68,10 @@ def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
     assert isinstance(model, MixedMNL)
     persons, mixing = Persons.of(data, "person"), model.mixing_
     columns = model._columns(data)
-    sets = LogitSets.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
+    sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
     draws = model._draws(mixing, model.config.draws, model.table_.seed, torch.device("cpu"))
-    keys, who = keys_of(model._ids(data)[persons.first]), model._who(persons.table)
-    problem = MixedSets(sets.z, sets.offsets, persons.number[sets.sets], keys, who, mixing, draws, 0.0)
+    keys, who = hash_ids(model._ids(data)[persons.first]), model._who(persons.table)
+    problem = SimulatedLikelihood(sets.z, sets.offsets, persons.number[sets.sets], keys, who, mixing, draws, 0.0)
     return problem.evaluate(model.estimates_.values, "float64", scores=False)[0]
 
 
@@ -147,18 +147,18 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
         details={
             "log_likelihood_small": low,
             "log_likelihood_large": high,
-            "restricted": list(restricted(small, large)),
+            "restricted": list(restricted_coefficients(small, large)),
         },
         notes=tuple(notes),
     )
 
 
-def restricted(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
+def restricted_coefficients(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
     """Return the coefficients that the larger model estimates and the smaller one does not, by their names."""
     return tuple(name for name in _free(large) if name not in _free(small))
 
 
-def contains(large: Any, small: Any) -> bool:
+def has_coefficients_of(large: Any, small: Any) -> bool:
     """Tell whether one logit has, by their names, all coefficients of another of its kind, or of an MNL, and more."""
     if not (isinstance(small, LogitModel) and isinstance(large, LogitModel) and type(small) in (MNL, type(large))):
         return False
@@ -229,7 +229,7 @@ def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     """Say where the statistic is not chi-squared."""
-    tested = restricted(small, large)
+    tested = restricted_coefficients(small, large)
     lost = {
         "with fewer classes, parameters of the others": _classes_differ(small, large),
         "without nests, the parts of alternatives in them": any(name.startswith(_PART) for name in tested),
@@ -250,7 +250,7 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     bound = [name for name in large.estimates_.at_bound if name not in edge]
     if bound:
         notes.append(f"{listed(bound)} of the larger model came to a bound, so that the p-value is approximate")
-    if large.schema.person is not None and not belongs_to_person(large):
+    if large.schema.person is not None and not is_panel_model(large):
         notes.append(
             "the likelihoods take the choices of a person for independent; where they are not, the p-value is too small"
         )

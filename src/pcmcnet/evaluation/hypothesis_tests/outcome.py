@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pcmcnet.checks import require_number
-from pcmcnet.errors import visible
-from pcmcnet.reports.formats import PlainValues
+from pcmcnet.errors import printable
+from pcmcnet.reports.formats import ToDictMixin
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome(PlainValues):
+class Outcome(ToDictMixin):
     """A test's outcome; prints as a sentence with the decision, and its caveats.
 
     Attributes
@@ -58,7 +58,7 @@ class Outcome(PlainValues):
             found = f"chi-squared = {self.statistic:.3f} with {self.degrees_of_freedom} degree{plural} of freedom"
         verdict = f"{'rejected' if self.rejected else 'not rejected'} at the {self.significance:.3g} level"
         sentence = f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict}: {self.decision}."
-        return visible("\n".join([sentence, *(f"Note: {note}." for note in self.notes)]))
+        return printable("\n".join([sentence, *(f"Note: {note}." for note in self.notes)]))
 
     __repr__ = __str__
 

@@ -24,9 +24,9 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import contains, person_log_likelihoods
+from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import has_coefficients_of, person_log_likelihoods
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_significance
-from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data, seen_by
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data, training_overlap
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Correction = Literal["none", "aic", "bic"]
@@ -58,7 +58,7 @@ def vuong(
     """
     require_significance(significance)
     require_word("correction", correction, ("none", "aic", "bic"))
-    sets = require_data(a, data).counted()
+    sets = require_data(a, data).with_positive_weight()
     unit = "choice sets" if sets.schema.person is None else "persons"
     m = _log_likelihoods(a, sets) - _log_likelihoods(b, sets)  # (U,)
     if len(m) < 2:
@@ -74,7 +74,7 @@ def vuong(
     gap = a.num_parameters - b.num_parameters
     penalty = {"none": 0.0, "aic": float(gap), "bic": gap * float(np.log(n)) / 2}[correction]
     z = float((m.sum() - penalty) / spread)
-    p = two_sided(z)
+    p = normal_p_value(z)
     first, second = _names(a, b)
     better, worse = (first, second) if z > 0 else (second, first)
     return Outcome(
@@ -89,7 +89,7 @@ def vuong(
     )
 
 
-def two_sided(z: float) -> float:
+def normal_p_value(z: float) -> float:
     """Return the two-sided p-value of a normal statistic."""
     from scipy.special import ndtr
 
@@ -117,9 +117,9 @@ def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:
 
 
 def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correction) -> list[str]:
-    seen = [isinstance(model, ChoiceModel) and seen_by(model, sets) in ("all", "most") for model in (a, b)]
+    seen = [isinstance(model, ChoiceModel) and training_overlap(model, sets) in ("all", "most") for model in (a, b)]
     notes = []
-    if any(seen) and (contains(a, b) or contains(b, a)):
+    if any(seen) and (has_coefficients_of(a, b) or has_coefficients_of(b, a)):
         notes.append(
             "by the names of their coefficients, one contains the other, and the statistic is not normal where the "
             "smaller one holds: use likelihood_ratio"

@@ -17,7 +17,7 @@ from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.insight.scenarios.scenario import read_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
-from pcmcnet.models.with_constants import WithConstants, require_shares, require_target, shifts, solve_constants
+from pcmcnet.models.with_constants import WithConstants, find_constants, require_shares, require_target, solve_constants
 
 
 def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, float]) -> ChoiceModel:
@@ -62,7 +62,7 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
     if not isinstance(model, LogitModel):
         if model.gives == "ranking":
             raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities no constant moves.")
-        return WithConstants(model, shares, constants=shifts(model, sets, shares))
+        return WithConstants(model, shares, constants=find_constants(model, sets, shares))
     codes, target = require_target(sets, shares)
     positions, fixed = _constants(model, list(shares))
 

@@ -75,7 +75,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnReference:
     """The value of a column."""
 
     name: str
@@ -99,7 +99,7 @@ class Operation:
         return f"({f' {self.sign} '.join(map(str, self.parts))})"
 
 
-Expression = Constant | Column | Operation
+Expression = Constant | ColumnReference | Operation
 
 
 def evaluate(expression: Expression, names: Mapping[str, Value]) -> Value:
@@ -109,7 +109,7 @@ def evaluate(expression: Expression, names: Mapping[str, Value]) -> Value:
             return Value(np.asarray(word, object), "word")
         case Constant(number):
             return Value(np.asarray(number, np.float64), "number")
-        case Column(name):
+        case ColumnReference(name):
             if name not in names:
                 quoted = f" A word stands in quotes: {name!r}." if name.isidentifier() else ""
                 raise InputError(f"no column {name!r}." + did_you_mean(name, names) + quoted)
@@ -288,7 +288,7 @@ class Parser:
         name = self.name()
         if name is None:
             raise self.error("a number, a word in quotes or the name of a column")
-        return Column(name)
+        return ColumnReference(name)
 
     def _call(self, name: str) -> Expression:
         self.require("(")
@@ -419,7 +419,7 @@ def _assign(reader: Parser) -> Assign:
     if not reader.take(*ASSIGN):
         raise reader.error(f"one of {' '.join(ASSIGN)} after {column!r}", VERBS, written=column)
     value = reader.expression()
-    return Assign(column, value if sign == "=" else Operation(sign[0], (Column(column), value)))
+    return Assign(column, value if sign == "=" else Operation(sign[0], (ColumnReference(column), value)))
 
 
 def _with(reader: Parser) -> tuple[Assign, ...]:
@@ -458,7 +458,7 @@ def columns_of(statement: Statement) -> Iterator[str]:
 
 def _named(expression: Expression | None) -> Iterator[str]:
     match expression:
-        case Column(name):
+        case ColumnReference(name):
             yield name
         case Operation(_, parts):
             yield from (name for part in parts for name in _named(part))

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
-from pcmcnet.data.columns.ragged import spread, stretches, sum_by_set
+from pcmcnet.data.columns.ragged import consecutive_indices, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.insight.questions import column_of, grouped, segments, with_alternatives
-from pcmcnet.insight.scenarios.offers import Offer
+from pcmcnet.insight.queries import column_of, grouped, segments, with_alternatives
+from pcmcnet.insight.scenarios.offers import ScenarioOffer
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.logit.logit_model import LogitModel
-from pcmcnet.reports.formats import PlainValues
-from pcmcnet.reports.tables import PrintsAsTable, number, percent
+from pcmcnet.reports.formats import ToDictMixin
+from pcmcnet.reports.tables import TableMixin, number, percent
 
 # -- Groups ------------------------------------------------------------------------------------------------------------
 # Groups of alternatives before and after a change: by label, by place or by a column.
@@ -44,7 +44,7 @@ class Groups(NamedTuple):
     changed: Bools  # (G,) whether the change is of an alternative of the group
 
 
-def group_alternatives(first: ChoiceData, offer: Offer, by: str | None) -> Groups:
+def group_alternatives(first: ChoiceData, offer: ScenarioOffer, by: str | None) -> Groups:
     """Group the alternatives of the first table and those of the offer."""
     label = first.schema.alternative
     found = None if by is None or by in (LABEL, label) else segments(first, by)
@@ -71,23 +71,23 @@ def group_alternatives(first: ChoiceData, offer: Offer, by: str | None) -> Group
     return Groups(every, f"{by}, {spoken}" if B > 1 else spoken, old, new, np.repeat(np.arange(B), G), changed)
 
 
-def _labels_or_places(first: ChoiceData, offer: Offer) -> tuple[NDArray[Any], NDArray[Any]]:
+def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the label of each alternative before and after; its place in its set where there are no labels."""
     if first.labels is not None and offer.names is not None:
         return first.labels.plain(), offer.names
     place = np.array([f"#{k + 1}" for k in range(first.largest)], object)
-    names = place[stretches(np.zeros(len(first), np.int64), first.sizes)]
+    names = place[consecutive_indices(np.zeros(len(first), np.int64), first.sizes)]
     return names, np.where(_themselves(offer), names[offer.origin], _NEW)
 
 
-def _themselves(offer: Offer) -> Bools:
+def _themselves(offer: ScenarioOffer) -> Bools:
     """(N,) which alternatives are those of the first table: the second one of an origin is a copy."""
     itself = np.zeros(len(offer.origin), np.bool_)
     itself[np.unique(offer.origin, return_index=True)[1]] = True
     return itself & (offer.origin >= 0)
 
 
-def _values(first: ChoiceData, offer: Offer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
+def _values(first: ChoiceData, offer: ScenarioOffer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
     """Return the groups by a feature in their order, and the group of each alternative before and after."""
     before, after = (column_of(data, by)[0].plain() for data in (first, offer.data))
     same = (offer.origin >= 0).all() and np.array_equal(after.astype(str), before[offer.origin].astype(str))
@@ -96,7 +96,7 @@ def _values(first: ChoiceData, offer: Offer, by: str) -> tuple[tuple[str, ...], 
     return names, words[: len(before)], words[offer.origin] if same else words[len(before) :]
 
 
-def _require_kept(first: ChoiceData, offer: Offer, by: str) -> None:
+def _require_kept(first: ChoiceData, offer: ScenarioOffer, by: str) -> None:
     """Refuse segments by a column that the change changes."""
     before, after = (column_of(data, by)[0].plain().astype(str) for data in (first, offer.data))
     if not np.array_equal(before, after):
@@ -348,7 +348,7 @@ def answer(model: Any, ask: Callable[[Any], Floats], *, level: float, errors: An
     if isinstance(model, LogitModel):
         from scipy.special import ndtri
 
-        kind = errors or model.usual_errors
+        kind = errors or model.default_errors
         _, error = model.estimates_.delta(lambda b: ask(model.with_values(b)), kind)
         reach = float(ndtri((1 + level) / 2)) * error
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"
@@ -361,7 +361,7 @@ def answer(model: Any, ask: Callable[[Any], Floats], *, level: float, errors: An
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
+class MarketEffect:
     """One figure of one group; the ends of intervals are None where there are none."""
 
     group: str
@@ -388,11 +388,11 @@ class _ByName:
 
 
 @dataclass(frozen=True)
-class Effects(_ByName, PrintsAsTable):
+class MarketEffects(_ByName, TableMixin):
     """A figure of all groups before and after; prints as a table. ``effects["car"]`` is the row of a group."""
 
     quantity: str
-    rows: tuple[Effect, ...]
+    rows: tuple[MarketEffect, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON, by group."""
@@ -428,7 +428,7 @@ class Diverted:
 
 
 @dataclass(frozen=True)
-class Diversion(PlainValues, _ByName, PrintsAsTable):
+class Diversion(ToDictMixin, _ByName, TableMixin):
     """Diversion ratios of the groups that the change is not of; prints as a table."""
 
     of: tuple[str, ...]  # the groups that the change is of
@@ -452,7 +452,7 @@ class Told:
         self.low, self.high = (None if end is None else question.split(end) for end in (answer.low, answer.high))
         self.diverts, self.mixed = question.diverts(answer.values), question.mixed(answer.values)
 
-    def effects(self, block: str, quantity: str, more: Sequence[str] = ()) -> Effects:
+    def effects(self, block: str, quantity: str, more: Sequence[str] = ()) -> MarketEffects:
         """Return shares, volumes or revenue by group."""
         tops = {"shares": 1.0, "volumes": float(self.question.after.data.weights.sum())}
         least, most = (0.0, tops[block]) if block in tops else (-np.inf, np.inf)
@@ -465,10 +465,10 @@ class Told:
                 _, after_high, high = self.high[block][:, k].tolist()
                 ends = {"low": low, "high": high}
                 ends |= {"after_low": max(after_low, least), "after_high": min(after_high, most)}
-            rows.append(Effect(group=group, before=before, after=after, change=change, **ends))
-        return Effects(quantity, tuple(rows))
+            rows.append(MarketEffect(group=group, before=before, after=after, change=change, **ends))
+        return MarketEffects(quantity, tuple(rows))
 
-    def revenue(self, column: str | None) -> Effects | str:
+    def revenue(self, column: str | None) -> MarketEffects | str:
         """Return the revenue by group and in all, or why there is none."""
         if column is None:
             return "no column of revenue was named: give revenue=<column>."

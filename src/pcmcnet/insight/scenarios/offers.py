@@ -20,7 +20,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.arrays import Categorical, Column, Contents
 from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
-from pcmcnet.insight.questions import with_alternatives, with_values
+from pcmcnet.insight.queries import with_alternatives, with_values
 from pcmcnet.insight.scenarios import language
 from pcmcnet.insight.scenarios.language import (
     Add,
@@ -61,7 +61,7 @@ class Extent(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
+class ScenarioOffer:
     """The alternatives of each set after some changes."""
 
     data: ChoiceData
@@ -72,12 +72,12 @@ class Offer:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, data: ChoiceData) -> Offer:
+    def of(cls, data: ChoiceData) -> ScenarioOffer:
         """Begin with a table as it is."""
         n, names = len(data.rows), None if data.labels is None else data.labels.plain()
         return cls(data, names, np.arange(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_))
 
-    def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[Offer, Extent]:
+    def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[ScenarioOffer, Extent]:
         """Return the offer after a change, and how much of it the change is of.
 
         ``known`` are the labels that the model has seen.
@@ -149,7 +149,7 @@ class Offer:
         if out is not None and (mask & out).any() and schema.alternative in {*columns_of(change)}:
             yield f"{schema.outside!r} is the outside option: it stays on offer, whatever is removed"
 
-    def _assign(self, change: Assign, mask: Bools) -> Offer:
+    def _assign(self, change: Assign, mask: Bools) -> ScenarioOffer:
         data, name = self.data, change.column
         _require_assignable(data, name)
         value = evaluate(change.value, self.columns())
@@ -163,7 +163,7 @@ class Offer:
         new = _values(name, old, value, mask if name in data.features else mask[data.offsets[:-1]], data)
         return replace(self, data=with_values(data, name, new), touched=self.touched | mask)
 
-    def _remove(self, mask: Bools) -> Offer:
+    def _remove(self, mask: Bools) -> ScenarioOffer:
         data = self.data
         sizes = sum_by_set((~mask).astype(np.int64), data.offsets)
         if not sizes.all():
@@ -176,7 +176,7 @@ class Offer:
         lost[self.origin[mask & (self.origin >= 0)]] = True
         return replace(self._take(np.flatnonzero(~mask), sizes), lost=lost)
 
-    def _add(self, change: Add, known: frozenset[str]) -> tuple[Offer, Bools]:
+    def _add(self, change: Add, known: frozenset[str]) -> tuple[ScenarioOffer, Bools]:
         data = self.data
         mask = self._inside(self.selected(change.where) & self._labelled(change.like, "copy with ... where ..."))
         if change.label is not None:  # a set that has it already gets no other
@@ -202,7 +202,7 @@ class Offer:
             more = more._assign(assign, new)
         return more, new
 
-    def _take(self, places: Ints, sizes: Ints) -> Offer:
+    def _take(self, places: Ints, sizes: Ints) -> ScenarioOffer:
         return replace(
             self,
             data=with_alternatives(self.data, places, sizes),
@@ -291,7 +291,7 @@ def _values(name: str, old: Column, value: Value, mask: Bools, data: ChoiceData)
     return np.where(mask, given, before)
 
 
-def _renamed(offer: Offer, new: Bools, label: str, like: str, known: frozenset[str]) -> Offer:
+def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: frozenset[str]) -> ScenarioOffer:
     """Name new alternatives; the model sees the name if it knows it, and else what they are like."""
     data, column = offer.data, offer.data.schema.alternative
     assert offer.names is not None
@@ -312,7 +312,7 @@ def _renamed(offer: Offer, new: Bools, label: str, like: str, known: frozenset[s
 def _unknown_word(where: Expression, names: Names) -> str:
     """Say which word of a condition no alternative has, and what it may be meant for."""
     match where:
-        case Operation("==", (language.Column(name), Constant(word))) if names[name].kind == "word":
+        case Operation("==", (language.ColumnReference(name), Constant(word))) if names[name].kind == "word":
             values = {*map(str, names[name].values)}
             spoken = word if isinstance(word, str) else f"{word:g}"
             if spoken not in values:

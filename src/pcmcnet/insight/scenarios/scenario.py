@@ -16,19 +16,19 @@ import pyarrow as pa
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
-from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, raw
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, stored_values
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.files.tabular import read_table
-from pcmcnet.data.outside import with_missing_features
+from pcmcnet.data.outside import with_blank_outside_features
 from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_sets
-from pcmcnet.insight.questions import numeric_values, with_values
+from pcmcnet.insight.queries import numeric_values, with_values
 from pcmcnet.insight.scenarios.language import columns_of, read_change
 from pcmcnet.insight.scenarios.market_effects import (
     ConsumerSurplus,
     Diversion,
-    Effects,
+    MarketEffects,
     Question,
     Side,
     Told,
@@ -36,10 +36,10 @@ from pcmcnet.insight.scenarios.market_effects import (
     group_alternatives,
     require_surplus,
 )
-from pcmcnet.insight.scenarios.offers import Extent, Offer
+from pcmcnet.insight.scenarios.offers import Extent, ScenarioOffer
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
-from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame, to_json
+from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame, to_json
 from pcmcnet.reports.tables import number
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
@@ -83,14 +83,14 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def changed_by(offer: Offer, result: Any) -> tuple[Offer, Extent]:
+def changed_by(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Extent]:
     """Take what a function made of an offer: choice data, or the new values of some columns."""
     if isinstance(result, ChoiceData):
-        return _matched(offer, with_missing_features(first_choices(result)))
+        return _matched(offer, with_blank_outside_features(first_choices(result)))
     if isinstance(result, Mapping):
         data, touched = offer.data, offer.touched.copy()
         for name, values in result.items():
-            data = with_missing_features(with_values(data, str(name), values))
+            data = with_blank_outside_features(with_values(data, str(name), values))
         moved = _differ(offer.data, data, np.arange(len(touched)))
         return replace(offer, data=data, touched=touched | moved), Extent.of(moved, data)
     raise InputError(
@@ -99,7 +99,7 @@ def changed_by(offer: Offer, result: Any) -> tuple[Offer, Extent]:
     )
 
 
-def _matched(offer: Offer, data: ChoiceData) -> tuple[Offer, Extent]:
+def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Extent]:
     """Find the alternatives of an offer in a changed table."""
     before = offer.data
     place = {value: k for k, value in enumerate(before.set_ids.tolist())}
@@ -125,11 +125,11 @@ def _matched(offer: Offer, data: ChoiceData) -> tuple[Offer, Extent]:
     return replace(offer, data=data, names=names, origin=origin, touched=touched, lost=lost), Extent.of(moved, data)
 
 
-def _places(offer: Offer, data: ChoiceData) -> Ints:
+def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
     """(N,) where each alternative was in the offer; -1 for a new one."""
     before = offer.data
     if offer.names is None or data.labels is None:
-        inside = stretches(np.zeros(len(data), np.int64), data.sizes)
+        inside = consecutive_indices(np.zeros(len(data), np.int64), data.sizes)
         sizes = before.sizes[data.set_of_alternative]
         return np.where(inside < sizes, before.offsets[data.set_of_alternative] + inside, -1)
     old = {key: k for k, key in enumerate(zip(before.set_of_alternative.tolist(), offer.names, strict=True))}
@@ -151,7 +151,7 @@ def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = 
 
 def _unlike(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
     """Compare values of a column before and after; two missing ones are alike."""
-    a, b = raw(first.take(at)), raw(second.take(now))
+    a, b = stored_values(first.take(at)), stored_values(second.take(now))
     if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes of different lists
         a, b = np.array(first.categories, object)[a], np.array(second.categories, object)[b]
     found: Bools = (a != b) & ~((a != a) & (b != b))
@@ -167,7 +167,7 @@ _WORTH = {
 }
 
 
-def caveats(model: Any, first: ChoiceData, offer: Offer) -> Iterator[str]:
+def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
     """Yield a sentence for each thing to know."""
     yield from offer.notes
     if first.schema.rank is not None:
@@ -195,7 +195,7 @@ def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> I
             yield f"{name} goes from {low:g} to {high:g}, beyond the {span} of training: the model extrapolates"
 
 
-def _never_without(first: ChoiceData, offer: Offer) -> Iterator[str]:
+def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
     """Say which alternatives are taken away that every choice set offers."""
     if first.labels is None or not offer.lost.any():
         return
@@ -227,7 +227,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scenario(InEveryFormat):
+class Scenario(FormatsMixin):
     """What :func:`scenario` found; prints as a table, in every format that a report may need.
 
     Attributes
@@ -254,16 +254,16 @@ class Scenario(InEveryFormat):
     steps: tuple[Step, ...]
     by: str
     sets: int
-    shares: Effects
-    volumes: Effects
+    shares: MarketEffects
+    volumes: MarketEffects
     intervals: str
     notes: tuple[str, ...]
     parts: Mapping[str, Any]  # revenue, diversion and consumer_surplus, or why there is none
 
     @property
-    def revenue(self) -> Effects:
+    def revenue(self) -> MarketEffects:
         """Revenue of each group and the sum of all, where a column of it was named."""
-        found: Effects = self._part("revenue")
+        found: MarketEffects = self._part("revenue")
         return found
 
     @property
@@ -297,7 +297,7 @@ class Scenario(InEveryFormat):
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a flat mapping for each group: shares, volumes and, where there are any, revenue and diversion."""
         blocks = {"share": self.shares, "volume": self.volumes}
-        if isinstance(self.parts["revenue"], Effects):
+        if isinstance(self.parts["revenue"], MarketEffects):
             blocks["revenue"] = self.parts["revenue"]
         rows = []
         for group in (row.group for row in self.shares.rows):
@@ -322,15 +322,15 @@ class Scenario(InEveryFormat):
         """Return :meth:`to_rows` as a pandas data frame, indexed by group."""
         return data_frame(self.to_arrow(), index=self.by, instead="to_rows()")
 
-    def _printed(self) -> Printed:
+    def _content(self) -> ResultContent:
         facts = {f"change {k}" if k > 1 else "change": str(step) for k, step in enumerate(self.steps, start=1)}
-        if isinstance(revenue := self.parts["revenue"], Effects):
+        if isinstance(revenue := self.parts["revenue"], MarketEffects):
             before, after, change, *ends = revenue.cells()[-1][1:]
             facts[revenue.quantity] = f"{before} before, {after} after, {change}" + "".join(f" ({end})" for end in ends)
         if isinstance(surplus := self.parts["consumer_surplus"], ConsumerSurplus):
             facts["consumer surplus"] = str(surplus)
         title = f"Scenario: {self.model} on {self.sets:,} choice sets"
-        return Printed(title=title, cells=self._cells(), facts=facts, notes=(self.intervals, *self.notes))
+        return ResultContent(title=title, cells=self._cells(), facts=facts, notes=(self.intervals, *self.notes))
 
     def _cells(self) -> list[list[str]]:
         """Return shares and, beside them, diversion, volumes where sets have weights, and revenue, if there is any."""
@@ -341,7 +341,7 @@ class Scenario(InEveryFormat):
                 row.append("-" if row[0] in diversion.of else f"{diversion[row[0]].ratio:.1%}")
         beside = {"volume": None if self._unweighted else self.volumes, "revenue": self.parts["revenue"]}
         for name, effects in beside.items():
-            if isinstance(effects, Effects):
+            if isinstance(effects, MarketEffects):
                 cells[0] += [f"{name} before", "after"]
                 for row in cells[1:]:
                     row += [number(value) for value in (effects[row[0]].before, effects[row[0]].after)]
@@ -351,7 +351,7 @@ class Scenario(InEveryFormat):
     def _unweighted(self) -> bool:
         return abs(sum(row.before for row in self.volumes.rows) - self.sets) < 1e-6 * self.sets
 
-    __repr__ = InEveryFormat.__str__
+    __repr__ = FormatsMixin.__str__
 
 
 # -- Scenario ----------------------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def scenario(
     require_sets(first)
     if cost is not None:
         _feature(first, cost, "cost")
-    offer, steps = Offer.of(first), []
+    offer, steps = ScenarioOffer.of(first), []
     known = _known_labels(model, first)
     # 2. Apply the changes one after the other.
     for change in asked:
@@ -477,7 +477,7 @@ def _named(changes: Sequence[Change], *others: str | None) -> Iterator[str]:
     yield from (name for name in others if name is not None)
 
 
-def _apply(offer: Offer, change: Change, known: frozenset[str]) -> tuple[Offer, Step]:
+def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, Step]:
     if isinstance(change, str):
         text = " ".join(change.split())
         try:

@@ -38,9 +38,9 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
 from pcmcnet.layers.generators import generator_on
 from pcmcnet.layers.pairwise.rate_forms import Layer, PairOptions
-from pcmcnet.layers.perceptron import dropped, random_mask
+from pcmcnet.layers.perceptron import apply_dropout, random_mask
 from pcmcnet.layers.tensor_ops import pull_back, real_pairs
-from pcmcnet.layers.threads import in_threads, threads
+from pcmcnet.layers.threads import run_in_threads, threads
 
 Memory = Callable[[str, int, int, torch.dtype], Tensor]  # name, pairs, width, type -> (pairs, width) to write to
 
@@ -52,7 +52,7 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
     h = grid.flatten(0, 2)  # products of more dimensions take more calls
     for k, (weight, bias) in enumerate(layers, 1):
         kind = options.dtype if k < len(layers) else weight.dtype
-        h = dropped(options.rule.apply(h.to(options.dtype)), options.dropout)
+        h = apply_dropout(options.rule.apply(h.to(options.dtype)), options.dropout)
         h = F.linear(h.to(kind), weight.to(kind), bias.to(kind))
     return h.view(sets, places, places)
 
@@ -60,7 +60,7 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
 # -- chunks of pairs ---------------------------------------------------------------------------------------------------
 
 
-class Segment(NamedTuple):
+class RowSegment(NamedTuple):
     """Rows ``begin`` to ``end`` of the pairs of the sets ``first`` to ``last``, each of ``n`` alternatives."""
 
     first: int
@@ -91,7 +91,7 @@ class Segment(NamedTuple):
 class RowChunk:
     """All pairs of some rows, segment after segment."""
 
-    segments: list[Segment]
+    segments: list[RowSegment]
 
     def __len__(self) -> int:
         return sum(math.prod(segment.shape) for segment in self.segments)
@@ -118,7 +118,7 @@ class RowChunk:
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other chunk has these rows
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
 
-    def blocks(self, flat: Tensor) -> Iterator[tuple[Segment, Tensor]]:
+    def blocks(self, flat: Tensor) -> Iterator[tuple[RowSegment, Tensor]]:
         """Go through the segments, each with its part of a table (P, ...) as (sets, rows, n, ...)."""
         begin = 0
         for segment in self.segments:
@@ -129,7 +129,7 @@ class RowChunk:
 
 def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
     """Cut sets into chunks of at most so many pairs: sets of one size together, rows of a set too large for a chunk."""
-    chunk: list[Segment] = []
+    chunk: list[RowSegment] = []
     room, first = pairs, 0
     for n, run in groupby(sizes):
         end = first + len(list(run))
@@ -137,14 +137,14 @@ def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
         if n**2 > pairs:
             rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # chunks of like size
             for k, i in product(range(first, end), range(0, n, rows)):
-                yield RowChunk([Segment(k, k + 1, i, min(i + rows, n), n)])
+                yield RowChunk([RowSegment(k, k + 1, i, min(i + rows, n), n)])
         # 2. Others fill up the chunk, as many at a time as it has room for.
         while first < end and 0 < n**2 <= pairs:
             if room < n**2:
                 yield RowChunk(chunk)
                 chunk, room = [], pairs
             last = min(first + room // n**2, end)
-            chunk.append(Segment(first, last, 0, n, n))
+            chunk.append(RowSegment(first, last, 0, n, n))
             room -= (last - first) * n**2
             first = last
         first = end
@@ -185,7 +185,7 @@ class PairChunk:
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
 
 
-Chunk = RowChunk | PairChunk  # some pairs of a batch, P of them
+CpuChunk = RowChunk | PairChunk  # some pairs of a batch, P of them
 
 
 def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:
@@ -196,7 +196,7 @@ def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:
     return [PairChunk(*each) for each in made if len(each[0])]
 
 
-def within(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
+def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
     """Return the sets that chunks in their order have pairs of, and the chunks for the halves of these alone."""
     first, last = (int(row) // places for row in (chunks[0].left[0], chunks[-1].left[-1]))
     start = first * places
@@ -215,31 +215,31 @@ def chunked_scores(
     """
     flat = list(chain.from_iterable(layers))
     widest = max([1, *(weight.shape[1] for weight, _ in layers)])
-    parts = share_out(mask, leave.shape, widest, options)
+    parts = chunks_by_thread(mask, leave.shape, widest, options)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (leave, enter, *flat)):
         scores = _PairScores.apply(parts, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
         return scores
-    scores, _ = _forward(_Network(options, leave, enter, *flat), parts)
+    scores, _ = _forward(_CpuPairNetwork(options, leave, enter, *flat), parts)
     return scores
 
 
-class Part(NamedTuple):
+class ThreadChunks(NamedTuple):
     """Chunks that one thread computes, one after the other, and a seed of the masks of dropout for each."""
 
     sets: slice  # that it has pairs of
-    chunks: Sequence[Chunk]
+    chunks: Sequence[CpuChunk]
     seeds: list[int]
 
 
-def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[Part]:
+def chunks_by_thread(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[ThreadChunks]:
     """Cut the pairs of sets, whose halves have a shape (B, J, H), into chunks, and share them out among the threads."""
     sets, places, _ = shape
     # 1. A narrow network: whole rows, one thread.
     if widest < options.single_pairs_from:
         sizes = [places] * sets if mask is None else (mask * torch.arange(1, places + 1)).amax(1).tolist()
         rows = list(cut_rows(sizes, max(options.chunk_numbers // widest, 1)))
-        return [Part(slice(0, sets), rows, _seeds(len(rows), options))]
+        return [ThreadChunks(slice(0, sets), rows, _seeds(len(rows), options))]
     # 2. A wide one: single pairs, in as many chunks of one size as threads share evenly.
     real = torch.ones(sets, places, places, dtype=torch.bool) if mask is None else real_pairs(mask)
     where = real.flatten().nonzero().squeeze(1)
@@ -249,7 +249,7 @@ def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: Pair
     # 3. Consecutive chunks for each thread, with the sets that they need.
     seeds, parts = _seeds(len(pairs), options), max(min(threads(), len(pairs)), 1)
     ends = pairwise(len(pairs) * k // parts for k in range(parts + 1))
-    return [Part(*within(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
+    return [ThreadChunks(*restrict_to_sets(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
 
 
 def _seeds(number: int, options: PairOptions) -> list[int]:
@@ -263,7 +263,7 @@ def _seeds(number: int, options: PairOptions) -> list[int]:
 # -- the network on a chunk of P pairs ----------------------------------------------------------------------------
 
 
-class Hidden(NamedTuple):
+class HiddenValues(NamedTuple):
     """A hidden layer on a chunk."""
 
     result: Tensor  # (P, H) after dropout, but for its scale, which is in the weights
@@ -271,7 +271,7 @@ class Hidden(NamedTuple):
     stays: Tensor | None  # (P, H) the mask of dropout
 
 
-class _Network:
+class _CpuPairNetwork:
     """The layers in the type of the products, with the scale of dropout taken into the weights."""
 
     def __init__(self, options: PairOptions, leave: Tensor, enter: Tensor, *flat: Tensor) -> None:
@@ -287,13 +287,13 @@ class _Network:
         self.given = flat
         self.temporaries: dict[str, Tensor] = {}
 
-    def on(self, part: Part) -> _Network:
+    def on(self, part: ThreadChunks) -> _CpuPairNetwork:
         """Return this network on the sets of a part, with temporaries of its own."""
         other = copy(self)
         other.leave, other.enter, other.temporaries = self.leave[part.sets], self.enter[part.sets], {}
         return other
 
-    def kept(self, part: Part, budget: int) -> list[list[Tensor]]:
+    def kept(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
         """Make memory for the layers after the first of as many chunks as leave what stays within a budget."""
         room = (budget - size * self.kept_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
@@ -302,7 +302,7 @@ class _Network:
     @property
     def kept_per_pair(self) -> int:
         """Bytes per pair of all that ``forward`` leaves for the backward pass."""
-        tensors = 2 if self.rule.of_input else 1
+        tensors = 2 if self.rule.needs_input else 1
         later = sum(len(bias) for _, bias in self.hidden)
         masks = self.leave.shape[-1] + later if self.options.dropout else 0
         return later * tensors * self.options.dtype.itemsize + masks
@@ -314,7 +314,7 @@ class _Network:
             memory = self.temporaries[name] = torch.empty(pairs, width, dtype=dtype or self.options.dtype)
         return memory if len(memory) == pairs else memory[:pairs]
 
-    def forward(self, chunk: Chunk, seed: int, memory: Sequence[Tensor] | None = None) -> list[Hidden]:
+    def forward(self, chunk: CpuChunk, seed: int, memory: Sequence[Tensor] | None = None) -> list[HiddenValues]:
         """Compute the hidden layers, those after the first in memory of their own if it is given."""
         pairs, generator = len(chunk), torch.Generator().manual_seed(seed) if self.options.dropout else None
         done = [self.first(chunk, self.mask(pairs, self.leave.shape[-1], generator))]
@@ -324,7 +324,7 @@ class _Network:
             done.append(self.activate(h, self.mask(pairs, len(bias), generator)))
         return done
 
-    def first(self, chunk: Chunk, stays: Tensor | None) -> Hidden:
+    def first(self, chunk: CpuChunk, stays: Tensor | None) -> HiddenValues:
         """Add the two halves of the first layer, pair by pair: cheap enough to be done again in the backward pass."""
         h = chunk.halves(self.leave, self.enter, self.temporary)
         if h.dtype != self.options.dtype:
@@ -334,15 +334,15 @@ class _Network:
     def mask(self, pairs: int, width: int, generator: torch.Generator | None) -> Tensor | None:
         return random_mask((pairs, width), self.options.dropout, generator) if generator else None
 
-    def activate(self, h: Tensor, stays: Tensor | None) -> Hidden:
+    def activate(self, h: Tensor, stays: Tensor | None) -> HiddenValues:
         y = self.rule.apply(h)
-        seen = h if self.rule.of_input else y
-        return Hidden(self.drop_(y, stays), seen, stays)
+        seen = h if self.rule.needs_input else y
+        return HiddenValues(self.drop_(y, stays), seen, stays)
 
     def drop_(self, h: Tensor, stays: Tensor | None) -> Tensor:
         return h if stays is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(stays))
 
-    def backward(self, done: list[Hidden], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
+    def backward(self, done: list[HiddenValues], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
         """Turn the gradient by the scores (P,) into that by the first sum (P, H), and add up those by the layers."""
         # 1. The output layer.
         sums[-2][0].addmv_(done[-1].result.to(g_scores.dtype).t(), g_scores)
@@ -366,8 +366,8 @@ class _Network:
 
 class _PairScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parts: list[Part], options: PairOptions, *inputs: Tensor) -> Tensor:
-        scores, kept = _forward(_Network(options, *inputs), parts, budget=options.budget(inputs[0].device))
+    def forward(ctx: Any, parts: list[ThreadChunks], options: PairOptions, *inputs: Tensor) -> Tensor:
+        scores, kept = _forward(_CpuPairNetwork(options, *inputs), parts, budget=options.budget(inputs[0].device))
         ctx.parts, ctx.options = parts, options
         ctx.ends = list(accumulate(map(len, kept), initial=len(inputs)))
         ctx.save_for_backward(*inputs, *chain.from_iterable(kept))
@@ -380,9 +380,9 @@ class _PairScores(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             return None, None, *_differentiable(ctx.options, parts, gradient, *inputs)
         # 1. Each thread turns the gradient of its part into sums of its own.
-        network = _Network(ctx.options, *inputs)
+        network = _CpuPairNetwork(ctx.options, *inputs)
         sums = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
-        found = in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
+        found = run_in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
         # 2. Add these up in the order of the parts; the scale of dropout belongs to the weights.
         for part, own in zip(parts, found, strict=True):
             for total, g in zip((sums[0][part.sets], sums[1][part.sets], *sums[2:]), own, strict=True):
@@ -392,7 +392,9 @@ class _PairScores(torch.autograd.Function):
         return None, None, *sums
 
 
-def _differentiable(options: PairOptions, parts: list[Part], gradient: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+def _differentiable(
+    options: PairOptions, parts: list[ThreadChunks], gradient: Tensor, *inputs: Tensor
+) -> tuple[Tensor, ...]:
     """Find the gradients on all pairs at once, by operators that can be differentiated again."""
     if options.dropout:
         raise PcmcNetError(
@@ -409,11 +411,13 @@ def _differentiable(options: PairOptions, parts: list[Part], gradient: Tensor, *
     return pull_back(scores, inputs, gradient * counted)
 
 
-def _forward(network: _Network, parts: list[Part], *, budget: int = 0) -> tuple[Tensor, list[list[Tensor | None]]]:
+def _forward(
+    network: _CpuPairNetwork, parts: list[ThreadChunks], *, budget: int = 0
+) -> tuple[Tensor, list[list[Tensor | None]]]:
     """Score all pairs: (B, J, J), and keep what the backward pass needs of the first chunks of each part."""
     scores = network.weight.new_zeros(*network.leave.shape[:2], network.leave.shape[1])
 
-    def score(work: tuple[Part, list[list[Tensor]]]) -> list[Tensor | None]:
+    def score(work: tuple[ThreadChunks, list[list[Tensor]]]) -> list[Tensor | None]:
         part, memory = work
         own, kept = network.on(part), list[Tensor | None]()
         for at, (chunk, seed) in enumerate(zip(part.chunks, part.seeds, strict=True)):
@@ -425,10 +429,10 @@ def _forward(network: _Network, parts: list[Part], *, budget: int = 0) -> tuple[
 
     # From this thread: what one of the others frees goes back to the system, and comes fresh from it each time.
     memory = [network.kept(part, budget // len(parts)) for part in parts]
-    return scores, in_threads(score, list(zip(parts, memory, strict=True)))
+    return scores, run_in_threads(score, list(zip(parts, memory, strict=True)))
 
 
-def _backward(network: _Network, part: Part, kept: Sequence[Any], gradient: Tensor) -> list[Tensor]:
+def _backward(network: _CpuPairNetwork, part: ThreadChunks, kept: Sequence[Any], gradient: Tensor) -> list[Tensor]:
     """Turn the gradient by the scores into those by the halves of a part, left and entered, and by the layers."""
     own = network.on(part)
     kinds = (own.leave, own.enter, *own.given)
@@ -442,7 +446,7 @@ def _backward(network: _Network, part: Part, kept: Sequence[Any], gradient: Tens
     return [g_leave, g_enter, *sums]
 
 
-def _unpack(network: _Network, chunk: Chunk, kept: Sequence[Any]) -> list[Hidden]:
+def _unpack(network: _CpuPairNetwork, chunk: CpuChunk, kept: Sequence[Any]) -> list[HiddenValues]:
     """Return the hidden layers of a chunk from what was kept of them."""
     later = zip(kept[1::3], kept[2::3], kept[3::3], strict=True)
-    return [network.first(chunk, kept[0]), *(Hidden(*layer) for layer in later)]
+    return [network.first(chunk, kept[0]), *(HiddenValues(*layer) for layer in later)]

@@ -32,7 +32,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS, SignedLinear, unit_signs
 from pcmcnet.layers.pairwise.cpu import chunked_scores, plain_scores
 from pcmcnet.layers.pairwise.rate_forms import (
-    FLOOR,
+    RATE_FLOOR,
     Layer,
     PairOptions,
     Precision,
@@ -84,7 +84,7 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
     if rate in ("exp", "relu") and has_elementwise_kernel(scores):
         from pcmcnet.layers.pairwise.triton import elementwise
 
-        return elementwise.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
+        return elementwise.rates(scores, mask, rate=rate, epsilon=epsilon, floor=RATE_FLOOR)
     return plain_rates(scores, mask, rate=rate, epsilon=epsilon)
 
 
@@ -177,9 +177,9 @@ class PairwiseRates(nn.Module):
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
         self._require_shapes(individual, alternatives, mask)
-        return self.of_scores(self.scores(individual, alternatives, mask), mask)
+        return self.rates_from_scores(self.scores(individual, alternatives, mask), mask)
 
-    def of_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
+    def rates_from_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Turn scores into rates: (B, J, J), (B, J) -> (B, J, J)."""
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.perceptron import ACTIVATIONS, ActivationRule
-from pcmcnet.layers.tensor_ops import real_pairs, runs_kernels
+from pcmcnet.layers.tensor_ops import can_run_kernels, real_pairs
 
 RateForm = Literal["relu", "softplus", "exp"]
 
-FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
+RATE_FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
 
 
 def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
@@ -53,12 +53,12 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
 
 def above_floor(rates: Tensor) -> Tensor:
     """Add the floor to rates of at most 1. A graph for ONNX has it in other words: sums with so little are left out."""
-    return (rates / FLOOR + 1) * FLOOR if torch.compiler.is_exporting() else rates + FLOOR
+    return (rates / RATE_FLOOR + 1) * RATE_FLOOR if torch.compiler.is_exporting() else rates + RATE_FLOOR
 
 
 def has_elementwise_kernel(scores: Tensor) -> bool:
     """Return True if scores (B, J, J) become rates in one kernel here: float32 sets that are not too large."""
-    if not runs_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
+    if not can_run_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
         return False
     return scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES
 
@@ -98,8 +98,8 @@ class PairOptions:
     dtype: torch.dtype = torch.float32
     kept_bytes: int | None = None
     plain_up_to: int = settings.PLAIN_SCORES_UP_TO_NUMBERS
-    chunk_numbers: int = settings.CPU_CHUNK_NUMBERS
-    least_chunk_numbers: int = settings.CPU_CHUNK_LEAST_NUMBERS
+    chunk_numbers: int = settings.CPU_CHUNK_MAX_NUMBERS
+    least_chunk_numbers: int = settings.CPU_CHUNK_MIN_NUMBERS
     single_pairs_from: int = settings.SINGLE_PAIRS_FROM_UNITS
     chunk_pairs: int = settings.GPU_CHUNK_PAIRS
 
@@ -112,13 +112,13 @@ class PairOptions:
         """Return how many bytes may be kept from the forward to the backward pass on a device."""
         if self.kept_bytes is not None:
             return self.kept_bytes
-        return _gpu_budget(device) if device.type == "cuda" else settings.CPU_KEPT_BYTES
+        return _gpu_budget(device) if device.type == "cuda" else settings.CPU_MAX_SAVED_BYTES
 
 
 @cache
 def _gpu_budget(device: torch.device) -> int:
     total = int(torch.cuda.get_device_properties(device).total_memory)
-    return max(total // 24, min(settings.GPU_KEPT_BYTES, total // 4))
+    return max(total // 24, min(settings.GPU_MAX_SAVED_BYTES, total // 4))
 
 
 # -- the number type of the n^2 products, as one decision --------------------------------------------------------------

@@ -27,7 +27,7 @@ from torch.library import register_vmap
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers.stationary.elimination import result_type, working_type
-from pcmcnet.layers.stationary.gradient import LIBRARY, define, solve_chain
+from pcmcnet.layers.stationary.gradient import OPERATOR_LIBRARY, define_operator, solve_chain
 from pcmcnet.layers.tensor_ops import needs_plain_operators
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -132,10 +132,10 @@ def _order_shape(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:
     return torch.empty_like(mask, dtype=torch.int64)
 
 
-define("order(Tensor rates, Tensor mask, SymInt[] batch) -> Tensor", _order, _order_shape)
-define("finite(Tensor p, SymInt[] batch) -> Tensor", _finite, lambda p, batch: p.new_empty(()))
-register_vmap("pcmcnet::order", _order_each, lib=LIBRARY)
-register_vmap("pcmcnet::finite", _finite_each, lib=LIBRARY)
+define_operator("order(Tensor rates, Tensor mask, SymInt[] batch) -> Tensor", _order, _order_shape)
+define_operator("finite(Tensor p, SymInt[] batch) -> Tensor", _finite, lambda p, batch: p.new_empty(()))
+register_vmap("pcmcnet::order", _order_each, lib=OPERATOR_LIBRARY)
+register_vmap("pcmcnet::finite", _finite_each, lib=OPERATOR_LIBRARY)
 
 
 # -- the distribution --------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from pcmcnet.layers.tensor_ops import real_pairs
 # -- what every solver begins and ends with: rates of padding out, one scale a set, working and result types -----------
 
 
-def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
+def scaled_rates(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
     """Return the rates between real states over their largest, 0 elsewhere, in working precision, and that largest."""
     q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
     scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: anything positive will do
@@ -39,7 +39,7 @@ def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), 
     return q, scale
 
 
-def copied(value: Tensor, dtype: torch.dtype) -> Tensor:
+def copy_as_result(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a contiguous copy in the result type; an operator's results may not share memory."""
     return value.to(result_type(dtype), copy=True, memory_format=torch.contiguous_format)
 
@@ -59,11 +59,11 @@ def result_type(dtype: torch.dtype) -> torch.dtype:
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the law (B, n) and what ``backward`` needs: factors, exits, the law as computed, scale; all flat."""
-    q, scale = scaled(rates, mask)
+    q, scale = scaled_rates(rates, mask)
     q, present = q.permute(1, 2, 0).contiguous(), mask.t()
     exits = eliminate(q, present)
     law = substitute(q, exits, present)
-    return copied(law.t(), rates.dtype), q.view(-1), exits.view(-1), law.view(-1), scale
+    return copy_as_result(law.t(), rates.dtype), q.view(-1), exits.view(-1), law.view(-1), scale
 
 
 def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
     B, n = mask.shape
     q, exits, law = factors.view(n, n, B), exits.view(n, B), law.view(n, B)
     flow = pull_back(q, exits, law, grad.t().to(law.dtype), mask.t()) / scale  # (n, n, B)
-    return copied(flow.permute(2, 0, 1), grad.dtype)
+    return copy_as_result(flow.permute(2, 0, 1), grad.dtype)
 
 
 def eliminate(q: Tensor, present: Tensor) -> Tensor:  # (n, n, B), (n, B) -> (n, B)
@@ -142,7 +142,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
 # rates (B, n, n), mask (B, n) -> p (B, n).
 
 
-def plain_law(rates: Tensor, mask: Tensor) -> Tensor:
+def differentiable_distribution(rates: Tensor, mask: Tensor) -> Tensor:
     """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them."""
     # 1. Rates between real states, in units of the largest of the set.
     kind = working_type(rates.device)

@@ -23,19 +23,19 @@ import torch
 from torch import Tensor
 
 from pcmcnet.layers.stationary import panel
-from pcmcnet.layers.stationary.elimination import copied, scaled
+from pcmcnet.layers.stationary.elimination import copy_as_result, scaled_rates
 from pcmcnet.layers.tensor_ops import has_triton
 
-KERNELS = "pcmcnet.layers.stationary.panel_triton"
+PANEL_KERNELS = "pcmcnet.layers.stationary.panel_triton"
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the law (B, n) and what ``backward`` needs: factors, exits, the law as computed, scale; all flat."""
-    q, scale = scaled(rates, mask)
+    q, scale = scaled_rates(rates, mask)
     with torch.autocast(q.device.type, enabled=False):
         exits = eliminate(q, mask)
         law = substitute(q, exits, mask)
-    return copied(law, rates.dtype), q.view(-1), exits.view(-1), law.view(-1), scale
+    return copy_as_result(law, rates.dtype), q.view(-1), exits.view(-1), law.view(-1), scale
 
 
 def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
@@ -48,9 +48,9 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
     return flow.to(grad.dtype)
 
 
-def steps_for(q: Tensor) -> ModuleType:
+def panel_steps(q: Tensor) -> ModuleType:
     """Return the module with the steps inside a panel: kernels on a CUDA device, else PyTorch's operators."""
-    return import_module(KERNELS) if q.device.type == "cuda" and has_triton() else panel
+    return import_module(PANEL_KERNELS) if q.device.type == "cuda" and has_triton() else panel
 
 
 def panels(n: int, width: int) -> list[tuple[int, int]]:
@@ -60,7 +60,7 @@ def panels(n: int, width: int) -> list[tuple[int, int]]:
 
 def eliminate(q: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
     """Take states out, in place, as ``elimination.eliminate`` does: the same factors, up to the order of the sums."""
-    inside, exits = steps_for(q), torch.ones_like(q[:, 0])
+    inside, exits = panel_steps(q), torch.ones_like(q[:, 0])
     for m, top in reversed(panels(q.shape[1], inside.width())):
         inside.take_out(q, exits, mask, m, top)
         upper, lower = inside.inverses(q, exits, m, top)
@@ -73,7 +73,7 @@ def eliminate(q: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
 
 def substitute(q: Tensor, exits: Tensor, mask: Tensor) -> Tensor:  # -> (B, n)
     """Put the states back, panel by panel; the law is normalised at every step, so that nothing overflows."""
-    inside, p = steps_for(q), torch.zeros_like(exits)
+    inside, p = panel_steps(q), torch.zeros_like(exits)
     p[:, 0] = mask[:, 0]
     for m, top in panels(q.shape[1], inside.width()):
         inside.put_back(q, exits, p, (p[:, None, :m] @ q[:, :m, m:top]).squeeze(1), m, top)
@@ -83,7 +83,7 @@ def substitute(q: Tensor, exits: Tensor, mask: Tensor) -> Tensor:  # -> (B, n)
 def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, mask: Tensor) -> Tensor:  # -> (B, n, n)
     """Turn dL/dp into dL/dq, as ``elimination.pull_back`` does."""
     # 1. Undo the substitution, panel by panel from the top.
-    inside, grad = steps_for(q), torch.where(mask, grad, 0)
+    inside, grad = panel_steps(q), torch.where(mask, grad, 0)
     b = torch.where(mask, grad - (grad * p).sum(1, keepdim=True), 0).unsqueeze(2)  # (B, n, 1)
     cuts = panels(q.shape[1], inside.width())
     known = {}

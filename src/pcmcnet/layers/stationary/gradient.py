@@ -24,7 +24,7 @@ from torch.library import Library, register_autograd, register_fake
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.stationary import elimination, elimination_in_blocks
-from pcmcnet.layers.stationary.elimination import plain_law, result_type, working_type
+from pcmcnet.layers.stationary.elimination import differentiable_distribution, result_type, working_type
 from pcmcnet.layers.tensor_ops import has_triton, is_transformed, pull_back
 
 # -- which implementation of the elimination runs, and what all of them agree on ---------------------------------------
@@ -38,7 +38,7 @@ from pcmcnet.layers.tensor_ops import has_triton, is_transformed, pull_back
 # depends on the device and on n alone, so that the backward pass, which sees the gradient (B, n) instead of the rates
 # (B, n, n), comes to the same. The thresholds are in `pcmcnet.layers.settings`.
 
-KERNELS = "pcmcnet.layers.stationary.elimination_triton"
+ELIMINATION_KERNELS = "pcmcnet.layers.stationary.elimination_triton"
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, law, scale
 
 
@@ -59,20 +59,20 @@ class Solver(Protocol):
 
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
     """Return the solver for sets of this size on this device."""
-    if is_fused(sets):
-        return cast("Solver", import_module(KERNELS))
-    return elimination_in_blocks if sets.shape[1] > settings.ELIMINATION_IN_BLOCKS_ABOVE else elimination
+    if has_triton_solver(sets):
+        return cast("Solver", import_module(ELIMINATION_KERNELS))
+    return elimination_in_blocks if sets.shape[1] > settings.ELIMINATION_IN_BLOCKS_ABOVE_STATES else elimination
 
 
-def is_fused(sets: Tensor) -> bool:  # (B, n, ...)
+def has_triton_solver(sets: Tensor) -> bool:  # (B, n, ...)
     """Tell whether the Triton kernel solves sets of this size on this device."""
-    return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_UP_TO
+    return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_MAX_STATES
 
 
 def factor_width(sets: Tensor) -> int:  # (B, n, ...)
     """Return the width of the matrix of factors of a set: n, or the next of few on a GPU."""
     n = sets.shape[1]
-    return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if is_fused(sets) else n
+    return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if has_triton_solver(sets) else n
 
 
 # -- the solvers as operators ------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> 
     One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
     """
     if is_transformed(rates):
-        return plain_law(rates, mask)
+        return differentiable_distribution(rates, mask)
     p: Tensor = torch.ops.pcmcnet.stationary.default(rates, mask)[0]
     return p
 
@@ -95,7 +95,7 @@ def _solve(rates: Tensor, mask: Tensor) -> Results:
 
 def _solve_shapes(rates: Tensor, mask: Tensor) -> Results:
     B, n = mask.shape
-    work = result_type(rates.dtype) if is_fused(rates) else working_type(rates.device)
+    work = result_type(rates.dtype) if has_triton_solver(rates) else working_type(rates.device)
     p, sizes = rates.new_empty(B, n, dtype=result_type(rates.dtype)), (B * factor_width(rates) ** 2, B * n, B * n, B)
     factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in sizes)
     return p, factors, exits, law, scale
@@ -121,26 +121,28 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | No
     rates, mask, *kept = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
         real = torch.where(mask, grad, 0)  # whatever it holds at padding
-        return pull_back(partial(plain_law, mask=mask), [rates], real)[0], None
+        return pull_back(partial(differentiable_distribution, mask=mask), [rates], real)[0], None
     return stationary_backward(grad, mask, *kept).to(rates.dtype), None
 
 
 # What is registered lives as long as this object.
-LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
+OPERATOR_LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
 
 
-def define(schema: str, implementation: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+def define_operator(schema: str, implementation: Callable[..., Any], shapes: Callable[..., Any]) -> None:
     """Register an operator of torch under its name in the schema; ``shapes`` returns empty results for compilers."""
     name = schema[: schema.index("(")]
-    LIBRARY.define(schema)  # type: ignore[no-untyped-call]
-    LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    register_fake(f"pcmcnet::{name}", shapes, lib=LIBRARY)
+    OPERATOR_LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    OPERATOR_LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    register_fake(f"pcmcnet::{name}", shapes, lib=OPERATOR_LIBRARY)
 
 
 FACTORS = "Tensor factors, Tensor exits, Tensor law, Tensor scale"
-define("stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _solve, _solve_shapes)
-define(f"stationary_backward(Tensor grad, Tensor mask, {FACTORS}) -> Tensor", _pull_back, _pull_back_shapes)
-register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=LIBRARY)
+define_operator(
+    "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _solve, _solve_shapes
+)
+define_operator(f"stationary_backward(Tensor grad, Tensor mask, {FACTORS}) -> Tensor", _pull_back, _pull_back_shapes)
+register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=OPERATOR_LIBRARY)
 
 stationary = torch.ops.pcmcnet.stationary.default
 stationary_backward = torch.ops.pcmcnet.stationary_backward.default

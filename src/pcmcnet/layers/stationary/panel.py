@@ -18,7 +18,7 @@ from pcmcnet.layers.stationary import elimination
 
 def width() -> int:
     """Return how many states a panel has."""
-    return settings.ELIMINATION_BLOCK
+    return settings.ELIMINATION_BLOCK_STATES
 
 
 def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:

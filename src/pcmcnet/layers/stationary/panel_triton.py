@@ -22,7 +22,7 @@ COLUMNS = 128  # of the states below the panel that are read at a time
 
 def width() -> int:
     """Return how many states a panel has."""
-    return settings.ELIMINATION_TRITON_BLOCK
+    return settings.ELIMINATION_TRITON_BLOCK_STATES
 
 
 def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:

@@ -23,20 +23,20 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
-from pcmcnet.concurrency import begun
+from pcmcnet.concurrency import submit_or_run
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
-from pcmcnet.models.interface.fitted import FitRecord, Fitted, FittedState, TrainingTable
+from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config
-from pcmcnet.models.interface.prediction import by_row, chunks_log_proba, log_proba, require_probabilities
-from pcmcnet.progress import Report
+from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
+from pcmcnet.progress import EpochCallback
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import as_path, sole_writer
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import undisturbed
+from pcmcnet.training.device import default_torch_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,7 @@ class FitRun:
     progress: bool = True
     run_folder: Path | None = None
     resume: bool = False
-    on_epoch: Report | None = None
+    on_epoch: EpochCallback | None = None
     init: Any = None  # what to start from, as ``_start`` returned it
     fingerprint: str = ""  # of the training part, which takes a while to hash
     warn: bool = True  # whether to log warnings about the validation part
@@ -116,7 +116,7 @@ def require_part(part: Any, what: str) -> None:
     if not isinstance(part, ChoiceData | ScannedData):
         raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
     part.require_chosen("fitting")
-    if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
+    if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.with_positive_weight())):
         raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
 
 
@@ -183,7 +183,7 @@ class ChoiceModel(Estimator, History, ABC):
 
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
-        self.fitted_: Fitted | None = None
+        self.fitted_: FittedModel | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the options of ``config_class`` as the signature, for help and completion."""
@@ -267,7 +267,7 @@ class ChoiceModel(Estimator, History, ABC):
 
     # -- common to all ----------------------------------------------------------------------------------------
 
-    @undisturbed()
+    @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
         """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
         log_p = self._log_proba(data)
@@ -280,7 +280,7 @@ class ChoiceModel(Estimator, History, ABC):
         return False
 
     @property
-    def _chunks_at_once(self) -> int:
+    def _parallel_chunks(self) -> int:
         """How many chunks of a table are predicted at a time; several in threads, which an interrupt waits for."""
         return 1
 
@@ -288,7 +288,7 @@ class ChoiceModel(Estimator, History, ABC):
         """Yield log-probabilities of the rows of one chunk of a table after the other; a problem ends it."""
         return chunks_log_proba(self, chunks)
 
-    def require_fitted(self) -> Fitted:
+    def require_fitted(self) -> FittedModel:
         """Return the fitted record; raise NotFittedError if there is none."""
         if self.fitted_ is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
@@ -326,7 +326,7 @@ class ChoiceModel(Estimator, History, ABC):
             "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
         }
 
-    def note_table(self, **facts: Any) -> None:
+    def add_table_facts(self, **facts: Any) -> None:
         """Add facts to those of the training table, such as ``drawn_from``, in a new fitted record."""
         fitted = self.require_fitted()
         self.fitted_ = replace(fitted, table=replace(fitted.table, **facts))
@@ -337,7 +337,7 @@ class ChoiceModel(Estimator, History, ABC):
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
-    @undisturbed()
+    @default_torch_settings()
     @torch.enable_grad()
     def fit(
         self,
@@ -349,7 +349,7 @@ class ChoiceModel(Estimator, History, ABC):
         *,
         run_folder: str | Path | None = None,
         resume: bool = False,
-        on_epoch: Report | None = None,
+        on_epoch: EpochCallback | None = None,
         init: ChoiceModel | None = None,
     ) -> Self:
         """Fit to choice sets with known choices.
@@ -405,13 +405,13 @@ class ChoiceModel(Estimator, History, ABC):
         alone, thread = current_group().size == 1, ThreadPoolExecutor(1)
         try:
             in_memory = alone and isinstance(train, ChoiceData)
-            describe = begun(thread, train.describe).result if in_memory else train.describe
+            describe = submit_or_run(thread, train.describe).result if in_memory else train.describe
             with nullcontext() if folder is None else sole_writer(folder):
                 state = self._fit(train, valid, run)
             table = self._training_table(train, valid, run, describe() if alone else {})
         finally:
             thread.shutdown(wait=False)
-        self.fitted_ = Fitted(schema=train.schema, table=table, state=state)
+        self.fitted_ = FittedModel(schema=train.schema, table=table, state=state)
         return self
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
@@ -442,7 +442,7 @@ class ChoiceModel(Estimator, History, ABC):
         Log-probabilities, for all models but those that give a ranking alone.
         """
         sets = self._read(data)
-        return by_row(sets, self._scores(sets), data)
+        return in_row_order(sets, self._scores(sets), data)
 
     def predict(self, data: Any) -> NDArray[Any]:
         """Return the first alternative of each set's ranking: its label, or its row in a table without labels.
@@ -461,9 +461,9 @@ class ChoiceModel(Estimator, History, ABC):
         sets.require_chosen("score")
         total = weight = 0.0
         for part in sets.parts():
-            counted = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
-            weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
-            total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
+            with_positive_weight = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
+            weights, picked = part.weights[with_positive_weight], part.offsets[:-1] + part.require_chosen("score")
+            total += float((self._checked_log_proba(part)[picked][with_positive_weight] * weights).sum())
             weight += float(weights.sum())
         if not weight:
             raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")

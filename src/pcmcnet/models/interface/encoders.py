@@ -34,7 +34,7 @@ def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
     return train.without_contents(), None if valid is None else valid.without_contents()
 
 
-def own_encoders(given: Any) -> dict[str, nn.Module | Frozen]:
+def require_encoders(given: Any) -> dict[str, nn.Module | Frozen]:
     """Take a mapping from columns to modules or frozen encoders."""
     found = {} if given is None else given
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
@@ -60,12 +60,12 @@ def _require_weights(name: str, module: nn.Module) -> None:
         raise ConfigError(f"{told} has weights that are in two of its parts, which cannot be saved: keep them in one.")
 
 
-def frozen_ones(encoders: Encoders) -> dict[str, Frozen]:
+def frozen_encoders(encoders: Encoders) -> dict[str, Frozen]:
     """Take those that are not trained."""
     return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, Frozen)}
 
 
-def require_used(modules: Encoders, schema: Schema) -> None:
+def require_content_columns(modules: Encoders, schema: Schema) -> None:
     """Refuse a module for a column that is none of contents."""
     for name in modules:
         if name not in schema.contents:
@@ -75,7 +75,7 @@ def require_used(modules: Encoders, schema: Schema) -> None:
             )
 
 
-def class_names(modules: Encoders) -> dict[str, str]:
+def encoder_class_names(modules: Encoders) -> dict[str, str]:
     """Return the name of each module's class."""
     return {
         name: module.label if isinstance(module, Frozen) else type(module).__qualname__
@@ -83,9 +83,9 @@ def class_names(modules: Encoders) -> dict[str, str]:
     }
 
 
-def digests(modules: Encoders) -> dict[str, str]:
+def encoder_digests(modules: Encoders) -> dict[str, str]:
     """Return the class of each module with a hash of its weights: what a fit depends on."""
-    return {name: f"{kind} {_digest(modules[name])}" for name, kind in class_names(modules).items()}
+    return {name: f"{kind} {_digest(modules[name])}" for name, kind in encoder_class_names(modules).items()}
 
 
 def _digest(module: nn.Module | Frozen) -> str:
@@ -95,9 +95,9 @@ def _digest(module: nn.Module | Frozen) -> str:
     return hashlib.sha256(save_tensors(weights)).hexdigest()
 
 
-def require_same(modules: Encoders, saved: Mapping[str, str]) -> None:
+def require_saved_encoders(modules: Encoders, saved: Mapping[str, str]) -> None:
     """Refuse other modules than a saved model was fitted with."""
-    given = class_names(modules)
+    given = encoder_class_names(modules)
     for name, kind in saved.items():
         if name not in given:
             raise ArtifactError(

@@ -93,7 +93,7 @@ class FittedState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class FittedModel:
     """A fitted model, apart from its options."""
 
     schema: Schema

@@ -20,7 +20,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import Categorical, Numeric, raw
+from pcmcnet.data.columns.arrays import Categorical, Numeric, stored_values
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -29,7 +29,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 # What belongs to a person, such as a latent class, has one value in all of the person's sets. So has what is said of a
 # person: the weight, and the columns that shares of classes depend on. Shapes: S sets, N persons.
 
-By = Literal["person", "set"]
+ClassesBy = Literal["person", "set"]
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Persons:
     varying: Mapping[str, str]  # the other individual columns, each with the first set that differs from an earlier one
 
     @classmethod
-    def of(cls, sets: ChoiceData, by: By) -> Persons:
+    def of(cls, sets: ChoiceData, by: ClassesBy) -> Persons:
         """Take the persons that the table declares, or every set for a person of its own."""
         groups = sets.groups(None if by == "person" else sets.schema.choice_set)
         _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-        found = {name: _differing(raw(column), first[number]) for name, column in sets.individual.items()}
+        found = {name: _differing(stored_values(column), first[number]) for name, column in sets.individual.items()}
         varying = {name: str(sets.set_ids[at[0]]) for name, at in found.items() if at.size}
         same = {name: column for name, column in sets.individual.items() if name not in varying}
         return cls(number, first, replace(sets, individual=same).subset(first), varying)
 
     @property
-    def several(self) -> bool:
+    def has_several_sets(self) -> bool:
         """Whether some person has several sets."""
         return len(self.first) < len(self.number)
 
@@ -73,7 +73,7 @@ class Persons:
                 f"{differing.size} such sets. Give each person one, or fit with by='set'."
             )
 
-    def require_same(self, names: list[str]) -> None:
+    def require_constant(self, names: list[str]) -> None:
         """Refuse columns of which a person has several values."""
         for name in names:
             if name in self.varying:
@@ -127,9 +127,9 @@ class LatentClasses(ChoiceModel):
         """(N, C) log-probabilities of the alternatives in each class."""
 
     @property
-    def classes_by(self) -> By:
+    def classes_by(self) -> ClassesBy:
         """Who is of a class: the "person", where the table declares persons, or the choice "set"."""
-        by: By = self.config.by
+        by: ClassesBy = self.config.by
         return by
 
     def membership(self, data: Any) -> Floats:
@@ -167,7 +167,7 @@ class LatentClasses(ChoiceModel):
         place = dict(zip(known.keep[column].plain(), self._log_posterior(known), strict=True))
         for s, person in enumerate(sets.keep[column].plain()):
             log_pi[s] = place.get(person, log_pi[s])
-        return sets.to_rows(np.exp(self._mixed(sets, log_pi)))
+        return sets.to_rows(np.exp(self._mix_classes(sets, log_pi)))
 
     def _log_posterior(self, sets: ChoiceData) -> Floats:
         picked = sets.offsets[:-1] + sets.require_chosen("the shares given the choices")
@@ -178,7 +178,7 @@ class LatentClasses(ChoiceModel):
         np.add.at(joint, persons.number, each + self._class_log_p(sets)[picked])
         return (joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))[persons.number]
 
-    def _mixed(self, data: ChoiceData, log_pi: Floats) -> Floats:
+    def _mix_classes(self, data: ChoiceData, log_pi: Floats) -> Floats:
         """Mix the classes by their shares for each set, (S, C) -> (N,)."""
         log_p = np.logaddexp.reduce(self._class_log_p(data) + spread(log_pi, data.offsets), axis=1)
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)  # shares sum to 1 up to rounding

@@ -36,14 +36,14 @@ class OptionDoc(NamedTuple):
 
 def option_docs(config: type) -> list[OptionDoc]:
     """Return the options of a class of options, in their order; each must have a description."""
-    meanings = meanings_of(config)
+    meanings = option_descriptions(config)
     if missing := [field.name for field in fields(config) if field.name not in meanings]:
         raise LookupError(f"{config.__name__}: no docstring describes {', '.join(missing)}.")
     defaults = (f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config))
     return [OptionDoc(f.name, value, meanings[f.name]) for f, value in zip(fields(config), defaults, strict=True)]
 
 
-def meanings_of(config: type) -> dict[str, str]:
+def option_descriptions(config: type) -> dict[str, str]:
     """Return what the docstrings say of each option, in one line."""
     found: dict[str, str] = {}
     for owner in reversed(config.__mro__):

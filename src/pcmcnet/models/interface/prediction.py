@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.concurrency import ahead
+from pcmcnet.concurrency import results_in_order
 from pcmcnet.data import ChoiceData, ScannedData
 from pcmcnet.data import long as long_table
-from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, blurred_columns, chunk_source, open_table
-from pcmcnet.data.column_reader import Part
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, chunk_source, open_table, too_fine_columns
+from pcmcnet.data.column_reader import ChunkContext
 from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.data.columns.statistics import Span
-from pcmcnet.data.kinds.category import reported_together
+from pcmcnet.data.kinds.category import report_unseen_once
 from pcmcnet.data.scan.cache import Shard
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError, SchemaError
-from pcmcnet.training.device import undisturbed
+from pcmcnet.training.device import default_torch_settings
 
 if TYPE_CHECKING:
     from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -43,12 +43,12 @@ T = TypeVar("T")
 MAX_MISS = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 
 
-@undisturbed()
+@default_torch_settings()
 def log_proba(model: ChoiceModel, data: Any) -> Floats:
     """Return log-probabilities of anything that ``ChoiceModel.predict_log_proba`` takes, in the order of its rows."""
     schema = model.schema.for_prediction()
     if isinstance(data, ScannedData):
-        with reported_together():
+        with report_unseen_once():
             return data.by_row(shards_log_proba(model, data))
     if not isinstance(data, ChoiceData) and model._encodes_chunks:
         data = open_table(data, schema)
@@ -58,10 +58,10 @@ def log_proba(model: ChoiceModel, data: Any) -> Floats:
             return log_p
         # The table is small, cannot be cut, or something is wrong with it, which all its rows are needed to word.
     sets = model._read(data)
-    return by_row(sets, model._checked_log_proba(sets), data)
+    return in_row_order(sets, model._checked_log_proba(sets), data)
 
 
-def by_row(sets: ChoiceData, values: Floats, data: Any) -> Floats:
+def in_row_order(sets: ChoiceData, values: Floats, data: Any) -> Floats:
     """Put values in the order of the table: its own rows, or those of choice data, which may have outside options."""
     ordered: Floats = sets.to_rows(values, fill=-np.inf)
     return ordered if isinstance(data, ChoiceData) else ordered[: sets.n_rows - sets.added]
@@ -85,9 +85,9 @@ def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem])
     A thread checks the rows of a chunk while another is predicted. A problem ends it.
     """
     reader = ChunkReader(model.schema.for_prediction())
-    with closing(ahead(partial(reader.read, chunk) for chunk in chunks)) as checked:
+    with closing(results_in_order(partial(reader.read, chunk) for chunk in chunks)) as checked:
         yield from _in_threads(model, (partial(_chunk_log_proba, model, data) for data in checked))
-    yield from blurred_columns(reader.spans)
+    yield from too_fine_columns(reader.spans)
 
 
 def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
@@ -97,8 +97,8 @@ def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[In
 
 def _in_threads(model: ChoiceModel, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
     """Yield the results of tasks in their order; as many run at a time as the model predicts chunks at once."""
-    at_once = model._chunks_at_once
-    return ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
+    at_once = model._parallel_chunks
+    return results_in_order(tasks, at_once) if at_once > 1 else (task() for task in tasks)
 
 
 def _chunk_log_proba(model: ChoiceModel, data: ChoiceData | ChunkProblem) -> Floats | ChunkProblem:
@@ -106,13 +106,13 @@ def _chunk_log_proba(model: ChoiceModel, data: ChoiceData | ChunkProblem) -> Flo
     if isinstance(data, ChunkProblem):
         return data
     try:
-        return by_row(data, model._checked_log_proba(data), data)
+        return in_row_order(data, model._checked_log_proba(data), data)
     except (InputError, SchemaError) as error:
         return ChunkProblem(str(error))
 
 
 def _shard_log_proba(model: ChoiceModel, shard: Shard) -> tuple[Ints, Floats]:
-    return shard.table_rows, by_row(shard.data, model._checked_log_proba(shard.data), shard.data)
+    return shard.table_rows, in_row_order(shard.data, model._checked_log_proba(shard.data), shard.data)
 
 
 class ChunkReader:
@@ -127,8 +127,8 @@ class ChunkReader:
             return chunk
         begin, self.rows = self.rows, self.rows + int(chunk.sizes.sum())
         try:
-            part = Part(np.arange(begin, self.rows), self.spans)
-            return ChoiceData(**long_table.read(chunk.rows, self.schema, part))
+            part = ChunkContext(np.arange(begin, self.rows), self.spans)
+            return ChoiceData(**long_table.read_long(chunk.rows, self.schema, part))
         except SchemaError as error:
             return ChunkProblem(str(error))
 

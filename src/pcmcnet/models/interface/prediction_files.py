@@ -24,21 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.concurrency import ahead
+from pcmcnet.concurrency import results_in_order
 from pcmcnet.data import ScannedData, Schema
 from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks
 from pcmcnet.data.files.read_files import column_names
-from pcmcnet.data.files.sources import CsvStream, Stream, open_copy, open_stream
-from pcmcnet.data.files.write_files import appending
-from pcmcnet.data.kinds.category import reported_together
+from pcmcnet.data.files.sources import CsvStream, TableStream, open_as_written, open_stream
+from pcmcnet.data.files.write_files import parquet_appender
+from pcmcnet.data.kinds.category import report_unseen_once
 from pcmcnet.data.scan.cache import sources_of
 from pcmcnet.data.scan.convert import row_bytes
 from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.prediction import shards_log_proba
-from pcmcnet.storage import replacing, require_folder, writing
-from pcmcnet.training.device import undisturbed
+from pcmcnet.storage import atomic_write, explain_write_errors, require_folder
+from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
@@ -98,7 +98,7 @@ def predict_folder(
     scratch = require_folder(output) / SCAN_FOLDER
     changed = SchemaError(f"{table} was changed while it was read: try again.")
     try:
-        with Copies(files, column, scratch / "files") as copies:
+        with OutputFiles(files, column, scratch / "files") as copies:
             try:
                 # 1. Predict the table as it is read, if its sets lie together and nothing is wrong with it.
                 source = _file_chunks(model, table, allowed) if cache is None else None
@@ -133,21 +133,21 @@ def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | N
     stream = open_stream(table, schema.columns)
     if schema.outside is not None or schema.contents or isinstance(stream, CsvStream):
         return None
-    share = memory // (CHUNK_SHARES * model._chunks_at_once)
+    share = memory // (CHUNK_SHARES * model._parallel_chunks)
     rows = max(min(CHUNK_ROWS, share // row_bytes(stream, schema)), 1)
     return FileChunks.of(stream, schema.choice_set, rows, memory // 2)
 
 
-@undisturbed()
-def _predict_chunks(model: ChoiceModel, source: FileChunks, copies: Copies) -> int | None:
+@default_torch_settings()
+def _predict_chunks(model: ChoiceModel, source: FileChunks, copies: OutputFiles) -> int | None:
     """Predict one chunk after the other, while a thread copies the rows of those before.
 
     Returns the number of rows; None if the table has to be scanned.
     """
     log.info("predicting %s as it is read", source.stream.path)
-    with closing(source.chunks()) as chunks, closing(copies.written()) as writer, reported_together() as unseen:
+    with closing(source.chunks()) as chunks, closing(copies.written()) as writer, report_unseen_once() as unseen:
         tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
-        *_, last = [next(writer), *ahead(tasks)]
+        *_, last = [next(writer), *results_in_order(tasks)]
         if last is True:
             return source.n_rows
         unseen.clear()  # the scan counts them again
@@ -159,13 +159,13 @@ def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) 
     return log_p if isinstance(log_p, ChunkProblem) else writer.send(np.exp(log_p))
 
 
-def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place: Path) -> int | None:
+def _predict_shards(model: ChoiceModel, data: ScannedData, copies: OutputFiles, place: Path) -> int | None:
     """Put the probabilities of one shard after the other at the places of their rows, and then copy the files.
 
     Returns the number of rows; None where there are others now.
     """
     rows = data.n_rows
-    with _room(place, rows), reported_together():
+    with _room(place, rows), report_unseen_once():
         for table_rows, log_p in shards_log_proba(model, data):
             _opened(place, rows)[table_rows] = np.exp(log_p)
         with closing(copies.written()) as writer:
@@ -178,13 +178,13 @@ def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place
 class CopiedFile(NamedTuple):
     """A file of a table, and the one that is made of it."""
 
-    stream: Stream
+    stream: TableStream
     target: Path
     at_once: int  # rows that are copied at a time
 
 
 @dataclass
-class Copies:
+class OutputFiles:
     """Files of a table with one more column, made in a folder, which is removed at the end, and put in their places."""
 
     files: Callable[[], Iterable[CopiedFile]]
@@ -208,7 +208,7 @@ class Copies:
         values = np.empty(0)  # sent, and not written yet
         for k, (stream, target, at_once) in enumerate(self.files()):
             path = self.folder / str(k)
-            with writing(target), appending(path, stream.schema, self.column) as append:
+            with explain_write_errors(target), parquet_appender(path, stream.schema, self.column) as append:
                 for batch in stream.batches(at_once):
                     while len(values) < batch.num_rows:
                         values = np.concatenate([values, (yield False)])
@@ -222,7 +222,7 @@ class Copies:
     def put_in_place(self) -> None:
         """Put all files in their places."""
         for path, target in self.made:
-            with replacing(target) as beside:
+            with atomic_write(target) as beside:
                 path.replace(beside)
 
 
@@ -245,7 +245,7 @@ def _room(place: Path, rows: int) -> Iterator[None]:
     """
     require_folder(place.parent)
     try:
-        with writing(place), place.open("wb") as file:
+        with explain_write_errors(place), place.open("wb") as file:
             if rows and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, 8 * rows)
             file.truncate(8 * rows)
@@ -269,11 +269,11 @@ def _places(table: Path, output: Path) -> dict[Path, Path]:
 def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[CopiedFile]:
     """Open the table's files one by one, as they are written."""
     for file, target in _places(table, output).items():
-        stream = open_copy(file, schema.number_columns, schema.name_columns)
+        stream = open_as_written(file, schema.number_columns, schema.name_columns)
         yield CopiedFile(stream, target, max(min(ROWS_WRITTEN, memory // COPY_SHARES // _copied_bytes(stream)), 1))
 
 
-def _copied_bytes(stream: Stream) -> int:
+def _copied_bytes(stream: TableStream) -> int:
     """Return about how many bytes a row takes, by the first ones."""
     some = next(stream.batches(ROWS_SAMPLED), None)
     return 1 if some is None else max(some.nbytes // max(some.num_rows, 1), 1)

@@ -16,20 +16,28 @@ from typing import Any
 
 from pcmcnet.data import Schema
 from pcmcnet.data.describe import require_description
-from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
+from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, printable
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.encoders import own_encoders
-from pcmcnet.models.interface.fitted import Fitted, TrainingTable, record_from_dict, record_to_dict
+from pcmcnet.models.interface.encoders import require_encoders
+from pcmcnet.models.interface.fitted import FittedModel, TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.options import option_names
-from pcmcnet.storage import as_path, json_bytes, package_version, sole_writer, to_disk, write_bytes, writing
-from pcmcnet.training.run_folder import checkpoints, is_run_file, member_folders
+from pcmcnet.storage import (
+    as_path,
+    explain_write_errors,
+    flush_to_disk,
+    json_bytes,
+    package_version,
+    sole_writer,
+    write_bytes,
+)
+from pcmcnet.training.run_folder import checkpoint_files, is_run_file, member_folders
 
 # -- The files of a saved model's folder: which of them are read, and how large they may be ----------------------------
 # A folder may come from anyone. So only plain files inside it are opened: no pipe or device, which may never end, and
 # no link that leads out of it. None is read beyond the size that was noted when it was saved, or beyond the limits
 # below.
 
-LARGEST_JSON = 64 << 20  # bytes; once read, they may take 25 times as many
+MAX_JSON_BYTES = 64 << 20  # bytes; once read, they may take 25 times as many
 LARGEST = 8 << 30  # bytes of all files together
 # A pipe that took a file's place after it was looked at would be waited for, and a link followed.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -72,7 +80,7 @@ def require_sizes(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _require_size(folder: Path, name: str, size: int, room: int) -> None:
-    most = min(LARGEST_JSON, room) if name.endswith(".json") else room
+    most = min(MAX_JSON_BYTES, room) if name.endswith(".json") else room
     if size > most:
         limit = f"{most >> 20:,} MiB" if most < room else f"{LARGEST >> 30} GiB for all files together"
         raise ArtifactError(f"{folder}: file {name} has {size:,} bytes, and at most {limit} are saved and read.")
@@ -100,7 +108,7 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "sizes": {name: len(content) for name, content in files.items()},
     }
-    manifest["sha256"] = digest_of(json.loads(json_bytes(manifest)))
+    manifest["sha256"] = manifest_digest(json.loads(json_bytes(manifest)))
     return manifest
 
 
@@ -114,13 +122,13 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
-        if checkpoints(path):
+        if checkpoint_files(path):
             raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
         raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
     content = read_file(path, MANIFEST)
     _require_digest(path, content, digest)
     try:
-        manifest = parsed(content)
+        manifest = parse_saved_json(content)
         number = manifest["format"]
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError("the format is a whole number from 1 on")
@@ -134,7 +142,7 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
         raise ArtifactError(
             f"{path} has format {brief(number)}, and this version of pcmcnet reads format {FORMAT}: {remedy}."
         )
-    if manifest.pop("sha256", None) != digest_of(manifest):
+    if manifest.pop("sha256", None) != manifest_digest(manifest):
         raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")
     return dict(manifest)
 
@@ -164,12 +172,12 @@ def checked_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     return files
 
 
-def digest_of(manifest: Mapping[str, Any]) -> str:
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
     """Return the hash of all entries, which the manifest itself keeps."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def parsed(content: bytes) -> Any:
+def parse_saved_json(content: bytes) -> Any:
     """Read JSON whose text can be written again: half a character, which JSON can spell, cannot."""
     value = json.loads(content)
     json.dumps(value, ensure_ascii=False).encode()
@@ -204,7 +212,7 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
     model.require_fitted()
     with sole_writer(folder):
-        require_free(folder)
+        require_free_folder(folder)
         files = {**state_files(model), CARD: _card(model, folder.name).encode()}
         require_sizes(folder, files)
         _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
@@ -212,7 +220,7 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
 
 
 def state_files(model: ChoiceModel) -> dict[str, bytes]:
-    """Return the files of a fitted model, apart from its manifest; :func:`restored` reads them."""
+    """Return the files of a fitted model, apart from its manifest; :func:`restore_model` reads them."""
     return {
         "config.json": json_bytes(asdict(model.config)),
         "schema.json": json_bytes(model.schema.to_dict()),
@@ -221,7 +229,7 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
     }
 
 
-def restored(
+def restore_model(
     name: str, fit: Mapping[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
 ) -> ChoiceModel:
     """Return a fitted model of the kind with that name; raises what readers meet in damaged files.
@@ -240,13 +248,13 @@ def restored(
     from pcmcnet.models import KINDS
 
     # 1. The model with its options.
-    options, known = parsed(files["config.json"]), option_names(KINDS[name].config_class)
+    options, known = parse_saved_json(files["config.json"]), option_names(KINDS[name].config_class)
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown")
     model = KINDS[name](**options, **(extras or {}))
     # 2. What it was fitted to.
-    schema = Schema.from_dict(parsed(files["schema.json"]))
+    schema = Schema.from_dict(parse_saved_json(files["schema.json"]))
     table = record_from_dict(TrainingTable, fit["table"])
     require_description(table.description, schema)
     history = json.loads(files["history.json"])
@@ -255,11 +263,11 @@ def restored(
     # 3. What it learnt.
     record = record_from_dict(model.record_class, fit["record"])
     state = replace(model._restore(files, record, table), record=record, history=history)
-    model.fitted_ = Fitted(schema=schema, table=table, state=state)
+    model.fitted_ = FittedModel(schema=schema, table=table, state=state)
     return model
 
 
-def require_free(folder: Path) -> None:
+def require_free_folder(folder: Path) -> None:
     """Refuse to save where something else is; a folder with what a run begins with, and no model, is a run's."""
     above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
     if above is not None and not above.is_dir():
@@ -269,7 +277,7 @@ def require_free(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
     half = any(is_run_file(_meant(path)) for path in folder.glob(".*"))
-    begun = half or checkpoints(folder) or member_folders(folder)
+    begun = half or checkpoint_files(folder) or member_folders(folder)
     if not folder.is_dir() or not begun or not all(map(_is_own, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
@@ -290,7 +298,7 @@ def _meant(path: Path) -> str:
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a new folder beside its place and rename it; into a folder that is there, file by file."""
-    with writing(folder):
+    with explain_write_errors(folder):
         if folder.exists():
             _fill(folder, files)
             for left in folder.iterdir():  # only what the run itself has left: see require_free
@@ -305,7 +313,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
             for name, content in files.items():
                 write_bytes(beside / name, content, named=folder)
             beside.rename(folder)
-            to_disk(folder.parent)
+            flush_to_disk(folder.parent)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -341,17 +349,17 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
         When the folder is no model, is damaged or altered, or was written by a newer version.
     """
     from pcmcnet.models import KINDS
-    from pcmcnet.models.wrapper import takes_encoders
+    from pcmcnet.models.wrapper import can_take_encoders
 
-    path, own = as_path(folder), own_encoders(encoders)
+    path, own = as_path(folder), require_encoders(encoders)
     manifest = read_manifest(path, digest)
     name, extras = manifest["model"], {"encoders": own} if own else None
     try:
         if name not in KINDS:
             raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
-        if own and not takes_encoders(KINDS[name]):
+        if own and not can_take_encoders(KINDS[name]):
             raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
-        model = restored(name, manifest["fit"], checked_files(path, manifest), extras)
+        model = restore_model(name, manifest["fit"], checked_files(path, manifest), extras)
         str(model.summary())  # reads the record
     except Exception as error:  # of unknown files, readers raise what they meet
         if own and isinstance(error, ConfigError):  # it is about what was given, most likely
@@ -410,4 +418,4 @@ Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet pr
 
 Fingerprint of the training table: `{model.table_.fingerprint}`.
 """
-    return visible(text)
+    return printable(text)

@@ -15,9 +15,16 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.interface.latent_classes import By, Persons
-from pcmcnet.models.items.strengths import Minimum, as_minimum, centring_ridge, lbfgs, newton, value_and_gradient
+from pcmcnet.layers.threads import one_thread_if_small
+from pcmcnet.models.interface.latent_classes import ClassesBy, Persons
+from pcmcnet.models.items.strengths import (
+    Minimum,
+    centring_ridge,
+    fit_log_strengths,
+    lbfgs,
+    require_finite_minimum,
+    value_and_gradient,
+)
 from pcmcnet.models.items.universe import DistinctSets
 
 Method = Literal["lbfgs", "slsqp"]
@@ -47,7 +54,7 @@ class ChainOptions:
 
 def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Floats:  # -> (n, n)
     """Return the log-rates, q_ij + q_ji = 1, of the chain whose law on every set is Bradley-Terry's for the counts."""
-    s = newton(sets, n, ridge=centring_ridge(sets, ridge)).strengths
+    s = fit_log_strengths(sets, n, ridge=centring_ridge(sets, ridge)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
     return log_rates
@@ -62,7 +69,7 @@ def chain_log_p(scores: Tensor, mask: Tensor) -> Tensor:  # (B, J, J), (B, J) ->
 def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M,)
     """Return the log-probabilities of the items of distinct sets."""
     log_p, t = np.zeros(len(sets.items)), torch.from_numpy(log_rates)
-    with threads_for(0):
+    with one_thread_if_small(0):
         for batch in sets.batches():
             scores = t[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]
             log_p[batch.flat[batch.mask.numpy()]] = chain_log_p(scores, batch.mask)[batch.mask].numpy()
@@ -201,7 +208,7 @@ def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -
         options={"maxiter": options.max_iter, "ftol": options.tolerance},
     )
     # 3. Back to log-rates.
-    minimum = as_minimum(result)
+    minimum = require_finite_minimum(result)
     return Minimum(np.log(minimum.at.clip(MIN_SLSQP_RATE)), minimum.value, minimum.iterations, minimum.converged)
 
 
@@ -234,10 +241,10 @@ class Choosers(NamedTuple):
     times: Floats  # (U,) that the person chose so
 
     @classmethod
-    def of(cls, data: ChoiceData, entries: Ints, by: By) -> Choosers:
+    def of(cls, data: ChoiceData, entries: Ints, by: ClassesBy) -> Choosers:
         """Collect who chose from sets (S,) with these entries chosen: persons, or every set for a person of its own."""
         persons = Persons.of(data, by)
-        if not persons.several:
+        if not persons.has_several_sets:
             return cls.of_sets(entries, data.weights)
         return cls.of_persons(persons.number, entries, persons.weights(data))
 
@@ -269,7 +276,7 @@ class ClassProblem:
         self.n, self.classes, self.smoothing, self.options = n, classes, smoothing, options
         # 1. Bradley-Terry's strengths of all choices: classes start around them.
         self.centring = centring_ridge(smoothed)
-        self.strengths = newton(smoothed, n, ridge=self.centring).strengths
+        self.strengths = fit_log_strengths(smoothed, n, ridge=self.centring).strengths
         # 2. The pairs whose rates are searched, and where batches of sets have each entry.
         self.pairs = ChainProblem.of(smoothed, np.zeros((n, n)))
         places = [batch.flat[batch.mask.numpy()] for batch in sets.batches()]

@@ -31,7 +31,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, some_names
+from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, require_informative_sets, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, cross_folds, descend_ladder, held_out_groups, held_out_weights
 from pcmcnet.storage import json_bytes
@@ -49,7 +49,7 @@ HALVINGS = 50
 CENTRING = 1e-6  # of the largest count
 
 
-class Estimate(NamedTuple):
+class StrengthEstimate(NamedTuple):
     """Strengths (n,), the Hessian (n, n) of minus the objective there, and how the search went."""
 
     strengths: Floats
@@ -58,7 +58,7 @@ class Estimate(NamedTuple):
     converged: bool
 
 
-def newton(
+def fit_log_strengths(
     sets: DistinctSets,
     n: int,
     *,
@@ -67,7 +67,7 @@ def newton(
     start: Floats | None = None,
     max_iter: int = 200,
     tolerance: float = 1e-12,
-) -> Estimate:
+) -> StrengthEstimate:
     """Maximise the log-likelihood of the counts, less ridge / 2 times the squares of the log-strengths.
 
     The log-strength of ``reference`` stays 0. Without one, the ridge centres the log-strengths of items that share
@@ -99,14 +99,14 @@ def newton(
         gain = float(slope @ step)  # twice what a quadratic would gain
         if gain <= tolerance * total:
             strengths = strengths + step  # Newton's last step squares the error
-            return Estimate(strengths, derivatives(strengths)[1], iteration, True)
+            return StrengthEstimate(strengths, derivatives(strengths)[1], iteration, True)
         now = value(strengths)  # halve a step that leads too far (Armijo)
         for _ in range(HALVINGS):
             if value(strengths + step) >= now + 1e-4 * float(slope @ step):
                 break
             step = step / 2
         strengths = strengths + step
-    return Estimate(strengths, derivatives(strengths)[1], max_iter, False)
+    return StrengthEstimate(strengths, derivatives(strengths)[1], max_iter, False)
 
 
 def centring_ridge(sets: DistinctSets, ridge: float = 0.0) -> float:
@@ -159,10 +159,10 @@ def lbfgs(loss: Loss, start: Floats, *, max_iter: int, tolerance: float, bound: 
         bounds=None if bound is None else [(-bound, bound)] * len(start),
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": CORRECTIONS, "ftol": tolerance, "gtol": FLAT},
     )
-    return as_minimum(found)
+    return require_finite_minimum(found)
 
 
-def as_minimum(found: Any) -> Minimum:
+def require_finite_minimum(found: Any) -> Minimum:
     """Take over what scipy found; a value that is no number is a breakdown."""
     if not np.isfinite(found.fun):
         raise TrainingError(f"the objective became {found.fun}: {found.message}.")
@@ -188,12 +188,12 @@ def as_minimum(found: Any) -> Minimum:
 # equal meaning have variances in that proportion.
 
 Penalty = float | Literal["auto"]
-Losses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilities of held-out choices
+HeldOutLosses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilities of held-out choices
 
-PLAIN = math.inf  # the penalty of the plain logit
-LADDER = (PLAIN, *(float(f"{10 ** (k / 2):.3g}") for k in range(6, -5, -1)))
-COARSE_LADDER = (PLAIN, *LADDER[1::2])  # for fits that take long
-STRENGTH_RIDGES = (0.0, *LADDER[1:-1])
+INFINITE_PENALTY = math.inf  # the penalty of the plain logit
+PENALTY_LADDER = (INFINITE_PENALTY, *(float(f"{10 ** (k / 2):.3g}") for k in range(6, -5, -1)))
+COARSE_PENALTY_LADDER = (INFINITE_PENALTY, *PENALTY_LADDER[1::2])  # for fits that take long
+STRENGTH_RIDGES = (0.0, *PENALTY_LADDER[1:-1])
 MAX_COPIES = 20_000  # choice sets that a table of counts is written as
 FALLBACK_PENALTY = 1.0  # if there are too few choice sets to learn one
 TRIAL_TOLERANCE = 1e-7  # gain in the mean objective below which a fit of the search ends
@@ -245,7 +245,7 @@ class PenaltyRecord:
     @property
     def facts(self) -> dict[str, str]:
         """The penalty and the trials in words."""
-        words = {PLAIN: "infinite: the plain logit", 0.0: "none: smoothing alone"}
+        words = {INFINITE_PENALTY: "infinite: the plain logit", 0.0: "none: smoothing alone"}
         penalty = words.get(self.penalty, f"{self.penalty:g}")
         if not self.trials:
             return {"penalty": f"{penalty}: choice sets are too few to learn it"}
@@ -365,7 +365,12 @@ def _written_out(sets: ChoiceData) -> ChoiceData:
 
 
 def learn_penalty(
-    data: ChoiceData, universe: Universe | Grid, path: Callable[[CountedFold], Losses], *, smoothing: float, seed: int
+    data: ChoiceData,
+    universe: Universe | Grid,
+    path: Callable[[CountedFold], HeldOutLosses],
+    *,
+    smoothing: float,
+    seed: int,
 ) -> PenaltyRecord:
     """Learn the penalty of a model of items; ``path`` begins the fits to one fold."""
     folds = item_folds(data, universe, seed)
@@ -381,7 +386,11 @@ def fallback_penalty(data: ChoiceData) -> PenaltyRecord:
 
 
 def search_penalty(
-    folds: Sequence[Fold], paths: Sequence[Losses], ladder: Sequence[float] = LADDER, *, plain_is_apart: bool = False
+    folds: Sequence[Fold],
+    paths: Sequence[HeldOutLosses],
+    ladder: Sequence[float] = PENALTY_LADDER,
+    *,
+    plain_is_apart: bool = False,
 ) -> Descent:
     """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses.
 
@@ -394,7 +403,7 @@ def search_penalty(
         lambda penalty: np.concatenate([path(penalty) for path in paths]),
         weights,
         held_out_groups(folds),
-        first_is_apart=plain_is_apart,
+        first_is_baseline=plain_is_apart,
     )
 
 
@@ -430,16 +439,16 @@ def learn_strength_ridge(
     return PenaltyRecord.of(replace(descent, trials=trials))
 
 
-def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> Losses:
+def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> HeldOutLosses:
     """Return a path of logits down the ladder of ridges, each from where the one before ended."""
     smoothed, last = fold.train.smoothed(smoothing), None
 
     def losses(ridge: float) -> Floats:
         nonlocal last
         if ridge:
-            s = last = newton(fold.train, n, ridge=ridge, start=last, tolerance=TRIAL_TOLERANCE).strengths
+            s = last = fit_log_strengths(fold.train, n, ridge=ridge, start=last, tolerance=TRIAL_TOLERANCE).strengths
         else:
-            s = newton(smoothed, n, ridge=centring_ridge(smoothed)).strengths
+            s = fit_log_strengths(smoothed, n, ridge=centring_ridge(smoothed)).strengths
         return -log_softmax_by_set(s[fold.held_out.items], fold.held_out.offsets)[fold.chosen]
 
     return losses
@@ -499,7 +508,7 @@ class StrengthModel(ChoiceModel):
         super().__init__(**options)
 
     @abstractmethod
-    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
         """Maximise the likelihood of the counts, less the ridge's part, with the reference's strength at 0."""
 
     @abstractmethod
@@ -509,7 +518,7 @@ class StrengthModel(ChoiceModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStrengths:
         config = self.config
         # 1. The items, and the distinct sets of items with their counts; some counts have no estimate.
-        part = informative(train)
+        part = require_informative_sets(train)
         universe = Universe.learn(part)
         sets, n = DistinctSets.of(part, universe.index(part)), universe.size
         smoothed = sets.smoothed(config.smoothing)

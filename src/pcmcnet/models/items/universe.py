@@ -111,7 +111,7 @@ def require_labels(data: ChoiceData) -> Categorical:
     return data.labels
 
 
-def informative(data: ChoiceData) -> ChoiceData:
+def require_informative_sets(data: ChoiceData) -> ChoiceData:
     """Take the choice sets that have a weight, of which some must offer a choice."""
     part = data.subset(data.weights > 0)
     if (part.sizes < 2).all():
@@ -193,7 +193,7 @@ class DistinctSets:
 
     def batches(self) -> Iterator[PaddedSets]:
         """Go through all distinct sets in padded batches."""
-        for flat, mask in padded(self.offsets):
+        for flat, mask in padded_batches(self.offsets):
             counts = np.where(mask, self.counts[flat], 0.0)
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
@@ -212,7 +212,7 @@ class PaddedSets(NamedTuple):
     flat: Ints  # (B, J) places of the items in the flat arrays
 
 
-def padded(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
+def padded_batches(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
     """Yield the places (B, J) in flat arrays of sets of like size, and the mask; padding repeats the first place."""
     sizes = np.diff(offsets)
     for sets in plan_batches(sizes, batch_size=max(len(sizes), 1), pair_budget=pair_budget):

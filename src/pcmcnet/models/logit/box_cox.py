@@ -53,7 +53,7 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
 # utility M c gives, at c = (b, 0), the value and, times G, the scores.
 
 
-class Linearised(NamedTuple):
+class LinearisedUtility(NamedTuple):
     """A utility near some parameters: M (N, L + J), c (L + J,) and G (L + J, K) as above."""
 
     matrix: Floats

@@ -16,9 +16,9 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
-from pcmcnet.data.outside import with_features_of_others
+from pcmcnet.data.outside import with_filled_outside_features
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.logit.box_cox import Linearised, UtilityForm
+from pcmcnet.models.logit.box_cox import LinearisedUtility, UtilityForm
 from pcmcnet.models.logit.factor_coding import (
     SLOPE,
     Code,
@@ -229,7 +229,7 @@ class Design:
             Features that ``.`` does not stand for.
         """
         # 1. The terms of the utility: columns in the place of every dot, and the offset.
-        data = with_features_of_others(data)
+        data = with_filled_outside_features(data)
         written, base = parse_formula(formula), require_levels(base or {}, data)
         terms = resolve(written, data, leave_out)
         terms = terms if offset is None else with_offset(terms, offset, data, written.generic)
@@ -287,13 +287,13 @@ class Design:
         utilities: Floats = self.given(values).matrix(data) @ self.form.coefficients(values)
         return utilities
 
-    def linearised(self, data: ChoiceData, values: Floats) -> Linearised:  # (K,)
+    def linearised(self, data: ChoiceData, values: Floats) -> LinearisedUtility:  # (K,)
         """Return a linear utility with the value and the derivatives of this one at these parameters."""
         here, b = self.given(values), self.form.coefficients(values)
         with np.errstate(invalid="ignore", over="ignore"):  # exponents may lead beyond any number
             slopes = [here.matrix(data, curve) @ b for curve in self.form.curves]
             numbers = np.column_stack([here.matrix(data), *slopes])
-        return Linearised(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
+        return LinearisedUtility(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
 
     def sources(self, data: ChoiceData) -> list[str]:
         """Return the term that each column comes from, as the formula writes it; "1" for the constants."""
@@ -307,7 +307,7 @@ class Design:
         return [owner for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
 
     def _build(self, data: ChoiceData, slope_in: str | None = None) -> tuple[Floats, list[str]]:
-        blocks = list(self._blocks(with_features_of_others(data), slope_in))
+        blocks = list(self._blocks(with_filled_outside_features(data), slope_in))
         numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
         return numbers, [name for _, names in blocks for name in names]
 

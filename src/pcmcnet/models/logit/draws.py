@@ -16,11 +16,11 @@ from torch.quasirandom import SobolEngine
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.ragged import max_by_set, spread, stretches, sum_by_set
-from pcmcnet.layers.threads import in_threads
+from pcmcnet.data.columns.ragged import consecutive_indices, max_by_set, spread, sum_by_set
+from pcmcnet.layers.threads import run_in_threads
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.logit_effects import _moves as moves
-from pcmcnet.models.logit.random_coefficients import Mixing
+from pcmcnet.models.logit.random_coefficients import MixingDistribution
 
 # -- Draws of random numbers that belong to a person, whoever else is in the table -------------------------------------
 # A person's draws are points of a D-dimensional cube, R of them, made from the seed and from a hash of the person's id
@@ -47,7 +47,7 @@ _NOBODY = 0  # key of the draws that predictions share
 
 
 @dataclass(frozen=True)
-class Draws:
+class PersonDraws:
     """R draws in D dimensions for any person."""
 
     sequence: DrawSequence
@@ -103,7 +103,7 @@ class Draws:
         return shared
 
 
-def keys_of(ids: Iterable[Any]) -> Ints:
+def hash_ids(ids: Iterable[Any]) -> Ints:
     """Hash ids, of any kind, to whole numbers of 64 bits; equal ids as text have equal keys."""
     found = (int.from_bytes(blake2b(str(each).encode(), digest_size=8).digest(), "little", signed=True) for each in ids)
     return np.fromiter(found, np.int64)
@@ -129,7 +129,7 @@ def _right(x: Tensor, bits: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Block:
+class PersonBlock:
     """N persons with their T sets, and N x m rows."""
 
     persons: Ints  # (N,)
@@ -168,7 +168,7 @@ def _sums(values: Tensor, owner: Tensor, counts: Tensor) -> Tensor:
     return out.index_add_(-2, owner, values)
 
 
-def blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device: torch.device) -> Iterator[Block]:
+def blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device: torch.device) -> Iterator[PersonBlock]:
     """Cut sets (M, K), with their persons (T,), into blocks of about so many rows, and at least one person.
 
     Parameters
@@ -192,7 +192,9 @@ def blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device: torch.
     ranked = np.argsort(rows, kind="stable")
     for group in _cuts(rows[ranked], elements):
         members = ranked[group]
-        yield _block(z, offsets, known[members], order[stretches(first[members], counts[members])], person, device)
+        yield _block(
+            z, offsets, known[members], order[consecutive_indices(first[members], counts[members])], person, device
+        )
 
 
 def _cuts(rows: Ints, most: int) -> Iterator[slice]:
@@ -206,7 +208,7 @@ def _cuts(rows: Ints, most: int) -> Iterator[slice]:
         begin = end
 
 
-def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, device: torch.device) -> Block:
+def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, device: torch.device) -> PersonBlock:
     """Put the rows of some sets, person after person, into a block."""
     # 1. Whose each set is, how many rows a person has, and the most of them, m.
     place = {int(n): k for k, n in enumerate(persons)}
@@ -220,8 +222,8 @@ def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, de
     padded[ends - 1] += m - per_person
     # 3. The rows of every person from the beginning of its m on; zeros after them.
     filled = np.zeros((len(persons) * m, z.shape[1]))
-    inside = stretches(np.arange(len(persons)) * m, per_person)
-    rows = stretches(offsets[sets], sizes)
+    inside = consecutive_indices(np.arange(len(persons)) * m, per_person)
+    rows = consecutive_indices(offsets[sets], sizes)
     filled[inside] = z[rows]
     empty = np.setdiff1d(np.arange(len(filled)), inside)
 
@@ -229,7 +231,7 @@ def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, de
         return torch.from_numpy(values).to(device)
 
     set_of_row = np.repeat(np.arange(len(sets)), padded)
-    return Block(
+    return PersonBlock(
         persons, rows, to(filled.reshape(len(persons), m, -1)), to(set_of_row), to(padded), to(owner), to(empty)
     )
 
@@ -247,9 +249,9 @@ _UTILITIES_AT_ONCE = 2**17  # utilities at a time
 class Population:
     """The coefficients of people, in draws that stand for all of them."""
 
-    mixing: Mixing
+    mixing: MixingDistribution
     x: Floats  # (P,) parameters
-    draws: Draws
+    draws: PersonDraws
 
     def coefficients(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
         """Return the coefficients of all columns in the utility, for individuals with these numbers."""
@@ -296,11 +298,11 @@ class Population:
 
     def _by_block(
         self, x: Floats, offsets: Ints, h: Floats, ask: Callable[[Tensor], Tensor]
-    ) -> list[tuple[Block, Floats]]:
+    ) -> list[tuple[PersonBlock, Floats]]:
         """Ask for something of utilities (sets, alternatives, draws), -inf where a set has no more alternatives."""
         shared = None if h.shape[1] else self.coefficients(np.zeros((1, 0)))[0]
 
-        def answer(block: Block) -> tuple[Block, Floats]:
+        def answer(block: PersonBlock) -> tuple[PersonBlock, Floats]:
             if shared is not None:
                 utilities = (block.z.reshape(-1, block.z.shape[2]) @ shared).view(*block.z.shape[:2], -1)
             else:
@@ -310,7 +312,7 @@ class Population:
 
         every = np.arange(len(offsets) - 1)
         most = max(_UTILITIES_AT_ONCE // self.draws.number, 1)
-        return in_threads(answer, list(blocks(x, offsets, every, most, torch.device("cpu"))))
+        return run_in_threads(answer, list(blocks(x, offsets, every, most, torch.device("cpu"))))
 
 
 # -- Derivatives of a mixed logit's probabilities in a column of the table ---------------------------------------------

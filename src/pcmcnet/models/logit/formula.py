@@ -144,7 +144,7 @@ def parse_formula(text: str) -> Formula:
             )
         if part.dot and number == 2:
             raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
-    generic, individual, specific = (*parts, *[_Part()] * (3 - len(parts)))
+    generic, individual, specific = (*parts, *[_FormulaPart()] * (3 - len(parts)))
     terms = [tuple(part.terms) for part in (generic, individual, specific)]
     return Formula(terms[0], generic.dot, terms[1], individual.dot, individual.constants, terms[2])
 
@@ -154,7 +154,7 @@ def _unquoted(word: str) -> str:
 
 
 @dataclass
-class _Part:
+class _FormulaPart:
     """One part between bars."""
 
     terms: list[Term] = field(default_factory=list)
@@ -184,7 +184,7 @@ class _Parser:
             yield kind, match[kind]
             place = match.end()
 
-    def parts(self) -> list[_Part]:
+    def parts(self) -> list[_FormulaPart]:
         """Read up to three parts."""
         parts = [self._part()]
         while self._take("|"):
@@ -193,8 +193,8 @@ class _Parser:
             raise self._wrong("at most three parts of terms joined by '+'")
         return parts
 
-    def _part(self) -> _Part:
-        part, seen = _Part(), set[frozenset[Factor | frozenset[str]]]()
+    def _part(self) -> _FormulaPart:
+        part, seen = _FormulaPart(), set[frozenset[Factor | frozenset[str]]]()
         if self._peek()[1] in ("", "|"):
             return part
         while True:

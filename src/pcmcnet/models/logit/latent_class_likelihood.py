@@ -12,8 +12,8 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logit.logit_likelihood import LogitSets
-from pcmcnet.models.logit.maximum_likelihood import FLAT, by_part, eigh, maximise, sizes
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
+from pcmcnet.models.logit.maximum_likelihood import FLAT, eigh, map_in_threads, maximise, sizes
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
 log = logging.getLogger("pcmcnet")
@@ -50,7 +50,7 @@ _PACE = 4  # by which steps are damped more after one that brought less than exp
 _PERSONS = 2**11  # that a thread takes at a time
 
 
-class Point(NamedTuple):
+class MixturePoint(NamedTuple):
     """The mixture at some parameters."""
 
     x: Floats  # (P,)
@@ -63,17 +63,19 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class LatentClassLikelihood:
     """The choice sets, who chooses, and the number of classes."""
 
-    sets: LogitSets
+    sets: LogitLikelihood
     persons: Ints  # (S,) number of the person who chooses, from 0
     who: Floats  # (N, G), the first column 1
     weights: Floats  # (N,)
     classes: int
     strength: float  # precision of the prior on coefficients of columns of spread 1
     limits: Parameters | None = None  # what is fixed or bounded; starts are NaN where any will do
-    of: Mixture | None = None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
+    of: LatentClassLikelihood | None = (
+        None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
+    )
 
     @cached_property
     def spread(self) -> Floats:
@@ -145,7 +147,7 @@ class Mixture:
         """Undo ``split``; shares are made relative to the first class."""
         return np.concatenate([b.ravel(), (g[1:] - g[:1]).ravel()])
 
-    def at(self, x: Floats) -> Point:
+    def at(self, x: Floats) -> MixturePoint:
         """Evaluate everything that the steps below need."""
         # 1. Prior shares, and the logit of every class.
         b, g = self.split(x)
@@ -155,14 +157,14 @@ class Mixture:
         joint = log_pi + self._by_person(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
         value = float(self.weights @ log_p - x @ self.prior @ x / 2)
-        return Point(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
+        return MixturePoint(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
 
     def objective(self, x: Floats) -> tuple[Floats, Floats]:
         """Return the log-probabilities of the choices and of the prior (N + 1,), and their gradients (N + 1, P)."""
         at, pull = self.at(x), -(self.prior @ x)
         return np.append(at.log_p, pull @ x / 2), np.vstack([self._scores(at), pull])
 
-    def _scores(self, at: Point) -> Floats:
+    def _scores(self, at: MixturePoint) -> Floats:
         """Return the gradients of the log-probabilities of the choices (N, P)."""
         each = [at.r[:, c : c + 1] * self._by_person(-mean) for c, (_, mean) in enumerate(at.inside)]
         return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.who)], axis=1)
@@ -175,7 +177,7 @@ class Mixture:
             out[place, place] -= bend
         return out
 
-    def _missing(self, at: Point) -> Floats:
+    def _missing(self, at: MixturePoint) -> Floats:
         """Return the information (P, P) that is lost as classes are unknown."""
         K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
         slopes = [np.hstack([self._by_person(-mean), self.who]) for _, mean in at.inside]
@@ -184,7 +186,7 @@ class Mixture:
         out: Floats = covariance(slopes, at.r, self.weights)[np.ix_(order, order)]
         return out
 
-    def _bends(self, at: Point, r: Floats) -> tuple[list[slice], list[Floats]]:
+    def _bends(self, at: MixturePoint, r: Floats) -> tuple[list[slice], list[Floats]]:
         """Return where each class's and the shares' parameters stand, and their information with r held fixed."""
         K, C = self.sets.n_columns, self.classes
         places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
@@ -193,7 +195,7 @@ class Mixture:
         blocks.append(covariance([self.who] * (C - 1), np.exp(at.log_pi[:, 1:]), self.weights))
         return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
 
-    def _gradient(self, at: Point, r: Floats) -> Floats:
+    def _gradient(self, at: MixturePoint, r: Floats) -> Floats:
         """Return the gradient (P,) of what the M-step maximises; of the value itself, where r is that of the point."""
         weights = self._of_sets(r)
         slopes = [-(weights[:, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
@@ -201,7 +203,7 @@ class Mixture:
         gradient: Floats = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
         return gradient
 
-    def direction(self, at: Point, r: Floats) -> Floats:
+    def direction(self, at: MixturePoint, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
         roots = self._roots(*self._bends(at, r))
         return np.asarray(roots @ (roots.T @ self._gradient(at, r)))
@@ -219,7 +221,7 @@ class Mixture:
             out[np.ix_(at, at)] = scale[:, None] * vectors / np.sqrt(sizes(values))
         return out
 
-    def climb(self, at: Point, damping: float) -> tuple[Point, float]:
+    def climb(self, at: MixturePoint, damping: float) -> tuple[MixturePoint, float]:
         """Take a step between those of EM (damping 1) and Newton (0); returns the damping of the next one, too.
 
         In units of EM's information the Hessian is lost - 1, where EM takes it for -1. No step is taken where none
@@ -266,7 +268,7 @@ def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:
     # Parts of the persons, each a product of matrices by blocks of two classes; the matrix is symmetric.
     C, A = len(slopes), slopes[0].shape[1] if slopes else 0
 
-    def add_up(rows: slice) -> Floats:
+    def sum_over_processes(rows: slice) -> Floats:
         out = np.empty((C, A, C, A))
         for c in range(C):
             for d in range(c + 1):
@@ -276,7 +278,7 @@ def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:
         return out.reshape(C * A, C * A)
 
     parts = [slice(at, at + _PERSONS) for at in range(0, len(weights), _PERSONS)]
-    return sum(by_part(add_up, parts), np.zeros((C * A, C * A)))
+    return sum(map_in_threads(sum_over_processes, parts), np.zeros((C * A, C * A)))
 
 
 def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
@@ -287,11 +289,13 @@ def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
 
 _GAIN = 1e-7  # of the log-likelihood, relative to its size, that a step must bring for another one
 
-Start = Callable[[], Point]
-Run = tuple[Point, list[float]]  # where it has come to, and the values climbed
+Start = Callable[[], MixturePoint]
+Run = tuple[MixturePoint, list[float]]  # where it has come to, and the values climbed
 
 
-def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> Point:  # (B, K), (B, G), B <= C
+def split_largest_class(
+    mixture: LatentClassLikelihood, b: Floats, g: Floats, rng: np.random.Generator
+) -> MixturePoint:  # (B, K), (B, G), B <= C
     """Begin with B classes, the first of them divided in C - B + 1: what random shares of its sets would form."""
     # 1. D copies of the first class, which share its share: the likelihood is that of B classes.
     D = mixture.classes - len(b) + 1
@@ -307,7 +311,7 @@ def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> 
     return mixture.at(mixture.begin(alike.x + mixture.direction(alike, r)))
 
 
-def em_steps(mixture: Mixture, at: Point, before: list[float], steps: int) -> Run:
+def em_steps(mixture: LatentClassLikelihood, at: MixturePoint, before: list[float], steps: int) -> Run:
     """Take steps, the first one EM's, until they bring next to nothing; returns the values climbed, too."""
     values = before or [at.value]
     damping = 1.0
@@ -332,10 +336,10 @@ _FIRST = 15  # EM steps from each start, before the best goes on
 _FOLLOWED = 2  # starts that take such steps on the whole of a large table
 
 
-class Problem(NamedTuple):
-    """Choice sets and who chooses; see :class:`Mixture`."""
+class MixtureData(NamedTuple):
+    """Choice sets and who chooses; see :class:`LatentClassLikelihood`."""
 
-    sets: LogitSets
+    sets: LogitLikelihood
     persons: Ints  # (S,)
     who: Floats  # (N, G)
     weights: Floats  # (N,)
@@ -345,7 +349,7 @@ class Problem(NamedTuple):
 class MixtureMaximum:
     """The maximum of the log-likelihood for one number of classes."""
 
-    mixture: Mixture
+    mixture: LatentClassLikelihood
     x: Floats
     log_likelihood: float
     steps: int
@@ -373,8 +377,8 @@ class MixtureMaximum:
 class ClassSearch:
     """A table, the part of it that starts begin with, and how long to search."""
 
-    problem: Problem
-    few: Problem  # the same, or a sample of its persons
+    problem: MixtureData
+    few: MixtureData  # the same, or a sample of its persons
     prior: float
     starts: int
     em_steps: int
@@ -399,14 +403,14 @@ class ClassSearch:
         """Find the maximum for one number of classes, where that for fewer may be known."""
         # 1. The mixture on the whole table, and on the sample that starts begin with if the table is large.
         within = self.within(classes) if self.within else None
-        mixture = Mixture(*self.problem, classes, self.prior, limits=within)
+        mixture = LatentClassLikelihood(*self.problem, classes, self.prior, limits=within)
         whole = self.few is self.problem
-        sample = mixture if whole else Mixture(*self.few, classes, self.prior, limits=within, of=mixture)
+        sample = mixture if whole else LatentClassLikelihood(*self.few, classes, self.prior, limits=within, of=mixture)
         # 2. First EM steps from random divisions of one class, and from the maximum for fewer classes with one of its
         #    classes divided. Of a large table, only the best of the former go on to the whole.
         rng = np.random.default_rng([self.seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
-        starts: list[Start] = [partial(divide, mixture, *fewer.by_share(), rng)] if fewer else []
+        starts: list[Start] = [partial(split_largest_class, mixture, *fewer.by_share(), rng)] if fewer else []
         if whole:
             begun += self._begin(mixture, starts)
         else:
@@ -425,7 +429,9 @@ class ClassSearch:
         log.info(reached, mixture.classes, value, len(em) - 1, steps)
         return MixtureMaximum(mixture, x, value, steps, em, self.ordered)
 
-    def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
+    def _settle(
+        self, mixture: LatentClassLikelihood, at: MixturePoint, em: list[float]
+    ) -> tuple[Floats, list[float], int]:
         """Go on with EM and then with Newton's steps; returns the maximum, the values climbed and the steps."""
         at, em = em_steps(mixture, at, em, self.em_steps - len(em) + 1)
         x, steps = maximise(
@@ -439,13 +445,13 @@ class ClassSearch:
         )
         return x, em, steps
 
-    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[Start]:
+    def _starts(self, mixture: LatentClassLikelihood, rng: np.random.Generator) -> list[Start]:
         """Divide a single class at random, several times."""
         together, _, _ = mixture.sets.maximise(mixture.weights[mixture.persons], max_iter=_TOGETHER, settle=False)
         one = together[None], np.zeros((1, mixture.who.shape[1]))
-        return [partial(divide, mixture, *one, rng)] * (self.starts if mixture.classes > 1 else 1)
+        return [partial(split_largest_class, mixture, *one, rng)] * (self.starts if mixture.classes > 1 else 1)
 
-    def _begin(self, mixture: Mixture, starts: list[Start]) -> list[Run]:
+    def _begin(self, mixture: LatentClassLikelihood, starts: list[Start]) -> list[Run]:
         """Take the first steps from each start that leads anywhere; the highest comes first."""
         runs = []
         for start in starts:

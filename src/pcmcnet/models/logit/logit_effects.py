@@ -55,13 +55,13 @@ def own_responses(values: Floats, offsets: Ints) -> Floats:  # (sum n^2,) -> (N,
     return own
 
 
-def other_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G,)
+def mean_rival_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G,)
     """Average the responses of the rivals by group of the alternative whose value changes."""
     i, j = ordered_pairs(offsets)
-    return weighted_mean_by(values, np.where(i != j, mass[i], 0.0), codes[j], groups)
+    return weighted_group_means(values, np.where(i != j, mass[i], 0.0), codes[j], groups)
 
 
-def cross_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G, G)
+def mean_cross_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G, G)
     """Average by group of the alternative that responds and of those that change, which do so together."""
     i, j = ordered_pairs(offsets)
     total = np.bincount(codes[i] * groups + codes[j], mass[i] * values, groups**2).reshape(groups, groups)
@@ -70,7 +70,7 @@ def cross_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups
     return means
 
 
-def weighted_mean_by(values: Floats, weights: Floats, codes: Ints, groups: int) -> Floats:  # -> (groups,)
+def weighted_group_means(values: Floats, weights: Floats, codes: Ints, groups: int) -> Floats:  # -> (groups,)
     """Return the weighted mean of each group; 0 where nothing has a weight."""
     total = np.bincount(codes, weights, groups)
     means: Floats = np.bincount(codes, weights * values, groups) / np.where(total > 0, total, 1.0)
@@ -189,9 +189,9 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
         p = np.exp(log_softmax_by_set(x @ b, offsets))
         percent, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
         if labels:
-            return cross_means(percent, mass, offsets, codes, len(labels)).T.ravel()
-        own = weighted_mean_by(own_responses(percent, offsets), mass, codes, 1)
-        return np.concatenate([own, other_means(percent, mass, offsets, codes, 1)])
+            return mean_cross_responses(percent, mass, offsets, codes, len(labels)).T.ravel()
+        own = weighted_group_means(own_responses(percent, offsets), mass, codes, 1)
+        return np.concatenate([own, mean_rival_responses(percent, mass, offsets, codes, 1)])
 
     names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
     found, error = model.estimates_.delta(means, errors)

@@ -24,19 +24,19 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import max_by_set, spread, sum_by_set, weighted_sum_by_set
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logit.box_cox import Linearised
+from pcmcnet.models.logit.box_cox import LinearisedUtility
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.maximum_likelihood import (
     NO_CURVATURE,
     Maximum,
-    by_part,
     hessian,
+    map_in_threads,
     maximise,
-    products_in_one_thread,
+    newton_direction,
     require_finite_curvature,
-    uphill,
+    single_threaded_blas,
 )
-from pcmcnet.models.logit.nested_likelihood import Allocation, NestedSets, Nests
+from pcmcnet.models.logit.nested_likelihood import Allocation, NestedLikelihood, NestedRows
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
 # What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
@@ -51,7 +51,7 @@ _BLOCK = 4096
 _PART = 2**14  # rows, about, that a thread takes at a time
 
 
-class _Part(NamedTuple):
+class _SetChunk(NamedTuple):
     """Sets that are computed together."""
 
     sets: slice
@@ -60,7 +60,7 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogitSets:
+class LogitLikelihood:
     """Differences between the alternatives not chosen and the chosen one, for the sets with a choice to make."""
 
     z: Floats  # (M, K)
@@ -69,7 +69,7 @@ class LogitSets:
     n_sets: int  # S, sets of one alternative included
 
     @classmethod
-    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitSets:
+    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitLikelihood:
         """Take differences of a design matrix (N, K)."""
         # 1. All rows but the chosen ones, less the chosen one of their set; block by block, to stay in cache.
         sizes = np.diff(offsets)
@@ -96,23 +96,23 @@ class LogitSets:
         return np.where(rms > 0, rms, 1.0)
 
     @cached_property
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[_SetChunk]:
         """Cut where a set begins."""
         cuts = np.searchsorted(self.offsets, np.arange(0, len(self.z) + _PART, _PART))
         cuts = np.unique(np.minimum(cuts, len(self.sets)))
         at = self.offsets
-        return [_Part(slice(a, b), slice(at[a], at[b]), at[a : b + 1] - at[a]) for a, b in pairwise(cuts)]
+        return [_SetChunk(slice(a, b), slice(at[a], at[b]), at[a : b + 1] - at[a]) for a, b in pairwise(cuts)]
 
     def evaluate(self, b: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the log-probabilities of the choices (R,), the probabilities (M,) of the others, and zbar (R, K)."""
         ll, p, mean = np.empty(len(self.sets)), np.empty(len(self.z)), np.empty((len(self.sets), self.n_columns))
 
-        def fill(part: _Part) -> None:
+        def fill(part: _SetChunk) -> None:
             z = self.z[part.rows]
             ll[part.sets], p[part.rows] = _probabilities(z @ b, part.offsets)
             mean[part.sets] = weighted_sum_by_set(p[part.rows], z, part.offsets)
 
-        by_part(fill, self._parts)
+        map_in_threads(fill, self._parts)
         return ll, p, mean
 
     def log_likelihoods(self, b: Floats) -> Floats:
@@ -132,13 +132,13 @@ class LogitSets:
     def hessian(self, p: Floats, mean: Floats, weights: Floats) -> Floats:
         """Return the Hessian (K, K) of the weighted log-likelihood at what ``evaluate`` gave; weights (R,)."""
 
-        def bend(part: _Part) -> Floats:
+        def bend(part: _SetChunk) -> Floats:
             w = weights[part.sets]
             return _gram(w, mean[part.sets]) - _gram(p[part.rows] * spread(w, part.offsets), self.z[part.rows])
 
-        return sum(by_part(bend, self._parts), np.zeros((self.n_columns, self.n_columns)))
+        return sum(map_in_threads(bend, self._parts), np.zeros((self.n_columns, self.n_columns)))
 
-    @products_in_one_thread()
+    @single_threaded_blas()
     def maximise(
         self, weights: Floats, *, within: Parameters | None = None, max_iter: int = 100, settle: bool = True
     ) -> tuple[Floats, Floats, int]:
@@ -170,7 +170,7 @@ class LogitSets:
             gradient = -(w @ mean) * scale
             curvature = -self.hessian(p, mean, w) * np.outer(scale, scale)
             room = within.room(b, scale)
-            direction = _solve(curvature, gradient) if within.anywhere else uphill(curvature, gradient, *room)
+            direction = _solve(curvature, gradient) if within.anywhere else newton_direction(curvature, gradient, *room)
             gain = float(gradient @ direction) / 2
             direction = direction * scale
             # 2. Nothing left to gain: stop, unless some utility still runs away to infinity.
@@ -250,12 +250,12 @@ def _solve(curvature: Floats, gradient: Floats) -> Floats:
 # derivatives: see `models/logit/box_cox.py`. With s the scores of a logit of M c, those in theta are s G, exactly.
 
 
-class CurvedLogit:
+class NonlinearLogitLikelihood:
     """Choices whose utilities are linearised anew at every point."""
 
-    def __init__(self, linearise: Callable[[Floats], Linearised], offsets: Ints, chosen: Ints) -> None:
+    def __init__(self, linearise: Callable[[Floats], LinearisedUtility], offsets: Ints, chosen: Ints) -> None:
         self._linearise, self._offsets, self._chosen = linearise, offsets, chosen
-        self._last: tuple[bytes, LogitSets, Linearised] | None = None
+        self._last: tuple[bytes, LogitLikelihood, LinearisedUtility] | None = None
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
         """(K,) -> (S,), (S, K): log-probabilities of the choices and their scores; -inf beyond any number."""
@@ -271,18 +271,23 @@ class CurvedLogit:
         rms = np.sqrt(np.mean((sets.z @ near.chain) ** 2, axis=0))
         return np.where(rms > 0, rms, 1.0)
 
-    def _at(self, theta: Floats) -> tuple[LogitSets, Linearised]:
+    def _at(self, theta: Floats) -> tuple[LogitLikelihood, LinearisedUtility]:
         """Linearise, once for calls at one point."""
         key = theta.tobytes()
         if self._last is None or self._last[0] != key:
             near = self._linearise(theta)
             with np.errstate(invalid="ignore"):  # inf - inf, far out
-                self._last = key, LogitSets.from_matrix(near.matrix, self._offsets, self._chosen), near
+                self._last = key, LogitLikelihood.from_matrix(near.matrix, self._offsets, self._chosen), near
         return self._last[1], self._last[2]
 
 
-def curved_maximum(
-    design: Design, sets: ChoiceData, problem: LogitSets, within: Parameters, named: Collection[str], max_iter: int
+def nonlinear_maximum(
+    design: Design,
+    sets: ChoiceData,
+    problem: LogitLikelihood,
+    within: Parameters,
+    named: Collection[str],
+    max_iter: int,
 ) -> Maximum:
     """Find the maximum of a conditional logit whose utility is not linear.
 
@@ -307,7 +312,7 @@ def curved_maximum(
     begin = form.parameters(b, form.exponents(within.start))
     begin = within.inside(np.where([name in named for name in form.names], within.start, begin))
     # 3. Climb with the utility linearised anew at each point, which gives exact scores.
-    logit = CurvedLogit(partial(design.linearised, sets), sets.offsets, sets.require_chosen("fitting"))
+    logit = NonlinearLogitLikelihood(partial(design.linearised, sets), sets.offsets, sets.require_chosen("fitting"))
     scale = 1 / logit.spread(begin)
     theta, steps = maximise(logit.objective, begin, weights, scale=scale, within=within, max_iter=max_iter)
     # 4. The Hessian there, in steps that suit the size of what each parameter moves at the maximum.
@@ -317,14 +322,14 @@ def curved_maximum(
     return Maximum(theta, float(weights @ ll), scores, curvature, steps, spread)
 
 
-class CurvedNestedSets(NestedSets):
+class NonlinearNestedLikelihood(NestedLikelihood):
     """Choices in nested sets; utilities, as ``linearise`` gives them by row, are linearised anew at every point."""
 
     def __init__(
         self,
-        linearise: Callable[[Floats], Linearised],
+        linearise: Callable[[Floats], LinearisedUtility],
         n_parameters: int,
-        nests: Nests,
+        nests: NestedRows,
         chosen: Bools,
         counts: Floats,
         allocation: Allocation | None = None,

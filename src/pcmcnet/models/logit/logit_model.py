@@ -28,13 +28,13 @@ from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
 from pcmcnet.models.logit.formula import parse_formula, quoted
 from pcmcnet.models.logit.logit_effects import willingness_to_pay
-from pcmcnet.models.logit.logit_likelihood import LogitSets
-from pcmcnet.models.logit.maximum_likelihood import products_in_one_thread
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
+from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 from pcmcnet.models.logit.parameter_bounds import Bounds, Parameters, checked_control, listed
 from pcmcnet.models.logit.standard_errors import Errors, Estimates, Ratio, estimate_frame, estimate_rows, interval_ends
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
-from pcmcnet.training.device import undisturbed
+from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
@@ -140,13 +140,13 @@ class LogitModel(ChoiceModel):
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
         """Return design and estimates; the design is learnt from the training part if none is given."""
 
-    @products_in_one_thread()
+    @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
         return self._estimate(train, run)
 
-    @undisturbed()
+    @default_torch_settings()
     @torch.enable_grad()
-    @products_in_one_thread()
+    @single_threaded_blas()
     def refit(self, train: ChoiceData, design: Design, seed: int) -> Estimates:
         """Return the estimates that other choice sets lead to, for the columns of a known design.
 
@@ -189,7 +189,7 @@ class LogitModel(ChoiceModel):
         return self.estimates_.n_parameters
 
     @property
-    def usual_errors(self) -> Errors:
+    def default_errors(self) -> Errors:
         """The kind of standard errors that is meant where none is named."""
         if self.config.errors != "auto":
             return self.config.errors
@@ -213,7 +213,7 @@ class LogitModel(ChoiceModel):
                 f"clustered errors need at least two persons, and column {self.schema.person!r} has one: ask for "
                 f"'robust' ones."
             )
-        return errors or self.usual_errors
+        return errors or self.default_errors
 
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
@@ -347,7 +347,7 @@ class LogitModel(ChoiceModel):
         limits = {**(config.bounds or {}), **(bounds or {})}
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
-    def _constants_log_likelihood(self, design: Design, problem: LogitSets, weights: Floats) -> float | None:
+    def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:
         """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.
 
         ``problem`` has the columns of the design, ``weights`` those of its sets.

@@ -33,16 +33,16 @@ U = TypeVar("U")
 _Number = tuple[Any, int]  # a library, and how many threads it has
 
 
-def by_part(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
+def map_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """Call a function for every part; numpy and scipy let other threads run meanwhile."""
     if len(parts) < 2:
         return list(map(function, parts))
-    with products_in_one_thread(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with single_threaded_blas(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
         return list(pool.map(function, parts))
 
 
 @contextmanager
-def products_in_one_thread() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """Let every product of numpy's have one thread, until the last of those who asked for it at a time is done."""
     own = _one_thread.enter()
     try:
@@ -228,7 +228,7 @@ def _newton_step(
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
     low, high = within.room(x, scale)
-    step, least = uphill(-bend, gradient, low, high), enough * (1 + abs(value))
+    step, least = newton_direction(-bend, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
         # 2. Nothing to gain to second order: a maximum or a saddle. Off a saddle leads the direction in which the
         #    likelihood bends upwards most.
@@ -247,7 +247,9 @@ def _newton_step(
     return None
 
 
-def uphill(information: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:  # (P, P), 3 x (P,) -> (P,)
+def newton_direction(
+    information: Floats, gradient: Floats, low: Floats, high: Floats
+) -> Floats:  # (P, P), 3 x (P,) -> (P,)
     """Return Newton's step between bounds; where the likelihood is flat or bends upwards, as if it bent downwards.
 
     With the eigenvalues of the information replaced by their sizes, the step leads uphill at any point.

@@ -32,12 +32,12 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.layers.threads import in_threads
-from pcmcnet.models.logit.draws import Block, Draws, blocks
-from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.layers.threads import run_in_threads
+from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, blocks
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import Maximum, maximise
 from pcmcnet.models.logit.parameter_bounds import Parameters
-from pcmcnet.models.logit.random_coefficients import Mixing, Sampled
+from pcmcnet.models.logit.random_coefficients import MixingDistribution, SampledCoefficients
 
 log = logging.getLogger("pcmcnet")
 
@@ -50,7 +50,7 @@ _GRAM = 2**20  # numbers of the products that make a Hessian, at a time, on a CP
 _LARGEST = {torch.float32: 60.0, torch.float64: 600.0}  # utilities whose exponentials can be summed
 
 
-class Part(NamedTuple):
+class BlockLikelihood(NamedTuple):
     """What a block of persons adds."""
 
     log_likelihoods: Floats  # (N,)
@@ -61,9 +61,9 @@ class Part(NamedTuple):
 class _Inside(NamedTuple):
     """A block at some parameters."""
 
-    block: Block
+    block: PersonBlock
     who: Tensor  # (N, 1 + G) numbers of the individuals, after a 1
-    draws: Sampled
+    draws: SampledCoefficients
     e: Tensor  # (N m, R) exponentials of the rows' utilities
     inverse: Tensor  # (T, R) what they are multiplied by to be probabilities
     w: Tensor  # (N, R) shares of the draws given the choices
@@ -71,7 +71,7 @@ class _Inside(NamedTuple):
 
 
 @dataclass
-class MixedSets:
+class SimulatedLikelihood:
     """Choice sets of persons, the draws of each, and the coefficients these make."""
 
     z: Floats  # (M, K) differences to the chosen alternative
@@ -79,15 +79,22 @@ class MixedSets:
     person: Ints  # (T,) number of each set's person
     keys: Ints  # (N,) of the persons' draws
     who: Floats  # (N, G) numbers of the individuals
-    mixing: Mixing
-    draws: Draws
+    mixing: MixingDistribution
+    draws: PersonDraws
     memory: float  # bytes that draws may take to be kept
     _kept: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, sets: LogitSets, person: Ints, keys: Ints, who: Floats, mixing: Mixing, draws: Draws, memory: float
-    ) -> MixedSets:
+        cls,
+        sets: LogitLikelihood,
+        person: Ints,
+        keys: Ints,
+        who: Floats,
+        mixing: MixingDistribution,
+        draws: PersonDraws,
+        memory: float,
+    ) -> SimulatedLikelihood:
         """Take the differences of choice sets, whose persons (S,) are numbered."""
         return cls(sets.z, sets.offsets, person[sets.sets], keys, who, mixing, draws, memory)
 
@@ -114,14 +121,14 @@ class MixedSets:
         # 2. Louis's formula needs the persons' own scores once more: less s s'.
         return ll, score, None if weights is None else total - (score * weights[:, None]).T @ score
 
-    def by_block(self, function: Callable[[Block], T]) -> list[T]:
+    def by_block(self, function: Callable[[PersonBlock], T]) -> list[T]:
         """Call a function for every block; on a CPU each thread takes one at a time."""
         if self.draws.device.type == "cpu":
-            return in_threads(function, self.blocks)
+            return run_in_threads(function, self.blocks)
         with torch.no_grad():
             return list(map(function, self.blocks))
 
-    def coefficients(self, persons: Ints, x: Floats, dtype: torch.dtype) -> Sampled:
+    def coefficients(self, persons: Ints, x: Floats, dtype: torch.dtype) -> SampledCoefficients:
         """Return the random coefficients of some persons."""
         locations = torch.from_numpy(self.mixing.locations(x, self.who[persons]))
         triangle, device = torch.from_numpy(self.mixing.triangle(x)), self.draws.device
@@ -138,7 +145,7 @@ class MixedSets:
                 self._kept[first] = found
         return found.to(dtype)
 
-    def inside(self, block: Block, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
+    def inside(self, block: PersonBlock, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
         """Return the log-likelihoods of a block's persons (N,), and what is needed to differentiate them."""
         # 1. Utilities (N, m, R). Columns whose coefficient is the same for all are multiplied once, not in every draw;
         #    in willingness-to-pay space every coefficient is a product with that of the cost, so none is.
@@ -175,7 +182,7 @@ class MixedSets:
             width = torch.bmm((values - middle) ** 2, w).sqrt()
             return middle[:, :, 0].cpu().numpy(), width[:, :, 0].cpu().numpy()
 
-        def given(block: Block) -> tuple[Floats, Floats]:
+        def given(block: PersonBlock) -> tuple[Floats, Floats]:
             at = self.inside(block, x, torch.float64)[1]
             return moments(at.draws.value, at.w[:, :, None])
 
@@ -190,15 +197,19 @@ class MixedSets:
             mean[n], deviation[n] = (part[0] for part in moments(values, alike))
         return mean, deviation
 
-    def _part(self, block: Block, x: Floats, dtype: torch.dtype, scores: bool, weights: Floats | None) -> Part:
+    def _part(
+        self, block: PersonBlock, x: Floats, dtype: torch.dtype, scores: bool, weights: Floats | None
+    ) -> BlockLikelihood:
         ll, inside = self.inside(block, x, dtype)
         hessian = None
         if weights is not None:
             hessian = _hessian(inside, self.mixing, torch.from_numpy(weights[block.persons]).to(inside.w))
-        return Part(ll.cpu().numpy(), _scores(inside, self.mixing) if scores else None, hessian)
+        return BlockLikelihood(ll.cpu().numpy(), _scores(inside, self.mixing) if scores else None, hessian)
 
 
-def _exponentials(v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
+def _exponentials(
+    v: Tensor, block: PersonBlock
+) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
     """Return the log-probabilities of the choices, and the probabilities of the rows as products; v is overwritten."""
     # 1. The largest utility is taken out only if exponentials could overflow; the chosen alternative has utility 0.
     top = None
@@ -213,7 +224,7 @@ def _exponentials(v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:  # 
     return log_p, e, total.reciprocal_()
 
 
-def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
+def _scores(at: _Inside, mixing: MixingDistribution) -> Floats:  # -> (N, P)
     """Return the gradient of each person's log-likelihood; the exponentials are overwritten."""
     z, (N, R) = at.block.z.to(at.w), at.w.shape
     random = [r.column for r in mixing.random]
@@ -241,7 +252,7 @@ def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
     return score.double().cpu().numpy()
 
 
-def _hessian(at: _Inside, mixing: Mixing, weights: Tensor) -> Floats:  # (N,) -> (P, P)
+def _hessian(at: _Inside, mixing: MixingDistribution, weights: Tensor) -> Floats:  # (N,) -> (P, P)
     """Return the weighted sum over persons of sum_r w_r (H_r + s_r s_r'), in stretches of draws that bound memory."""
     K, rows, R = at.block.z.shape[2], *at.e.shape
     total = torch.zeros(len(mixing.names), len(mixing.names), dtype=torch.float64, device=at.w.device)
@@ -251,7 +262,7 @@ def _hessian(at: _Inside, mixing: Mixing, weights: Tensor) -> Floats:  # (N,) ->
     return total.cpu().numpy()
 
 
-def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Tensor:  # -> (P, P)
+def _curvature(at: _Inside, mixing: MixingDistribution, weights: Tensor, part: slice) -> Tensor:  # -> (P, P)
     """Return the weighted sum over persons and some draws of w_r (H_r + s_r s_r')."""
     # 1. H_r + s_r s_r' in the coefficients of the columns, or in cost and worths, times weights and shares.
     w = at.w[:, part] * weights[:, None]
@@ -298,7 +309,7 @@ def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (
     return score, out
 
 
-def _in_worths(score: Tensor, bend: Tensor, whole: Tensor, mixing: Mixing) -> None:
+def _in_worths(score: Tensor, bend: Tensor, whole: Tensor, mixing: MixingDistribution) -> None:
     """Take both to derivatives in the cost and in worths; second derivatives of their products are scores."""
     crossed = score[mixing.worths].clone()
     mixing.to_worths(score, whole)
@@ -331,7 +342,7 @@ _NEAR = 1e-5  # gain of a step, relative to the log-likelihood, that is still wo
 _SETTLED = 1e-12  # and with all of them
 _SMALL = 2**20  # utilities in all draws up to which float64 throughout costs nothing that anyone notices
 
-Make = Callable[[int, int], MixedSets]  # number of draws, and which set of them
+Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, and which set of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +357,7 @@ class SimulatedMaximum(Maximum):
 
 
 @dataclass(frozen=True)
-class Search:
+class SimulatedSearch:
     """What is to be maximised, and how far to go."""
 
     make: Make
@@ -397,7 +408,7 @@ class Search:
         return x, steps
 
     def _climb(
-        self, problem: MixedSets, start: Floats, precision: Precision, hessian: Precision, enough: float
+        self, problem: SimulatedLikelihood, start: Floats, precision: Precision, hessian: Precision, enough: float
     ) -> tuple[Floats, int]:
         """Take Newton's steps, with likelihood and Hessian in some precision, as long as there is enough to gain."""
         # The prior is one more person, of weight 1: it adds -pull x^2 / 2 to the log-likelihood.

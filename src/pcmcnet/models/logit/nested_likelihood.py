@@ -56,7 +56,7 @@ class _Worth(NamedTuple):
     below: Floats  # I of the children
 
 
-class Nests(NamedTuple):
+class NestedRows(NamedTuple):
     """Where sets and nodes lie in rows sorted by set and path."""
 
     order: Ints  # (N,) rows in the new order
@@ -64,7 +64,7 @@ class Nests(NamedTuple):
     levels: tuple[_Level, ...]  # the deepest first; the last one holds the root of each set
 
     @classmethod
-    def find(cls, paths: Ints, offsets: Ints) -> Nests:  # (N,) or (N, depth), (S + 1,)
+    def find(cls, paths: Ints, offsets: Ints) -> NestedRows:  # (N,) or (N, depth), (S + 1,)
         """Sort rows by set and path: the nodes from the top down, then -1 where a path is shorter."""
         # 1. Sort by set, then by the nodes from the top down, so that the children of a node are neighbours.
         paths = paths.reshape(len(paths), -1)
@@ -163,7 +163,7 @@ class Allocation(NamedTuple):
         return self.own / s - self.rest / (1 - s)
 
 
-class NestedSets:
+class NestedLikelihood:
     """Choices in nested sets: log-probabilities and scores in coefficients, relative log-sums and shares.
 
     Parameters
@@ -181,7 +181,7 @@ class NestedSets:
     """
 
     def __init__(
-        self, x: Floats, nests: Nests, chosen: Bools, counts: Floats, allocation: Allocation | None = None
+        self, x: Floats, nests: NestedRows, chosen: Bools, counts: Floats, allocation: Allocation | None = None
     ) -> None:
         self.x, self.nests, self.counts, self.allocation = x[nests.order], nests, counts, allocation
         self.chosen = np.flatnonzero(chosen[nests.order])  # (Q,)
@@ -256,20 +256,22 @@ class NestedSets:
 
 # Of a log-sum that has no other bounds: there the correlation within a nest is 1 - l^2 > .997, which makes it one
 # alternative; or alternatives are chosen blindly.
-LEAST, MOST = 0.05, 100.0
+MIN_LOGSUM, MAX_LOGSUM = 0.05, 100.0
 _POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
 _NEAR_END = 1.5  # factor: where the likelihood is flat, the search stops short of an end
 _FOLLOWS = 0.5  # change of a coefficient with a log-sum, both relative; 1 where it is proportional
 
 
-def usual_bounds(
+def nest_bounds(
     logsums: Sequence[str], shares: Sequence[str], given: Mapping[str, Bounds] | None
 ) -> dict[str, tuple[float, float]]:
     """Return the bounds of log-sums and shares; those that are given may narrow them, or widen those of log-sums."""
-    bounds = dict.fromkeys(logsums, (LEAST, MOST if given is None else 1.0)) | dict.fromkeys(shares, (0.0, 1.0))
+    bounds = dict.fromkeys(logsums, (MIN_LOGSUM, MAX_LOGSUM if given is None else 1.0)) | dict.fromkeys(
+        shares, (0.0, 1.0)
+    )
     for name, (low, high) in (given or {}).items():
         if name in logsums:
-            bounds[name] = (LEAST if low is None or low <= 0 else low, MOST if high is None else high)
+            bounds[name] = (MIN_LOGSUM if low is None or low <= 0 else low, MAX_LOGSUM if high is None else high)
         if name in shares:
             bounds[name] = (max(low or 0.0, 0.0), 1.0 if high is None else min(high, 1.0))
     for name, (least, most) in bounds.items():
@@ -295,14 +297,14 @@ def require_within(
                 raise ConfigError(f"{option}[{name!r}] = {values[name]:g} is outside its bounds, {low:g} to {high:g}.")
 
 
-def logsum_problems(found: Estimates, logsums: Sequence[str]) -> list[str]:
+def logsum_warnings(found: Estimates, logsums: Sequence[str]) -> list[str]:
     """Say which log-sums are no estimates, and which are no log-sums of random utilities."""
     problems: dict[str, list[str]] = {}
     for name in logsums:
         value = float(found.values[found.position(name)])
         if name in found.fixed:
             continue
-        if name in found.unbounded and at_end(value):
+        if name in found.unbounded and is_at_search_limit(value):
             problem = "without limit, as alternatives are chosen as if they were "
             problem += "one" if value < 1 else "all the same, however they differ"
         elif name in found.at_bound and value == 1:
@@ -315,12 +317,12 @@ def logsum_problems(found: Estimates, logsums: Sequence[str]) -> list[str]:
     return [f"{', '.join(names)}: {problem}; try other nests" for problem, names in problems.items()]
 
 
-def at_end(logsum: float) -> bool:
+def is_at_search_limit(logsum: float) -> bool:
     """Tell whether a log-sum runs as far as it may."""
-    return not _NEAR_END * LEAST < logsum < MOST / _NEAR_END
+    return not _NEAR_END * MIN_LOGSUM < logsum < MAX_LOGSUM / _NEAR_END
 
 
-def without_limit(found: Estimates, bend: Floats, logsums: Collection[str]) -> Estimates:
+def mark_diverging_logsums(found: Estimates, bend: Floats, logsums: Collection[str]) -> Estimates:
     """Say of log-sums at the ends of the search, and of all that goes with them, that they have no finite estimate.
 
     Parameters
@@ -333,7 +335,7 @@ def without_limit(found: Estimates, bend: Floats, logsums: Collection[str]) -> E
         Names of the log-sums whose ends are those of the search, not bounds that somebody gave.
     """
     # 1. The log-sums at an end of the search.
-    ended = [k for k, name in enumerate(found.names) if name in logsums and at_end(found.values[k])]
+    ended = [k for k, name in enumerate(found.names) if name in logsums and is_at_search_limit(found.values[k])]
     ended = [k for k in ended if found.names[k] not in found.fixed]
     if not ended:
         return found

@@ -24,9 +24,9 @@ from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.logit.box_cox import Linearised
+from pcmcnet.models.logit.box_cox import LinearisedUtility
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.logit_likelihood import CurvedNestedSets, LogitSets, curved_maximum
+from pcmcnet.models.logit.logit_likelihood import LogitLikelihood, NonlinearNestedLikelihood, nonlinear_maximum
 from pcmcnet.models.logit.logit_model import (
     FittedLogit,
     LogitConfig,
@@ -38,12 +38,12 @@ from pcmcnet.models.logit.logit_model import (
 from pcmcnet.models.logit.maximum_likelihood import Maximum, hessian, maximise
 from pcmcnet.models.logit.nested_likelihood import (
     Allocation,
-    NestedSets,
-    Nests,
-    logsum_problems,
+    NestedLikelihood,
+    NestedRows,
+    logsum_warnings,
+    mark_diverging_logsums,
+    nest_bounds,
     require_within,
-    usual_bounds,
-    without_limit,
 )
 from pcmcnet.models.logit.parameter_bounds import Parameters, listed, require_identified
 from pcmcnet.models.logit.standard_errors import infer
@@ -53,7 +53,7 @@ log = logging.getLogger("pcmcnet")
 NestPath = tuple[str, ...]  # nests from the top down
 
 
-class Leaves(NamedTuple):
+class NestLeaves(NamedTuple):
     """The ends of paths that a table's alternatives are."""
 
     alternative: Ints  # (R,) which row of the table each is of, in order
@@ -61,21 +61,21 @@ class Leaves(NamedTuple):
     paths: Sequence[NestPath]  # by code
 
 
-class Tree(NamedTuple):
+class NestTree(NamedTuple):
     """The nests of a table, parents first."""
 
     names: tuple[str, ...]  # (M,)
     parents: tuple[int, ...]  # (M,) -1 at the top
 
     @classmethod
-    def of(cls, leaves: Leaves) -> Tree:
+    def of(cls, leaves: NestLeaves) -> NestTree:
         """Find the nests above some leaves."""
         present = [leaves.paths[code] for code in np.unique(leaves.code)]
         nodes = sorted({path[:depth] for path in present for depth in range(1, len(path) + 1)})
         place = {node: k for k, node in enumerate(nodes)}
         return cls(tuple(node[-1] for node in nodes), tuple(place.get(node[:-1], -1) for node in nodes))
 
-    def nests(self, leaves: Leaves, offsets: Ints) -> Nests:
+    def nests(self, leaves: NestLeaves, offsets: Ints) -> NestedRows:
         """Place leaves of sets in the tree; refuses nests that it does not have."""
         place = {name: k for k, name in enumerate(self.names)}
         for code in np.unique(leaves.code):
@@ -88,7 +88,7 @@ class Tree(NamedTuple):
         nodes = np.full((len(leaves.paths), max(map(len, leaves.paths))), -1)
         for code, path in enumerate(leaves.paths):
             nodes[code, : len(path)] = [place.get(name, -1) for name in path]
-        return Nests.find(nodes[leaves.code], np.searchsorted(leaves.alternative, offsets))
+        return NestedRows.find(nodes[leaves.code], np.searchsorted(leaves.alternative, offsets))
 
     def counts(self, parameter: Sequence[int], n_parameters: int) -> Floats:  # (M,) -> (M, F)
         """Count how often each parameter occurs from the top to each nest, by the parameter of each, -1 for none."""
@@ -100,7 +100,7 @@ class Tree(NamedTuple):
         return counts
 
 
-def require_nests(nests: Nests, n_nodes: int) -> Bools:
+def require_nests(nests: NestedRows, n_nodes: int) -> Bools:
     """Tell which nests have a log-sum to estimate; refuse nests that are none."""
     free = nests.with_two(n_nodes)
     if not free.any():
@@ -180,29 +180,29 @@ def paths_by_label(nests: Mapping[str, Any]) -> dict[str, NestPath]:
     return {label: path for path, label in _walk(nests)}
 
 
-def leaves_by_feature(name: str, data: ChoiceData) -> Leaves:
+def leaves_by_feature(name: str, data: ChoiceData) -> NestLeaves:
     """Take the values of a feature for nests."""
     if name not in data.features:
         raise SchemaError(f"nests names {name!r}, which is no feature." + did_you_mean(name, data.features))
     column, every = data.features[name], np.arange(data.offsets[-1])
     if isinstance(column, Categorical):
-        return Leaves(every, column.codes.astype(np.int64), [(category,) for category in column.categories])
+        return NestLeaves(every, column.codes.astype(np.int64), [(category,) for category in column.categories])
     assert isinstance(column, Numeric)  # contents are left out
     values, codes = np.unique(column.values, return_inverse=True)
     if np.isnan(values).any():
         gaps = int(np.isnan(column.values).sum())
         raise InputError(f"nests: column {name!r} has {gaps} missing values: every alternative needs a nest.")
-    return Leaves(every, codes, [(f"{value:.9g}",) for value in values])  # all digits of a float32
+    return NestLeaves(every, codes, [(f"{value:.9g}",) for value in values])  # all digits of a float32
 
 
-def leaves_by_label(paths: Mapping[str, NestPath], data: ChoiceData) -> Leaves:
+def leaves_by_label(paths: Mapping[str, NestPath], data: ChoiceData) -> NestLeaves:
     """Look up the path of each alternative's label."""
-    labels = require_labels(paths, data)
+    labels = require_nest_labels(paths, data)
     every = np.arange(data.offsets[-1])
-    return Leaves(every, labels.codes.astype(np.int64), [paths.get(label, ()) for label in labels.categories])
+    return NestLeaves(every, labels.codes.astype(np.int64), [paths.get(label, ()) for label in labels.categories])
 
 
-def note_unknown(known: Iterable[str], data: ChoiceData) -> None:
+def warn_unknown_labels(known: Iterable[str], data: ChoiceData) -> None:
     """Warn of labels in nests that no alternative of a table has."""
     lost = [] if data.labels is None else [label for label in known if label not in data.labels.categories]
     if lost and data.labels is not None:
@@ -210,7 +210,7 @@ def note_unknown(known: Iterable[str], data: ChoiceData) -> None:
         log.warning("nests names %s, which no alternative of the table is.%s", listed(lost), hint)
 
 
-def require_labels(known: Mapping[str, Any], data: ChoiceData) -> Categorical:
+def require_nest_labels(known: Mapping[str, Any], data: ChoiceData) -> Categorical:
     """Return the labels of a table's alternatives, all of which must have a nest."""
     if data.labels is None:
         raise InputError("nests by label need labels: read the table with alternative=<column>.")
@@ -258,9 +258,9 @@ class NestRecord(LogitRecord):
     shares: tuple[str, ...] = ()  # (G,) coefficients that share alternatives out
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> NestTree:
         """The nests and what is above each."""
-        return Tree(self.nests, self.parents)
+        return NestTree(self.nests, self.parents)
 
     @property
     def logsum_names(self) -> tuple[str, ...]:
@@ -306,18 +306,18 @@ class NestModel(LogitModel):
     )
 
     @abstractmethod
-    def _leaves(self, data: ChoiceData) -> Leaves:
+    def _leaves(self, data: ChoiceData) -> NestLeaves:
         """Find the paths to the alternatives."""
 
     @abstractmethod
     def _labels(self) -> Iterable[str]:
         """Return the labels that the nests name."""
 
-    def _share_names(self, leaves: Leaves) -> tuple[str, ...]:
+    def _share_names(self, leaves: NestLeaves) -> tuple[str, ...]:
         """Return the names of the coefficients that share alternatives out."""
         return ()
 
-    def _allocation(self, leaves: Leaves, shares: Sequence[str]) -> Allocation | None:
+    def _allocation(self, leaves: NestLeaves, shares: Sequence[str]) -> Allocation | None:
         """Return how alternatives are shared out by these coefficients; None if each is in one nest."""
         return None
 
@@ -335,7 +335,7 @@ class NestModel(LogitModel):
         # 2. Coefficients begin at the maximum of the multinomial logit, which has the same columns and no nests.
         within = self._parameters_of_nests(design, record)
         x = design.given(within.start[: len(design.names)]).matrix(sets)
-        plain = LogitSets.from_matrix(x, sets.offsets, chosen)
+        plain = LogitLikelihood.from_matrix(x, sets.offsets, chosen)
         within, spread = self._begin(design, plain, within, sets)
         # 3. The maximum, from several values of the log-sums, and the Hessian there.
         likelihood = self._likelihood(design, record, sets, chosen, leaves, nests, x)
@@ -350,17 +350,17 @@ class NestModel(LogitModel):
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, null, constants)
         # 5. A log-sum at an end of the search is no estimate, nor is what goes there with it.
-        estimates = without_limit(estimates, curvature, set(record.logsum_names) - {*(config.bounds or {})})
+        estimates = mark_diverging_logsums(estimates, curvature, set(record.logsum_names) - {*(config.bounds or {})})
         self._warn_unbounded(estimates)
-        for problem in logsum_problems(estimates, record.logsum_names):
+        for problem in logsum_warnings(estimates, record.logsum_names):
             log.warning("%s", problem)
         return FittedNests(design=design, estimates=estimates, record=record)
 
-    def _learn_nests(self, sets: ChoiceData) -> tuple[Leaves, Nests, NestRecord]:
+    def _learn_nests(self, sets: ChoiceData) -> tuple[NestLeaves, NestedRows, NestRecord]:
         """Place the alternatives in the tree, and name the log-sums of its nests."""
         leaves = self._leaves(sets)
-        note_unknown(self._labels(), sets)
-        tree = Tree.of(leaves)
+        warn_unknown_labels(self._labels(), sets)
+        tree = NestTree.of(leaves)
         nests = tree.nests(leaves, sets.offsets)
         has_logsum = require_nests(nests, len(tree.names))
         names = ["logsum" if self.config.common_logsum else f"logsum[{name}]" for name in tree.names]
@@ -374,33 +374,33 @@ class NestModel(LogitModel):
         record: NestRecord,
         sets: ChoiceData,
         chosen: Ints,
-        leaves: Leaves,
-        nests: Nests,
+        leaves: NestLeaves,
+        nests: NestedRows,
         x: Floats,
-    ) -> NestedSets:
+    ) -> NestedLikelihood:
         """Return the likelihood of the choices, for a utility that is linear in its parameters or one that is not."""
         picked = np.zeros(len(sets.rows), bool)
         picked[sets.offsets[:-1] + chosen] = True
         placed = nests, picked[leaves.alternative], record.counts, self._allocation(leaves, record.shares)
         if design.form.is_linear:
-            return NestedSets(x[leaves.alternative], *placed)
+            return NestedLikelihood(x[leaves.alternative], *placed)
 
-        def linearise(values: Floats) -> Linearised:
+        def linearise(values: Floats) -> LinearisedUtility:
             near = design.linearised(sets, values)
             return near._replace(matrix=near.matrix[leaves.alternative])
 
-        return CurvedNestedSets(linearise, len(design.names), *placed)
+        return NonlinearNestedLikelihood(linearise, len(design.names), *placed)
 
     def _parameters_of_nests(self, design: Design, record: NestRecord) -> Parameters:
         """Return all parameters with their bounds."""
         config, logsums, shares = self.config, record.logsum_names, record.shares
-        usual = usual_bounds(logsums, shares, config.bounds)
+        usual = nest_bounds(logsums, shares, config.bounds)
         require_within(usual, logsums, fixed=config.fixed, start=config.start)
         begin = np.concatenate([design.form.begin, np.ones(len(logsums)), np.full(len(shares), 0.5)])
         return self._parameters((*design.names, *logsums, *shares), begin, usual)
 
     def _begin(
-        self, design: Design, plain: LogitSets, within: Parameters, sets: ChoiceData
+        self, design: Design, plain: LogitLikelihood, within: Parameters, sets: ChoiceData
     ) -> tuple[Parameters, Floats]:
         """Let coefficients begin where the multinomial logit is best; returns the size of what they multiply, too."""
         config, form, K = self.config, design.form, len(design.names)
@@ -409,14 +409,16 @@ class NestModel(LogitModel):
         if form.is_linear:
             b, spread = plain.maximise(sets.weights, within=alone, max_iter=config.max_iter)[0], plain.spread
         else:
-            maximum = curved_maximum(design, sets, plain, alone, config.start, config.max_iter)
+            maximum = nonlinear_maximum(design, sets, plain, alone, config.start, config.max_iter)
             assert maximum.spread is not None
             b, spread = maximum.values, maximum.spread
         named = [name in config.start for name in alone.names]
         start = np.concatenate([np.where(named, alone.start, b), within.start[K:]])
         return replace(within, start=start), spread
 
-    def _climb(self, likelihood: NestedSets, within: Parameters, spread: Floats, weights: Floats) -> tuple[Floats, int]:
+    def _climb(
+        self, likelihood: NestedLikelihood, within: Parameters, spread: Floats, weights: Floats
+    ) -> tuple[Floats, int]:
         """Climb from several values of the log-sums, except for those whose start is given."""
         # 1. One start for each value; all log-sums have the same.
         starts, logs = np.stack([within.start] * len(self.starts)), likelihood.logsums
@@ -461,7 +463,7 @@ class NestModel(LogitModel):
         sums = nests.inclusive_values(v, self._state.logsums)[:, None]
         return sums, np.ones_like(sums)
 
-    def _placed(self, data: ChoiceData) -> tuple[Leaves, Nests, Floats]:
+    def _placed(self, data: ChoiceData) -> tuple[NestLeaves, NestedRows, Floats]:
         """Return the leaves of a table, where they lie, and their utilities."""
         leaves, state = self._leaves(data), self._state
         b, _, shares = state.split()
@@ -481,7 +483,7 @@ class NestModel(LogitModel):
             shown.append(name if parent < 0 else f"{names[parent]} > {name} ({value:.4g} in all)")
         facts["nests"] = ", ".join(shown)
         facts["log-sums tested against"] = "1"
-        if problems := logsum_problems(self.estimates_, self._state.record.logsum_names):
+        if problems := logsum_warnings(self.estimates_, self._state.record.logsum_names):
             facts["warning"] = ". ".join(problems)
         return facts
 

@@ -40,7 +40,7 @@ from pcmcnet.models.logit.factor_coding import NumberCode
 #
 # and its value is |b| (r + x): derivatives 1 + x' in a, x - r x' in |b|; second ones x'' / |b| times (1, -r)(1, -r)'.
 
-NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
+DISTRIBUTION_NAMES = ("normal", "lognormal", "truncated-normal", "triangular", "uniform", "johnson-sb")
 _SIGNED = ("lognormal", "truncated-normal")
 NORMAL_BASED = ("normal", "lognormal", "johnson-sb")  # which may be correlated
 _FORM = re.compile(r"\s*([+-]?)\s*([a-z-]+?)\s*(?:\(([^,()]*),([^,()]*)\))?\s*")
@@ -48,7 +48,7 @@ _FAR = -30.0  # least a / b of a truncated normal: its tail is exponential there
 _ROOT_2 = math.sqrt(2)
 
 
-class Curve(NamedTuple):
+class CoefficientCurve(NamedTuple):
     """A coefficient's draws with their derivatives: in its location, in its spread, and the second ones.
 
     Second derivatives in location and spread are ``bend`` times (1, lean)(1, lean)'; None stands for 1 of ``slope``,
@@ -76,8 +76,8 @@ class Distribution:
         """Read "normal", "-lognormal", "johnson-sb(-2, 0)" for a coefficient, which errors name."""
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
-        if match is None or match[2] not in NAMES:
-            raise ConfigError(f"{where}: unknown distribution {text!r}." + did_you_mean(str(text), NAMES))
+        if match is None or match[2] not in DISTRIBUTION_NAMES:
+            raise ConfigError(f"{where}: unknown distribution {text!r}." + did_you_mean(str(text), DISTRIBUTION_NAMES))
         sign, name, low, high = match.groups()
         if sign and name not in _SIGNED:
             raise ConfigError(f"{where}: {name} has no sign, got {text!r}; {' and '.join(_SIGNED)} have.")
@@ -118,18 +118,18 @@ class Distribution:
             return t.sign() * (1 - (1 - t.abs()).sqrt())
         return t.erfinv() * _ROOT_2
 
-    def of_index(self, index: Tensor, draw: Tensor) -> Curve:
+    def of_index(self, index: Tensor, draw: Tensor) -> CoefficientCurve:
         """Return the coefficient at an index a + b x, where x is ``draw``; derivatives are those in the index."""
         if self.name == "lognormal":
             value = self.sign * index.exp()
-            return Curve(value, value, draw, value, draw)
+            return CoefficientCurve(value, value, draw, value, draw)
         if self.name == "johnson-sb":
             share, width = index.sigmoid(), self.high - self.low
             slope = width * share * (1 - share)
-            return Curve(self.low + width * share, slope, draw, slope * (1 - 2 * share), draw)
-        return Curve(index, None, draw, None, draw)
+            return CoefficientCurve(self.low + width * share, slope, draw, slope * (1 - 2 * share), draw)
+        return CoefficientCurve(index, None, draw, None, draw)
 
-    def of_spread(self, location: Tensor, spread: Tensor, t: Tensor) -> Curve:  # (N, 1), (), (N, R)
+    def of_spread(self, location: Tensor, spread: Tensor, t: Tensor) -> CoefficientCurve:  # (N, 1), (), (N, R)
         """Return the truncated normal, whose draws depend on its parameters; derivatives are those in its own sign."""
         # 1. r = a / |b| and lam = phi(r) / Phi(r), by logarithms: Phi(r) may be as small as Phi(-30).
         size = spread.abs().clamp_min(1e-12).double()
@@ -147,7 +147,7 @@ class Distribution:
         per_spread = (x - ratio * first) / slope.clamp_min(1e-300) * spread.sign()
         lean = (-ratio * spread.sign()).expand_as(x)
         parts = (self.sign * size * (ratio + x), self.sign * slope, per_spread, bend, lean)
-        return Curve(*(part.to(t.dtype) for part in parts))
+        return CoefficientCurve(*(part.to(t.dtype) for part in parts))
 
     def start(self, estimate: float, scale: float) -> tuple[float, float]:
         """Return a location and a spread to begin with, near the estimate of a logit without random coefficients."""
@@ -183,14 +183,14 @@ class Distribution:
 # the draws' sign is arbitrary: `mirrored` turns the draws instead, and the likelihood stays as it is.
 
 
-class Random(NamedTuple):
+class RandomCoefficient(NamedTuple):
     """A random coefficient: the column it multiplies, and its distribution."""
 
     column: int
     distribution: Distribution
 
 
-class Sampled(NamedTuple):
+class SampledCoefficients(NamedTuple):
     """The random coefficients of some persons in every draw, and their derivatives."""
 
     value: Tensor  # (N, D, R)
@@ -201,12 +201,12 @@ class Sampled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mixing:
+class MixingDistribution:
     """Which columns have random coefficients, how they are distributed, and what they depend on."""
 
     columns: tuple[str, ...]  # (K,)
     located: int  # the first columns, which have a location; the others are error components
-    random: tuple[Random, ...]  # (D,)
+    random: tuple[RandomCoefficient, ...]  # (D,)
     group: tuple[int, ...] = ()  # random coefficients that are correlated
     means: tuple[tuple[int, int], ...] = ()  # random coefficients whose mean depends on a number of the individual
     who: tuple[str, ...] = ()  # names of those numbers
@@ -214,10 +214,10 @@ class Mixing:
     cost: int | None = None  # the column in whose units the others are worth something, in willingness-to-pay space
 
     @classmethod
-    def from_dict(cls, entries: Mapping[str, Any]) -> Mixing:
+    def from_dict(cls, entries: Mapping[str, Any]) -> MixingDistribution:
         """Build from plain values, as JSON has them."""
         # 1. The fields, each as its type.
-        random = tuple(Random(int(column), Distribution(**law)) for column, law in entries["random"])
+        random = tuple(RandomCoefficient(int(column), Distribution(**law)) for column, law in entries["random"])
         found = cls(
             tuple(map(str, entries["columns"])),
             int(entries["located"]),
@@ -325,13 +325,15 @@ class Mixing:
             found[:, d] += x[self.located + k] * h[:, g]
         return found
 
-    def sample(self, locations: Tensor, triangle: Tensor, draws: Tensor) -> Sampled:  # (N, D), (D, D), (N, D, R)
+    def sample(
+        self, locations: Tensor, triangle: Tensor, draws: Tensor
+    ) -> SampledCoefficients:  # (N, D), (D, D), (N, D, R)
         """Return the random coefficients, for standard draws."""
         # 1. The indices a + L x, which are the coefficients themselves of normal, uniform and triangular ones.
         spread = triangle @ draws if self.group else triangle.diagonal()[:, None] * draws
         index = spread.add_(locations[:, :, None])
         if all(r.distribution.name in ("normal", "uniform", "triangular") for r in self.random):
-            return Sampled(index, None, draws, draws, {})
+            return SampledCoefficients(index, None, draws, draws, {})
         # 2. Others are functions of their index, or, truncated normals, of location and spread.
         value, slope, basis, tilt = index, torch.ones_like(index), draws.clone(), draws.clone()
         bends = {}
@@ -343,7 +345,7 @@ class Mixing:
             value[:, d], basis[:, d], tilt[:, d] = curve.value, curve.per_spread, curve.lean
             if curve.slope is not None and curve.bend is not None:
                 slope[:, d], bends[d] = curve.slope, curve.bend
-        return Sampled(value, slope, basis, tilt, bends)
+        return SampledCoefficients(value, slope, basis, tilt, bends)
 
     def whole(self, x: Floats, random: Tensor) -> Tensor:  # (P,), (N, D, R) -> (N, K, R)
         """Return the coefficients, or the cost and the worths, of all columns."""
@@ -393,17 +395,17 @@ class Mixing:
         size[self.worths] /= abs(price)
         return worth, size
 
-    def signed(self, estimates: Floats) -> Mixing:  # (K0,)
+    def signed(self, estimates: Floats) -> MixingDistribution:  # (K0,)
         """Give the distributions that have none the sign of the estimates."""
         estimates, _ = self._in_units(estimates, np.ones(len(self.columns)))
 
-        def known(r: Random) -> Random:
+        def known(r: RandomCoefficient) -> RandomCoefficient:
             sign = r.distribution.sign or (-1 if estimates[r.column] < 0 else 1)
-            return Random(r.column, replace(r.distribution, sign=sign))
+            return RandomCoefficient(r.column, replace(r.distribution, sign=sign))
 
         return replace(self, random=tuple(map(known, self.random)))
 
-    def mirrored(self, x: Floats) -> tuple[Mixing, Floats]:
+    def mirrored(self, x: Floats) -> tuple[MixingDistribution, Floats]:
         """Turn draws so that the diagonal of L is not negative; returns the parameters for them."""
         # 1. Column c of L changes its sign with draw c: L x = (L S)(S x) for a diagonal S of signs.
         signs = np.where(np.diag(self.triangle(x)) < 0, -1, 1)
@@ -436,7 +438,7 @@ class Mixing:
 # alternatives of one nest go together (Brownstone & Train, 1999).
 
 
-def specify(
+def specify_mixing(
     design: Design,
     sources: Sequence[str],
     random: Mapping[str, str] | None,
@@ -446,7 +448,7 @@ def specify(
     means: Mapping[str, Sequence[str]] | None = None,
     offset: str | None = None,
     cost: str | None = None,
-) -> Mixing:
+) -> MixingDistribution:
     """Find the coefficients that options name; unknown names and impossible correlations are refused.
 
     Parameters
@@ -476,8 +478,8 @@ def specify(
                 raise ConfigError(f"random names {name!r}, the offset, whose coefficient is 1: leave it out of one.")
             found[column] = Distribution.parse(name, text)
     # 2. Error components come after the columns of the design.
-    parts = [Random(column, found[column]) for column in sorted(found)]
-    parts += [Random(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
+    parts = [RandomCoefficient(column, found[column]) for column in sorted(found)]
+    parts += [RandomCoefficient(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError("random names no coefficient: a mixed logit needs one, or nests; else use mnl.")
     columns = (*design.names, *(f"component[{nest}]" for nest in nests))
@@ -492,7 +494,7 @@ def specify(
             pairs += [(place[column], who.setdefault(number, len(who))) for number in numbers]
     group = _group(correlated, parts, design.names, sources)
     unit = None if cost is None else _cost(cost, design.names, sources, offset)
-    return Mixing(columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(who), cost=unit)
+    return MixingDistribution(columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(who), cost=unit)
 
 
 def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: str) -> list[int]:
@@ -528,7 +530,7 @@ def _cost(name: str, names: Sequence[str], sources: Sequence[str], offset: str |
 
 
 def _group(
-    correlated: bool | Sequence[str], parts: Sequence[Random], names: Sequence[str], sources: Sequence[str]
+    correlated: bool | Sequence[str], parts: Sequence[RandomCoefficient], names: Sequence[str], sources: Sequence[str]
 ) -> tuple[int, ...]:
     """Return the random coefficients that are correlated: none, or at least two."""
     if correlated is False:
@@ -553,7 +555,7 @@ def _group(
     return tuple(sorted(set(group)))
 
 
-def require_moving(z: np.ndarray, mixing: Mixing) -> None:  # (M, K) differences within sets
+def require_varying_columns(z: np.ndarray, mixing: MixingDistribution) -> None:  # (M, K) differences within sets
     """Refuse a random coefficient of a column that never differs within a set: it has no effect on any choice."""
     still = np.flatnonzero(~np.any(z, axis=0))
     lost = [mixing.columns[r.column] for r in mixing.random if r.column in still]

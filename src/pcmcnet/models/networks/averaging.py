@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data import Batch, ChoiceData, Encoder, Sets
 from pcmcnet.data.encoder import SideEncoder
-from pcmcnet.data.kinds.number import PieceCode
+from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities
 from pcmcnet.training.data_parallel import current_group
@@ -35,8 +35,11 @@ from pcmcnet.training.network import ChoiceNetwork
 
 MAX_MEMBERS = 100
 AUTO_MEMBERS = 6  # averaged networks of a small table
-AUTO_MEMBERS_SETS, AUTO_MEMBERS_PAIRS = 12_000, 3e6  # choice sets and ordered pairs of alternatives of a small table
-BIN_NUMBERS = (8, 16)  # bins per number of the members that have bins, in turn
+AUTO_MEMBERS_MAX_SETS, AUTO_MEMBERS_MAX_PAIRS = (
+    12_000,
+    3e6,
+)  # choice sets and ordered pairs of alternatives of a small table
+BIN_COUNTS = (8, 16)  # bins per number of the members that have bins, in turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class NetworkSpec:
 
         An impossible network is refused before it is built, since it may take all memory.
         """
-        allowed = {0, *BIN_NUMBERS}
+        allowed = {0, *BIN_COUNTS}
         bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= allowed and not self.bins[0]
         # The classes of several networks do not match: an average has one class.
         if not bins_fit or not 1 <= self.classes <= weights or (self.classes > 1 and self.members > 1):
@@ -86,22 +89,22 @@ def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -
 
 def is_small_table(train: Sets) -> bool:
     """Return whether a table in memory is small enough to train several networks quickly."""
-    if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_SETS:
+    if not isinstance(train, ChoiceData) or len(train) > AUTO_MEMBERS_MAX_SETS:
         return False
-    return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_PAIRS)
+    return bool((train.sizes**2.0).sum() <= AUTO_MEMBERS_MAX_PAIRS)
 
 
-def bins_of_members(members: int, period: int) -> tuple[int, ...]:
+def bins_per_member(members: int, period: int) -> tuple[int, ...]:
     """Return the bins per number of each member: every ``period``-th one has some; 0 for none.
 
     Examples
     --------
-    >>> bins_of_members(6, period=2)
+    >>> bins_per_member(6, period=2)
     (0, 8, 0, 16, 0, 8)
-    >>> bins_of_members(6, period=3)
+    >>> bins_per_member(6, period=3)
     (0, 0, 8, 0, 0, 16)
     """
-    numbers = cycle(BIN_NUMBERS)
+    numbers = cycle(BIN_COUNTS)
     return tuple(next(numbers) if period and (k + 1) % period == 0 else 0 for k in range(members))
 
 
@@ -127,13 +130,13 @@ class AveragedNetwork(ChoiceNetwork):
         """Whether a large batch takes little more memory than a small one, as in each member."""
         return members_of(self)[0].computes_in_chunks
 
-    def seen_by_members(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
+    def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
         """Return every member with the batch as it sees it."""
         return list(zip(members_of(self), [batch, *(view(batch) for view in self.views)], strict=True))
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        p = [member.probabilities(seen) for member, seen in self.seen_by_members(batch)]
+        p = [member.probabilities(seen) for member, seen in self.member_inputs(batch)]
         return log_probabilities(sum(p[1:], p[0]) / len(p), batch.mask)
 
 
@@ -179,7 +182,7 @@ class _BinColumns(nn.Module):
         super().__init__()
         self.numbers = len(common.numeric)
         place = {code.name: k for k, code in enumerate(common.numeric)}
-        bins = [code for code in member.numeric if isinstance(code, PieceCode)]
+        bins = [code for code in member.numeric if isinstance(code, BinCode)]
         whole = [common.numeric[place[bin_.name]] for bin_ in bins]
         self.register_buffer("columns", torch.tensor([place[bin_.name] for bin_ in bins]).long(), persistent=False)
         for name, values in {

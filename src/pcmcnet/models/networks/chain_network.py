@@ -23,16 +23,16 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.layers import PairwiseRates, log_probabilities, settings, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
-from pcmcnet.layers.pairwise.rate_forms import FLOOR
-from pcmcnet.layers.perceptron import SLOPES
-from pcmcnet.layers.representation import representation_of
-from pcmcnet.layers.stationary.log_law import Solve, log_law
+from pcmcnet.layers.pairwise.rate_forms import RATE_FLOOR
+from pcmcnet.layers.perceptron import NEGATIVE_SLOPES
+from pcmcnet.layers.representation import build_representation
+from pcmcnet.layers.stationary.log_distribution import ChainSolver, log_stationary_distribution
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.averaging import AveragedNetwork
 from pcmcnet.models.networks.mixture_model import LatentClassNetwork
 from pcmcnet.models.networks.network_config import signs_of_numbers
-from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
+from pcmcnet.training.compiled_steps import MAX_LAYERS_OR_COLUMNS, CompiledForm
 from pcmcnet.training.device import batches_on, device_of
 from pcmcnet.training.network import ChoiceNetwork
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
-DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
+MAX_UTILITY_DROP = (
+    20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
+)
 CLASS_SPREAD = 0.3  # standard deviation of the first values of what the classes of a mixture add to the utility
 
 
@@ -57,8 +59,8 @@ class PCMCNetwork(ChoiceNetwork):
         """Build the network; its rates see so many ``marks`` beside what is known of the individual."""
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout, own=own)
-        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        self.individual = build_representation(who, dropout=config.dropout, own=own)
+        self.alternative = build_representation(what, dropout=config.dropout, own=own)
         self.supports_cuda_graphs = not (who.contents or what.contents)  # a step waits for their distinct values
         signs = signs_of_numbers(config.monotone, encoder)
         others = self.alternative.width - what.n_numeric  # numbers come last in a representation
@@ -75,7 +77,9 @@ class PCMCNetwork(ChoiceNetwork):
             signs=None if signs is None else F.pad(signs, (others, 0)),
         )
         self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
-        labels = starting_values.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
+        labels = (
+            starting_values.label_codes_if_alone(encoder) if self.utility is not None and config.rate == "exp" else None
+        )
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
     def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
@@ -89,14 +93,14 @@ class PCMCNetwork(ChoiceNetwork):
         return [] if self.utility is None else [self.utility]
 
     @property
-    def of_shares(self) -> list[nn.Parameter]:
+    def share_weights(self) -> list[nn.Parameter]:
         """Weights of the shares of classes, of which a mixture has several."""
         return []
 
     @property
     def prior_weights(self) -> list[nn.Parameter]:
         """Weights of utilities and of the shares of classes."""
-        return [*(weights for part in self.utilities for weights in part.plain_weights), *self.of_shares]
+        return [*(weights for part in self.utilities for weights in part.plain_weights), *self.share_weights]
 
     @property
     def compiled_form(self) -> CompiledForm | None:
@@ -123,7 +127,7 @@ class PCMCNetwork(ChoiceNetwork):
     @torch.no_grad()
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check that alternatives differ, and undo a start in which most rates have no gradient."""
-        sets.require_differences()
+        sets.require_variation_within_sets()
         if self.rates.rate == "relu":
             # Dead rates are counted on the batch of the largest sets: a set of one alternative has no pair.
             plan = plan_batches(sets.sizes, batch_size=1024, pair_budget=pair_budget)
@@ -139,9 +143,9 @@ class PCMCNetwork(ChoiceNetwork):
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
         """Start as the chain of items if only labels are known, or as the logit inside if the decay is strong."""
         if self.items is not None:
-            starting_values.start_as_items(self.items, sample(starting_values.ITEM_SETS), decay)
-        elif self.utility is not None and decay >= starting_values.FROM_DECAY:
-            starting_values.start_as_logit(self.utility, sample(starting_values.LOGIT_SETS))
+            starting_values.start_as_items(self.items, sample(starting_values.MAX_ITEM_SETS), decay)
+        elif self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
+            starting_values.start_as_logit(self.utility, sample(starting_values.MAX_LOGIT_SETS))
 
     # -- rates and probabilities ------------------------------------------------------------------------------
 
@@ -167,19 +171,19 @@ class PCMCNetwork(ChoiceNetwork):
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
         """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
         if self.rates.rate == "exp":
-            return self.rates.of_scores(scores + utility.unsqueeze(1), mask)
+            return self.rates.rates_from_scores(scores + utility.unsqueeze(1), mask)
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
-        factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
-        return self.rates.of_scores(scores, mask) * factor.unsqueeze(1)
+        factor = (utility - top).clamp(-MAX_UTILITY_DROP, 0.0).exp()
+        return self.rates.rates_from_scores(scores, mask) * factor.unsqueeze(1)
 
     @property
-    def by_rows(self) -> bool:
+    def has_log_rates(self) -> bool:
         """Whether rates are exponentials of scores alone, some of which may be far larger than others."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        if self.by_rows:
+        if self.has_log_rates:
             return self._log_distribution(batch, solve_chain)
         return log_probabilities(self.distribution(batch), batch.mask)
 
@@ -187,14 +191,14 @@ class PCMCNetwork(ChoiceNetwork):
         """Return the stationary distribution (B, J); padding gets 0."""
         return self.distribution(batch)
 
-    def distribution(self, batch: Batch, solve: Solve = solve_chain) -> Tensor:
+    def distribution(self, batch: Batch, solve: ChainSolver = solve_chain) -> Tensor:
         """Return the stationary distribution (B, J) by a solver; padding gets 0."""
-        if self.by_rows:
+        if self.has_log_rates:
             return self._log_distribution(batch, solve).exp()
         return solve(self.chains(batch).squeeze(1), batch.mask)
 
-    def _log_distribution(self, batch: Batch, solve: Solve) -> Tensor:
-        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
+    def _log_distribution(self, batch: Batch, solve: ChainSolver) -> Tensor:
+        return log_stationary_distribution(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a start in which most rates have no gradient; return whether it was one."""
@@ -209,12 +213,12 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
     # 1. What the C code computes: its activations, rates and sizes, embeddings and numbers alone, no dropout or signs.
     rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
     within = (
-        rates.activation in SLOPES
+        rates.activation in NEGATIVE_SLOPES
         and rates.dropout.p == 0
         and (rates.rate == "exp" or (rates.rate == "relu" and utility is None))
         and rates.precision != "bfloat16"
         and max(rates.hidden, default=0) <= settings.COMPILED_UP_TO_UNITS
-        and max(len(rates.hidden), *(len(side.embeddings) for side in sides)) < MAX_PARTS
+        and max(len(rates.hidden), *(len(side.embeddings) for side in sides)) < MAX_LAYERS_OR_COLUMNS
         and not any(len(side.encoders) or len(side.curves) for side in sides)
         and not isinstance(rates.leave, SignedLinear)
     )
@@ -234,10 +238,10 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
         layers=layers,
         utility=None if utility is None else (list(utility.constants), utility.slopes, utility.worth, utility.taste),
         items=network.items,
-        slope=SLOPES[rates.activation],
+        slope=NEGATIVE_SLOPES[rates.activation],
         exponential=rates.rate == "exp",
         epsilon=rates.epsilon,
-        floor=FLOOR,
+        floor=RATE_FLOOR,
     )
 
 
@@ -284,11 +288,11 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
         return [*super().utilities, *self._additions]
 
     @property
-    def of_shares(self) -> list[nn.Parameter]:
+    def share_weights(self) -> list[nn.Parameter]:
         """Weights of the shares of classes."""
         return [self.share] if self.leaning is None else [self.share, self.leaning]
 
-    def leanings(self, individual: Tensor) -> Tensor:
+    def share_logits(self, individual: Tensor) -> Tensor:
         """Return a + A I, of which the shares of the classes are the softmax: (B, D0) -> (B, K)."""
         if self.leaning is None:
             return self.share.expand(individual.shape[0], -1)
@@ -296,7 +300,7 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
 
     def log_membership(self, batch: Batch) -> Tensor:
         """Return the logarithms of the shares of the classes before any choice, (B, K)."""
-        return self.leanings(self.represent(batch)[0]).log_softmax(-1)
+        return self.share_logits(self.represent(batch)[0]).log_softmax(-1)
 
     def of_classes(self, x: Tensor) -> Tensor:
         """Repeat what is known of a set for each class: (B, ...) -> (B K, ...)."""
@@ -326,7 +330,7 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
         individual, alternatives = self.represent(batch)
         rates = self._chains(batch, individual, alternatives).flatten(0, 1)
         p = solve_chain(rates, self.of_classes(batch.mask))
-        return self.leanings(individual), p.view(-1, self.classes, p.shape[1])
+        return self.share_logits(individual), p.view(-1, self.classes, p.shape[1])
 
     def revive(self, batch: Batch) -> bool:
         """Undo a start in which most rates have no gradient; return whether it was one."""
@@ -351,13 +355,13 @@ class AveragedChains(AveragedNetwork):
 
     classes = 1
 
-    def seen_by_chains(self, batch: Batch) -> list[tuple[PCMCNetwork, Batch]]:
+    def chain_inputs(self, batch: Batch) -> list[tuple[PCMCNetwork, Batch]]:
         """Return every member with the batch as it sees it."""
-        return [(member, seen) for member, seen in self.seen_by_members(batch) if isinstance(member, PCMCNetwork)]
+        return [(member, seen) for member, seen in self.member_inputs(batch) if isinstance(member, PCMCNetwork)]
 
     def member_chains(self, batch: Batch) -> Tensor:
         """Return the rates of the chains of all members, (B, M, J, J)."""
-        return torch.cat([member.chains(seen) for member, seen in self.seen_by_chains(batch)], 1)
+        return torch.cat([member.chains(seen) for member, seen in self.chain_inputs(batch)], 1)
 
     def chains(self, batch: Batch) -> Tensor:
         """Return the rates of the one chain with the average distribution, (B, 1, J, J)."""

@@ -25,7 +25,7 @@ from pcmcnet.data.kinds.category import CategoryCode, embedding_width
 from pcmcnet.data.kinds.contents import FrozenCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.layers import Representation
-from pcmcnet.layers.representation import width_of
+from pcmcnet.layers.representation import encoder_width
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork
@@ -111,7 +111,7 @@ def _side(
     for code, encoder in zip(codes.contents, module.encoders, strict=True):
         kind, width = (
             code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code),
-            width_of(encoder, code),
+            encoder_width(encoder, code),
         )
         by_name[code.name] = f"{kind} → {width}", width
     # All columns, or so many that a line for the rest makes the list as long as it may be.
@@ -151,7 +151,7 @@ def _law(network: PCMCNetwork) -> Box:
     if network.classes == 1:
         return Box("law", "probabilities", lines, 0)
     mixed = (*lines, "Σ_k m_k π^k", f"{network.classes} classes k")
-    return Box("law", "probabilities", mixed, sum(p.numel() for p in network.of_shares))
+    return Box("law", "probabilities", mixed, sum(p.numel() for p in network.share_weights))
 
 
 def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:

@@ -30,12 +30,12 @@ from torch.fx import GraphModule
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.column_reader import MISSING_CATEGORY
 from pcmcnet.data.encoder import SideEncoder
-from pcmcnet.data.kinds.category import UNSEEN
+from pcmcnet.data.kinds.category import UNSEEN_INDEX
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination import exported_distribution
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.storage import json_bytes, write_bytes
-from pcmcnet.training.device import undisturbed
+from pcmcnet.training.device import default_torch_settings
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph
 OPSET = 18
@@ -72,9 +72,9 @@ class ExportedNetwork(nn.Module):
             weight=mask.new_ones(B, dtype=torch.float32),
         )
         network = self.network
-        seen = network.seen_by_chains(batch) if isinstance(network, AveragedChains) else [(network, batch)]
+        seen = network.chain_inputs(batch) if isinstance(network, AveragedChains) else [(network, batch)]
         # 1. Chains with rates of scores alone are solved one by one: their rates may differ by many magnitudes.
-        if seen[0][0].by_rows and not isinstance(network, ChainMixture):
+        if seen[0][0].has_log_rates and not isinstance(network, ChainMixture):
             return torch.stack([member.distribution(own, exported_distribution) for member, own in seen]).mean(0)
         # 2. All chains, of members or of classes, are solved at once.
         rates = network.member_chains(batch) if isinstance(network, AveragedChains) else network.chains(batch)
@@ -101,7 +101,7 @@ def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path
             f"without it, or serve this model by `pcmcnet serve`."
         )
     told = describe_inputs(encoder)
-    with undisturbed(), _quietly():
+    with default_torch_settings(), _quietly():
         content = _WRITERS[file.suffix](_traced(ExportedNetwork(network), told), told)
     write_bytes(file, content)
     write_bytes(file.with_suffix(f".{ENCODER}"), json_bytes(told))
@@ -113,7 +113,7 @@ def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path
 
 def describe_inputs(encoder: Encoder) -> dict[str, Any]:
     """Return what a program needs to turn choice sets into the inputs of a graph, as plain values that explain."""
-    gaps = encoder.schema.has_gaps
+    gaps = encoder.schema.can_have_missing_values
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
         kinds = ("numeric", "float32", _numbers(side)), ("categorical", "int64", _categories(side, gaps))
@@ -158,7 +158,7 @@ def _categories(side: SideEncoder, gaps: bool) -> list[dict[str, Any]]:
     for code in side.categorical:
         known, missing = list(code.categories), None
         if gaps:
-            missing = known.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in known else UNSEEN
+            missing = known.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in known else UNSEEN_INDEX
         entries.append({"column": code.name, "entry": "category", "missing": missing, "categories": known})
     return entries
 

@@ -36,32 +36,32 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Encoder, ScannedData, Sets
 from pcmcnet.errors import ConfigError, TrainingError
-from pcmcnet.layers.threads import side_by_side, threads
-from pcmcnet.models.interface.encoders import frozen_ones
+from pcmcnet.layers.threads import iterate_in_parallel, threads
+from pcmcnet.models.interface.encoders import frozen_encoders
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.networks.averaging import (
-    BIN_NUMBERS,
+    BIN_COUNTS,
     AveragedNetwork,
     BinnedView,
     NetworkSpec,
     automatic_members,
-    bins_of_members,
+    bins_per_member,
 )
 from pcmcnet.models.networks.network_config import NetworkConfig
-from pcmcnet.models.networks.trainer import Build, Trained, Trainer
-from pcmcnet.progress import Steps, describe_epoch, show_steps
+from pcmcnet.models.networks.trainer import NetworkBuilder, TrainedNetwork, Trainer
+from pcmcnet.progress import StepReporter, describe_epoch, show_steps
 from pcmcnet.selection import (
-    DIVERGED,
+    DIVERGED_LOSS,
     SMALL_TABLE_SETS,
     Fold,
     Trial,
     TrialLog,
     best_number,
-    bottom_of_parabola,
     grow_while_better,
     held_out_folds,
     held_out_groups,
     held_out_weights,
+    parabola_minimum,
     searched_share,
     walk_ladder,
 )
@@ -70,7 +70,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.run_folder import REFIT, SEARCH, network_file, run_in
+from pcmcnet.training.run_folder import REFIT, SEARCH, network_checkpoint_file, open_run_folder
 
 log = logging.getLogger("pcmcnet")
 
@@ -168,7 +168,7 @@ def fit_network(
     run, config, start = trainer.run, trainer.config, trainer.starting_network
     tables = () if valid is None else (valid,)
     both = joined_parts(train, valid) if config.refit and valid is not None else None
-    with run_in(run.run_folder, resume=run.resume):
+    with open_run_folder(run.run_folder, resume=run.resume):
         # 1. Choose weight decay, epochs and classes by short fits to parts of the table.
         trials = ShortFits.of(trainer, train, valid) if config.weight_decay == "auto" or classes == "auto" else None
         config, decay_search = choose_decay(config, trials)
@@ -188,9 +188,9 @@ def fit_network(
         encoder, bins = choose_bins(trainer, trials, decay_search, part, last.encoder, number, with_bins=with_bins)
         same = replace(config, epochs=len(last.history))
 
-        def train_member(member: Trainer, k: int) -> Trained:
-            seen = encoder.with_pieces(bins[k])
-            return member.train(part, tables, same, encoder=seen, file=network_file(file, k + 1))
+        def train_member(member: Trainer, k: int) -> TrainedNetwork:
+            seen = encoder.with_bins(bins[k])
+            return member.train(part, tables, same, encoder=seen, file=network_checkpoint_file(file, k + 1))
 
         others = train_members(trainer, train_member, last.network, len(bins))
     record = NetworkRecord(
@@ -208,10 +208,10 @@ def fit_network(
 
 
 def build_network(
-    build: Build, encoder: Encoder, spec: NetworkSpec, average: type[AveragedNetwork] = AveragedNetwork
+    build: NetworkBuilder, encoder: Encoder, spec: NetworkSpec, average: type[AveragedNetwork] = AveragedNetwork
 ) -> ChoiceNetwork:
     """Return a fresh network of the architecture that a fit has found, for weights that are read from a file."""
-    encoders = [encoder, *(encoder.with_pieces(bins) for bins in spec.bins[1:])]
+    encoders = [encoder, *(encoder.with_bins(bins) for bins in spec.bins[1:])]
     members = [build(seen, spec.classes) for seen in encoders]
     return members[0] if len(members) == 1 else average(members, [BinnedView(encoder, seen) for seen in encoders[1:]])
 
@@ -250,23 +250,23 @@ class ShortFits:
     encoders: Sequence[Encoder]
     share: float
     log: TrialLog
-    _straight: dict[tuple[int, float], Trained] = field(default_factory=dict)  # fits of one class without bins
+    _straight: dict[tuple[int, float], TrainedNetwork] = field(default_factory=dict)  # fits of one class without bins
 
     @classmethod
     def of(cls, trainer: Trainer, train: Sets, valid: Sets | None) -> ShortFits | None:
         """Return the fits for a table; None if it is too small, or nothing differs between alternatives."""
-        run, train = trainer.run, train.counted()
+        run, train = trainer.run, train.with_positive_weight()
         # 1. Gaps that a fold lacks, and vectors of frozen encoders, are known from the whole training part. A network
         #    to start from has its encoder already.
-        whole = train.schema.has_gaps or frozen_ones(trainer.encoders) or run.init is not None
+        whole = train.schema.can_have_missing_values or frozen_encoders(trainer.encoders) or run.init is not None
         common = trainer.learn_encoder(train) if whole else None
         # 2. Keep the folds in which a network can learn anything.
-        folds = held_out_folds(train, None if valid is None else valid.counted(), run.seed)
+        folds = held_out_folds(train, None if valid is None else valid.with_positive_weight(), run.seed)
         encoders = [common or trainer.learn_encoder(fold.train) for fold in folds]
         varying = [
             (fold, encoder)
             for fold, encoder in zip(folds, encoders, strict=True)
-            if encoder.encode(fold.train, tell=False).varies_within_sets()
+            if encoder.encode(fold.train, warn=False).varies_within_sets()
         ]
         if not varying:
             return None
@@ -289,7 +289,7 @@ class ShortFits:
     def losses_by_epoch(self, decay: float) -> tuple[float, ...]:
         """Return the mean held-out loss after each epoch of fits with a weight decay."""
         curves = [
-            self.log.remember(f"weight decay {decay:g}, fold {k}", partial(self._curve, k, decay))
+            self.log.run_once(f"weight decay {decay:g}, fold {k}", partial(self._curve, k, decay))
             for k in range(len(self.folds))
         ]
         # A fit that diverged has one loss; it counts in every epoch.
@@ -305,7 +305,7 @@ class ShortFits:
         what = f"{bins} bins" if classes is None else f"{classes} classes"
         number = self._classes if classes is None else classes
         losses = [
-            self.log.remember(
+            self.log.run_once(
                 f"{what}, fold {k}",
                 partial(self._fold_losses, k, decay, number, bins),
                 if_diverged=sum(map(len, self.folds[k].held_out)),
@@ -327,14 +327,14 @@ class ShortFits:
         trained, budget = self._trained(k, decay, classes, bins), self.trainer.config.pair_budget
         return [float(x) for sets in self.folds[k].held_out for x in trained.choice_nll(sets, budget)]
 
-    def _trained(self, k: int, decay: float, classes: int, bins: int) -> Trained:
+    def _trained(self, k: int, decay: float, classes: int, bins: int) -> TrainedNetwork:
         """Return a network fitted to a fold; plain ones are kept, since several questions are about them."""
         plain = classes == self._classes and not bins
         if plain and (k, decay) in self._straight:
             return self._straight[k, decay]
         fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
         if bins:
-            encoder = encoder.with_knots(fold.train).with_pieces(bins)
+            encoder = encoder.with_knots(fold.train).with_bins(bins)
         length = max(round(TRIAL_LENGTH * config.passes), 1)
         short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
         trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
@@ -359,12 +359,12 @@ def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[Netwo
     tried = tuple(Trial(value=DECAYS[rung], held_out_nll=loss) for rung, loss in losses.items())
     search = DecaySearch(trials=tried, fitted_sets=trials.fitted_sets, held_out_sets=trials.held_out_sets)
     best = min(losses, key=losses.__getitem__)
-    if losses[best] >= DIVERGED:
+    if losses[best] >= DIVERGED_LOSS:
         values = ", ".join(f"{trial.value:g}" for trial in tried)
         raise TrainingError(f"training diverged with every weight decay that was tried ({values}): lower lr.")
     # 2. Go to the bottom of a parabola, near the best rung, and scale it to the whole table.
     step = DECAYS[0] / DECAYS[1]
-    shift = bottom_of_parabola(losses, MAX_SHIFT) - best
+    shift = parabola_minimum(losses, MAX_SHIFT) - best
     decay = trials.share * float(DECAYS[best] * step**-shift)
     # 3. Take fewer epochs if the best trial had its least loss long before its end.
     epochs = config.passes if config.epochs == "auto" else config.epochs
@@ -421,11 +421,11 @@ def choose_bins(
         return encoder, start.spec.bins
     if members == 1 or not with_bins:
         return encoder, (0,) * members
-    binned = encoder.with_knots(part.counted())
+    binned = encoder.with_knots(part.with_positive_weight())
     if not binned.has_knots:
         return encoder, (0,) * members
     period = DEFAULT_BIN_PERIOD if trials is None or search is None else best_bin_period(trials, search)
-    bins = bins_of_members(members, period)
+    bins = bins_per_member(members, period)
     return (binned if any(bins) else encoder), bins
 
 
@@ -433,7 +433,7 @@ def best_bin_period(trials: ShortFits, search: DecaySearch) -> int:
     """Return the n of "every n-th member has bins" with the least held-out loss; 0 for none."""
     # 1. Fit with the best decay, with and without bins.
     decay = min(search.trials, key=lambda trial: trial.held_out_nll).value
-    straight, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_NUMBERS[0]))
+    straight, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_COUNTS[0]))
     # 2. Compare averages of the two probabilities in which the binned one counts as often as in the members.
     weights = held_out_weights(trials.folds)
     nll = {n: float(np.average(average_nll(straight, binned, n), weights=weights)) for n in BIN_PERIODS}
@@ -454,8 +454,8 @@ def average_nll(straight: Floats, binned: Floats, period: int) -> Floats:  # 2 x
 
 
 def train_members(
-    trainer: Trainer, train_member: Callable[[Trainer, int], Trained], first: ChoiceNetwork, members: int
-) -> list[Trained]:
+    trainer: Trainer, train_member: Callable[[Trainer, int], TrainedNetwork], first: ChoiceNetwork, members: int
+) -> list[TrainedNetwork]:
     """Return the further networks of an average, each trained from its own seed.
 
     Parameters
@@ -472,13 +472,13 @@ def train_members(
     run, start = trainer.run, trainer.starting_network
     # Networks train in parallel if their compiled steps release the GIL. A callback forces one after the other.
     parallel = _trains_without_gil(first) and run.on_epoch is None and current_group().size == 1
-    at_once, cancelled = threads() if parallel else 1, Event()
-    trained: list[Trained] = []
+    max_workers, cancelled = threads() if parallel else 1, Event()
+    trained: list[TrainedNetwork] = []
     with show_steps(members - 1, show=run.progress and members > 1) as shown:
-        steps = Steps() if parallel else shown  # only this thread updates the progress bar
+        steps = StepReporter() if parallel else shown  # only this thread updates the progress bar
         on_epoch = partial(_cancel_if, cancelled) if parallel else run.on_epoch
 
-        def train_one(k: int) -> Trained:
+        def train_one(k: int) -> TrainedNetwork:
             name = f"network {k + 1} of {members}"
             steps.begin(name)
             member = trainer.with_run(
@@ -494,7 +494,7 @@ def train_members(
                 raise TrainingError(f"{name}: {error}") from error
 
         positions = range(1, members)
-        results = side_by_side(train_one, positions, at_once=at_once, give_up=cancelled.set)
+        results = iterate_in_parallel(train_one, positions, max_workers=max_workers, on_abort=cancelled.set)
         with closing(results):
             for k, one in zip(positions, results, strict=True):
                 shown.end(f"network {k + 1} of {members}", describe_epoch(one.history[-1]))
@@ -504,7 +504,7 @@ def train_members(
 
 def _trains_without_gil(network: ChoiceNetwork) -> bool:
     """Return whether compiled steps train the network, which release Python's interpreter lock."""
-    compiled = network.compiled_form is not None and compiled_steps.library() is not None
+    compiled = network.compiled_form is not None and compiled_steps.compiled_library() is not None
     return compiled and device_of(network).type == "cpu"
 
 

@@ -25,12 +25,12 @@ from torch import Tensor
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, ChoiceData, ScannedData, Sets
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers import log_probabilities
-from pcmcnet.layers.threads import parts_for
+from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.interface.latent_classes import By, LatentClasses
+from pcmcnet.models.interface.latent_classes import ClassesBy, LatentClasses
 from pcmcnet.models.networks.averaging import MAX_MEMBERS
 from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
 from pcmcnet.models.networks.neural_model import NeuralModel
@@ -38,9 +38,9 @@ from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.network import ChoiceNetwork
 
 
-def require_classes_and_members(classes: int | Literal["auto"], by: By, members: int | Literal["auto"]) -> None:
+def require_classes_and_members(classes: int | Literal["auto"], by: ClassesBy, members: int | Literal["auto"]) -> None:
     """Check the options of a model with latent classes and averages."""
-    require_word("by", by, get_args(By))
+    require_word("by", by, get_args(ClassesBy))
     if classes != "auto":
         require_number("classes", classes, whole=True, low=1)
     if members != "auto":
@@ -110,7 +110,7 @@ class MixtureModel(NeuralModel, LatentClasses):
         """Whether some of the averaged networks may see numbers by bins."""
         return True
 
-    @parts_for(math.inf)
+    @one_thread_per_operation(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
         config = self.config
         apart = isinstance(train, ScannedData) or current_group().size > 1
@@ -137,7 +137,7 @@ class MixtureModel(NeuralModel, LatentClasses):
     def _log_membership(self, sets: ChoiceData) -> Floats:
         log_shares, network = np.zeros((len(sets), self.n_classes_)), self.network_
         if isinstance(network, LatentClassNetwork):
-            for positions, values in self._answers(sets, network.log_membership):
+            for positions, values in self._predict_batches(sets, network.log_membership):
                 log_shares[positions] = values.double().cpu().numpy()
         return log_shares
 
@@ -146,11 +146,11 @@ class MixtureModel(NeuralModel, LatentClasses):
         if not isinstance(network, LatentClassNetwork):
             return self._log_proba(data)[:, None]
         log_p = np.empty((len(data.rows), self.n_classes_))
-        for positions, p in self._answers(data, lambda batch: network.classwise(batch)[1]):  # (B, K, J)
+        for positions, p in self._predict_batches(data, lambda batch: network.classwise(batch)[1]):  # (B, K, J)
             sizes = data.sizes[positions]
             real = np.arange(p.shape[2]) < sizes[:, None]  # (B, J)
             with np.errstate(divide="ignore"):
-                rows = stretches(data.offsets[positions], sizes)
+                rows = consecutive_indices(data.offsets[positions], sizes)
                 log_p[rows] = np.log(p.double().cpu().numpy().swapaxes(1, 2)[real])
         return log_p
 

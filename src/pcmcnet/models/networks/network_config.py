@@ -18,7 +18,7 @@ from pcmcnet.training import TrainConfig
 Tails = Literal["bend", "keep"]
 Utility = Literal["linear", "none"]
 
-LAYERS = 100  # of a network, at most
+MAX_LAYERS = 100  # of a network, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def as_widths(given: Any, *, name: str = "hidden", fewest: int = 0) -> tuple[int
     """Return the widths of layers, or say what is wrong with them."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"{name} must be a list of widths such as (64, 64), got {given!r}.")
-    require_number(f"the number of {name} layers", len(given), low=fewest, high=LAYERS)
+    require_number(f"the number of {name} layers", len(given), low=fewest, high=MAX_LAYERS)
     for width in given:
         require_number(name, width, whole=True, low=1)
     return tuple(given)

@@ -27,11 +27,11 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns.arrays import Numeric
-from pcmcnet.data.columns.ragged import ordered_pairs, spread, stretches
+from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, spread
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.tensor_ops import real_pairs
-from pcmcnet.layers.threads import parts_for
+from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.training.device import batches_on, device_of, encode_on
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel
 
 
-PIECE = 2**22  # numbers in a temporary over pairs: 16 MiB
+MAX_CHUNK_FLOATS = 2**22  # numbers in a temporary over pairs: 16 MiB
 
 
-class Input(NamedTuple):
+class NumericInput(NamedTuple):
     """One number that a network reads."""
 
     individual: bool  # whether it is the individual's, or each alternative's
@@ -75,15 +75,15 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
     plan = plan_batches(data.sizes, batch_size=len(data), pair_budget=model.config.pair_budget)
     model.network_.eval()
     for sets, batch in zip(plan, batches_on(device, encoded, plan), strict=True):
-        with parts_for(batch.mask.numel() * batch.mask.shape[1] * model.num_parameters):
-            found = model._jacobian(batch, Input(individual, k))
+        with one_thread_per_operation(batch.mask.numel() * batch.mask.shape[1] * model.num_parameters):
+            found = model._jacobian(batch, NumericInput(individual, k))
         real = batch.mask if individual else batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
-        out[stretches(starts[sets], lengths[sets])] = found[real].double().cpu().numpy()
+        out[consecutive_indices(starts[sets], lengths[sets])] = found[real].double().cpu().numpy()
     slopes: Floats = out * (spread(scale, data.offsets) if individual else scale[ordered_pairs(data.offsets)[1]])
     return slopes
 
 
-def jacobian_by_output(network: nn.Module, batch: Batch, at: Input) -> Tensor:
+def jacobian_by_output(network: nn.Module, batch: Batch, at: NumericInput) -> Tensor:
     """Differentiate the log-probabilities of any network: (B, J, J), or (B, J) for an input of the individual."""
     with (
         torch.enable_grad(),
@@ -95,7 +95,7 @@ def jacobian_by_output(network: nn.Module, batch: Batch, at: Input) -> Tensor:
     return torch.stack(rows, 1)
 
 
-def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: Input) -> Tensor:
+def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> Tensor:
     """Do the same for PCMC-Net, with one pass through its network."""
     mask = batch.mask
     with torch.no_grad():
@@ -120,7 +120,7 @@ def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: Input) -> Tensor:
     return torch.stack(rows, 1)
 
 
-def _score_slopes(network: PCMCNetwork, batch: Batch, at: Input, leave: Tensor, enter: Tensor) -> list[Tensor]:
+def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
     """Differentiate each score f_kl in the input of k and in that of l, or in the individual's: 2 or 1 x (B, J, J).
 
     f_kl is a function of leave_k + enter_l, each of which is linear in the input.
@@ -133,8 +133,8 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: Input, leave: Tensor, 
     columns = [layer.weight.detach()[:, at.k - numbers] for layer in layers if layer is not None]  # numbers come last
     direction = torch.stack(columns, 1)  # (H, 1 or 2)
     out = leave.new_zeros(len(s), direction.shape[1])
-    for begin in range(0, len(s), max(PIECE // leave.shape[-1], 1)):
-        some = slice(begin, begin + max(PIECE // leave.shape[-1], 1))
+    for begin in range(0, len(s), max(MAX_CHUNK_FLOATS // leave.shape[-1], 1)):
+        some = slice(begin, begin + max(MAX_CHUNK_FLOATS // leave.shape[-1], 1))
         # Each pair as a set of its own, so that its gradient is not added to another's.
         left, entered = leave[s[some], k[some]].unsqueeze(1), enter[s[some], m[some]].unsqueeze(1)  # (p, 1, H)
         with torch.enable_grad():
@@ -147,7 +147,7 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: Input, leave: Tensor, 
 
 @torch.no_grad()
 def _utility_slopes(
-    utility: LinearUtility, batch: Batch, at: Input, individual: Tensor, alternatives: Tensor
+    utility: LinearUtility, batch: Batch, at: NumericInput, individual: Tensor, alternatives: Tensor
 ) -> Tensor:
     """Differentiate the utility of each alternative in its own input, or in the individual's: (B, J)."""
     place = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]  # numbers come last

@@ -22,29 +22,29 @@ from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
 from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.data.tensors import can_encode_rows
 from pcmcnet.errors import ArtifactError
-from pcmcnet.layers.threads import parts_for, threads
+from pcmcnet.layers.threads import one_thread_per_operation, threads
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.encoders import (
-    class_names,
-    digests,
-    frozen_ones,
-    own_encoders,
-    require_same,
-    require_used,
+    encoder_class_names,
+    encoder_digests,
+    frozen_encoders,
+    require_content_columns,
+    require_encoders,
+    require_saved_encoders,
 )
 from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.prediction import MAX_MISS
 from pcmcnet.models.networks.averaging import AveragedNetwork, NetworkSpec, members_of
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
-from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
+from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_network_encoder, network_log_proba
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 from pcmcnet.training.chunks import predict_chunks
-from pcmcnet.training.device import building, device_of, encode_on, resolve_device, undisturbed
+from pcmcnet.training.device import default_torch_settings, device_of, encode_on, resolve_device, seeded_initialisation
 from pcmcnet.training.network import ChoiceNetwork
-from pcmcnet.training.prediction import predict, size_of
+from pcmcnet.training.prediction import parameter_count, predict
 
 # -- The weights of a network, read from a safetensors file for the network that saved options describe ----------------
 # Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
@@ -59,7 +59,7 @@ def read_network(content: bytes, build: Callable[[], Network]) -> Network:
         weights = load_tensors(content)
     except SafetensorError as error:
         raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
-    with building(0):
+    with seeded_initialisation(0):
         with torch.device("meta"):
             _require_fit(weights, build().state_dict())
         network = build()
@@ -108,7 +108,7 @@ class NeuralModel(ChoiceModel):
 
     def __init__(self, *, encoders: Mapping[str, nn.Module | Frozen] | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.encoders = own_encoders(encoders)
+        self.encoders = require_encoders(encoders)
 
     @property
     def extras(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class NeuralModel(ChoiceModel):
     @property
     def identity(self) -> dict[str, Any]:
         """Return the options, and the classes and weights of modules of one's own, as values that survive JSON."""
-        own = {"encoders": digests(self.encoders)} if self.encoders else {}
+        own = {"encoders": encoder_digests(self.encoders)} if self.encoders else {}
         return {**super().identity, **own}
 
     @abstractmethod
@@ -131,13 +131,13 @@ class NeuralModel(ChoiceModel):
 
     # -- fit --------------------------------------------------------------------------------------------------
 
-    @parts_for(math.inf)
+    @one_thread_per_operation(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
         return fit_network(self._trainer(train, valid, run), train, valid, average=self.average_class)
 
     def _trainer(self, train: Sets, valid: Sets | None, run: FitRun) -> Trainer:
         """Return what trains networks of this model on the device of the run."""
-        require_used(self.encoders, train.schema)
+        require_content_columns(self.encoders, train.schema)
         identity = self._run_identity(train, valid, run)
         return Trainer(self.config, self._build, self.encoders, run, resolve_device(run.device), identity)
 
@@ -164,9 +164,9 @@ class NeuralModel(ChoiceModel):
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn the encoders that a fit needs and keep them with a scanned table, for processes that share the fit."""
-        learn_network_encoder(train.counted(), self.config, self.encoders)
+        learn_network_encoder(train.with_positive_weight(), self.config, self.encoders)
         if self.config.refit and valid is not None:
-            learn_network_encoder(joined_parts(train, valid)().counted(), self.config, self.encoders)
+            learn_network_encoder(joined_parts(train, valid)().with_positive_weight(), self.config, self.encoders)
 
     # -- the fitted network -----------------------------------------------------------------------------------
 
@@ -196,15 +196,15 @@ class NeuralModel(ChoiceModel):
         return is_on_gpu(self.network_) and can_encode_rows(self.schema.for_prediction())
 
     @property
-    def _chunks_at_once(self) -> int:
-        small = device_of(self.network_).type == "cpu" and size_of(self.network_) < _SMALL
+    def _parallel_chunks(self) -> int:
+        small = device_of(self.network_).type == "cpu" and parameter_count(self.network_) < _SMALL
         return min(threads(), CHUNKS_AT_ONCE) if small else 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
         if not self._encodes_chunks:
             return super()._log_proba_of_chunks(chunks)
         budget = self.config.pair_budget
-        return predict_chunks(self.network_, self.encoder_, chunks, pair_budget=budget, max_miss=MAX_MISS)
+        return predict_chunks(self.network_, self.encoder_, chunks, pair_budget=budget, max_sum_error=MAX_MISS)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if is_on_gpu(self.network_) and data.n_alternatives > CHUNK_ROWS and not data.schema.contents:
@@ -213,18 +213,18 @@ class NeuralModel(ChoiceModel):
             return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data has no problems: it is checked
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
 
-    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+    def _predict_batches(self, data: ChoiceData, compute: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
         """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
         network, budget = self.network_, self.config.pair_budget
         encoded = encode_on(device_of(network), self.encoder_, data)
-        for sets, _, values in predict(network, encoded, pair_budget=budget, answer=answer):
+        for sets, _, values in predict(network, encoded, pair_budget=budget, compute=compute):
             yield sets, values
 
-    @undisturbed()
+    @default_torch_settings()
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return network_slopes(self, data, column)
 
-    def _jacobian(self, batch: Batch, at: Input) -> Tensor:
+    def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         """Differentiate log-probabilities in an input of alternatives, (B, J, J), or of the individual, (B, J)."""
         return jacobian_by_output(self.network_, batch, at)
 
@@ -236,15 +236,15 @@ class NeuralModel(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
-        own = {"modules": class_names(self.encoders)} if self.encoders else {}
+        own = {"modules": encoder_class_names(self.encoders)} if self.encoders else {}
         encoder = json_bytes({**self.encoder_.to_dict(), **own})
         return {"encoder.json": encoder, "weights.safetensors": save_tensors(weights)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedNetwork:
         entries, spec, weights = json.loads(files["encoder.json"]), record.spec, files["weights.safetensors"]
         spec.require_valid(len(weights) // 4)  # float32 numbers
-        require_same(self.encoders, entries.get("modules", {}))
-        encoder = Encoder.from_dict(entries, frozen_ones(self.encoders))
+        require_saved_encoders(self.encoders, entries.get("modules", {}))
+        encoder = Encoder.from_dict(entries, frozen_encoders(self.encoders))
         build = partial(build_network, self._build, encoder, spec, self.average_class)
         return FittedNetwork(encoder=encoder, network=read_network(weights, build), record=record)
 

@@ -24,9 +24,9 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, EncodedSets, Encoder
 from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.errors import InputError
-from pcmcnet.layers.inner_logit import HUGE, LinearUtility
-from pcmcnet.layers.perceptron import Activation, Perceptron, Start
-from pcmcnet.layers.representation import Representation, representation_of
+from pcmcnet.layers.inner_logit import MAX_UTILITY, LinearUtility
+from pcmcnet.layers.perceptron import Activation, LastLayerStart, Perceptron
+from pcmcnet.layers.representation import Representation, build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
@@ -88,7 +88,7 @@ class SetNetwork(ChoiceNetwork):
 
     def represent_side(self, side: SideEncoder, config: Any, own: Encoders | None) -> Representation:
         """Return how the columns of one side become vectors."""
-        return representation_of(side, dropout=config.dropout, own=own)
+        return build_representation(side, dropout=config.dropout, own=own)
 
     @abstractmethod
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
@@ -96,12 +96,12 @@ class SetNetwork(ChoiceNetwork):
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
         """Check that alternatives of a choice set differ."""
-        sets.require_differences()
+        sets.require_variation_within_sets()
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
         """Start as the logit inside if the decay is strong."""
-        if self.utility is not None and decay >= starting_values.FROM_DECAY:
-            starting_values.start_as_logit(self.utility, sample(starting_values.LOGIT_SETS))
+        if self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
+            starting_values.start_as_logit(self.utility, sample(starting_values.MAX_LOGIT_SETS))
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Represent individuals (B, D0) and alternatives (B, J, D)."""
@@ -139,23 +139,23 @@ def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False)
 
     ``exact`` makes them sum to 1 as float64 does, whatever the type of the utilities.
     """
-    known = utilities.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+    known = utilities.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # where inputs near the largest number were multiplied
     known = known.double() if exact else known
     return known.masked_fill(~mask, -math.inf).log_softmax(-1)
 
 
-def mean_of_sets(values: Tensor, mask: Tensor) -> Tensor:  # (B, J, D), (B, J) -> (B, D)
+def set_means(values: Tensor, mask: Tensor) -> Tensor:  # (B, J, D), (B, J) -> (B, D)
     """Take the mean over the alternatives of each set."""
     real = mask.unsqueeze(-1)
     return values.where(real, values.new_zeros(())).sum(1) / mask.sum(1, keepdim=True)
 
 
-def beside_individual(what: Tensor, who: Tensor) -> Tensor:  # (B, J, D), (B, D0) -> (B, J, D + D0)
+def with_individual(what: Tensor, who: Tensor) -> Tensor:  # (B, J, D), (B, D0) -> (B, J, D + D0)
     """Put the individual's representation beside that of each alternative."""
     return torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1)
 
 
-def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: Start = "zero") -> Perceptron:
+def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: LastLayerStart = "zero") -> Perceptron:
     """Return a perceptron with the hidden layers of the options; where it gives one number, that is a utility."""
     widths = (*config.hidden, out)
     style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data.batches import Distinct, EncodedSets
+from pcmcnet.data.batches import DistinctContents, EncodedSets
 from pcmcnet.data.encoder import Encoder
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pairwise.pairwise_rates import PairwiseRates
 from pcmcnet.layers.tensor_ops import real_pairs
 from pcmcnet.models.items.pcmc_estimation import SMOOTHING, ChainOptions, fit_chain
 from pcmcnet.models.items.universe import DistinctSets
-from pcmcnet.models.logit.maximum_likelihood import products_in_one_thread
+from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 
 # -- Dead starts ------------------------------------------------------------------------------------------------------
 
@@ -46,17 +46,17 @@ def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Te
 # the table of log-rates is fitted first (`pcmcnet.models.pcmc`) and the network learns what to add to it. The ridge
 # that pulls it towards Bradley-Terry's chain goes with the weight decay, and so is learnt from the table.
 
-MOST_LABELS = 50  # 2,450 log-rates
-ITEM_SETS = 100_000  # that a start is learnt from
-RIDGE = 2.0  # for a weight decay of 1
+MAX_ITEM_LABELS = 50  # 2,450 log-rates
+MAX_ITEM_SETS = 100_000  # that a start is learnt from
+RIDGE_PER_DECAY = 2.0  # for a weight decay of 1
 ITEM_STEPS = 200  # of L-BFGS, at most
 
 
-def labels_alone(encoder: Encoder) -> int | None:
+def label_codes_if_alone(encoder: Encoder) -> int | None:
     """Return the number of codes of the labels, where nothing else is known of alternatives and individuals."""
     who, what = encoder.individual, encoder.features
     alone = not who and not what.n_numeric and not what.contents and len(what.cardinalities) == 1
-    return what.cardinalities[0] + 1 if alone and what.cardinalities[0] <= MOST_LABELS else None
+    return what.cardinalities[0] + 1 if alone and what.cardinalities[0] <= MAX_ITEM_LABELS else None
 
 
 @torch.no_grad()
@@ -71,7 +71,7 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
     sets = DistinctSets.of_items(items, starts, data.chosen.numpy(), weights.numpy()).smoothed(SMOOTHING)
     with torch.enable_grad():
         prior = bradley_terry_chain(sets, len(log_rates))
-        chain = fit_chain(sets, prior, RIDGE * decay, options, np.random.default_rng(0))
+        chain = fit_chain(sets, prior, RIDGE_PER_DECAY * decay, options, np.random.default_rng(0))
     log_rates.copy_(torch.from_numpy(chain.log_rates))
 
 
@@ -84,8 +84,8 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
 # words. Threads that share its small products wait for each other much longer than that, on a busy machine a hundred
 # times.
 
-LOGIT_SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
-FROM_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it
+MAX_LOGIT_SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
+LOGIT_START_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it
 LOGIT_STEPS = 100  # of L-BFGS, at most
 
 
@@ -95,7 +95,7 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
 
     data = data.to(torch.device("cpu"))
     double = deepcopy(utility).cpu().double()
-    inputs = data.numeric.double(), data.categorical, [Distinct(c.table, c.codes) for c in data.contents]
+    inputs = data.numeric.double(), data.categorical, [DistinctContents(c.table, c.codes) for c in data.contents]
     weight = data.weight.double() / data.weight.double().mean()
     of_set = torch.repeat_interleave(torch.arange(len(data)), data.counts)
     chosen = data.starts + data.chosen
@@ -112,7 +112,7 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
     start = parameters_to_vector(double.plain_weights).detach().numpy()
     limits = double.plain_bounds
     bounds = None if limits is None else Bounds(*(parameters_to_vector(side).numpy() for side in limits))
-    with products_in_one_thread():
+    with single_threaded_blas():
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": LOGIT_STEPS})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x), double.plain_weights)

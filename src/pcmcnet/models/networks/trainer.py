@@ -19,18 +19,18 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
-from pcmcnet.data.batches import Several
-from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.batches import ConcatenatedTables
+from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.interface.encoders import Encoders, class_names, frozen_ones
+from pcmcnet.models.interface.encoders import Encoders, encoder_class_names, frozen_encoders
 from pcmcnet.models.networks.averaging import NetworkSpec, members_of
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.selection import sample_sets
 from pcmcnet.training import Checkpoint, TrainConfig, train
 from pcmcnet.training.data_parallel import current_group
-from pcmcnet.training.device import building, device_of, encode_on, to_host
+from pcmcnet.training.device import device_of, encode_on, seeded_initialisation, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
@@ -116,15 +116,17 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
                 f"init was fitted with {field.name}={first!r}, and this model has {field.name}={second!r}: give it the "
                 f"same, or fit without init."
             )
-    if class_names(theirs.encoders) != class_names(ours.encoders):
+    if encoder_class_names(theirs.encoders) != encoder_class_names(ours.encoders):
         raise ConfigError("init was fitted with other encoders than this model has: give it the same ones.")
 
 
-Build = Callable[[Encoder, int], ChoiceNetwork]  # encoder, number of latent classes -> freshly initialised network
+NetworkBuilder = Callable[
+    [Encoder, int], ChoiceNetwork
+]  # encoder, number of latent classes -> freshly initialised network
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedNetwork:
     """A network trained on one part of a table."""
 
     encoder: Encoder
@@ -160,7 +162,7 @@ class Trainer:
     """
 
     config: NetworkConfig
-    build: Build
+    build: NetworkBuilder
     encoders: Encoders
     run: FitRun
     device: torch.device
@@ -184,7 +186,7 @@ class Trainer:
         classes: int = 1,
         encoder: Encoder | None = None,
         file: str = "",
-    ) -> Trained:
+    ) -> TrainedNetwork:
         """Return a network trained on ``data``.
 
         Parameters
@@ -201,13 +203,13 @@ class Trainer:
             Name of the checkpoint in the run folder.
         """
         run, start = self.run, self.starting_network
-        part = data.counted()
+        part = data.with_positive_weight()
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         # 1. Learn what the network needs to know about the columns, unless it is known.
         encoder = encoder or self.learn_encoder(part)
         # 2. Build the network. Its weights are drawn from the seed alone, or copied from a fitted network.
-        with building(run.seed):
+        with seeded_initialisation(run.seed):
             network = self.build(encoder, classes)
         if start is not None:
             network.load_state_dict(start.weights)
@@ -219,18 +221,20 @@ class Trainer:
         if start is None:
             network.set_starting_values(lambda n: encoder.encode(sample_sets(part, n, run.seed)), config.decay)
         # 5. Run the loop, which leaves the network with the weights to keep.
-        held_out = [encoded_source(table.counted(), encoder, self.device, warn=run.warn) for table in valid]
+        held_out = [
+            encoded_source(table.with_positive_weight(), encoder, self.device, warn=run.warn) for table in valid
+        ]
         outcome = train(
             network,
             sets,
             config,
-            valid=Several(held_out) if held_out else None,
+            valid=ConcatenatedTables(held_out) if held_out else None,
             seed=run.seed,
             checkpoint=self._checkpoint(file),
             progress=run.progress,
             on_epoch=run.on_epoch,
         )
-        return Trained(encoder, network, outcome.history, outcome.epochs)
+        return TrainedNetwork(encoder, network, outcome.history, outcome.epochs)
 
     @property
     def starting_network(self) -> StartingNetwork | None:
@@ -251,7 +255,7 @@ class Trainer:
 
 def learn_network_encoder(part: Sets, config: NetworkConfig, encoders: Encoders) -> Encoder:
     """Learn from a part of a table what networks need to know about its columns."""
-    return learn_encoder(part, bend=config.tails == "bend", labels=config.labels, frozen=frozen_ones(encoders))
+    return learn_encoder(part, bend=config.tails == "bend", labels=config.labels, frozen=frozen_encoders(encoders))
 
 
 def network_log_proba(network: ChoiceNetwork, encoder: Encoder, data: ChoiceData, pair_budget: int) -> Floats:
@@ -262,7 +266,7 @@ def network_log_proba(network: ChoiceNetwork, encoder: Encoder, data: ChoiceData
     for sets, log_p in to_host(map(itemgetter(0, 2), batches)):
         sizes = data.sizes[sets]
         real = np.arange(log_p.shape[1]) < sizes[:, None]  # alternatives, and not padding
-        out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
+        out[consecutive_indices(data.offsets[sets], sizes)] = log_p.numpy()[real]
     return out
 
 
@@ -271,12 +275,12 @@ def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: 
     if isinstance(data, ScannedData):
         group = current_group()
         return EncodedStream(data, encoder, device, group.rank, group.size)
-    return encode_on(device, encoder, data, tell=warn)
+    return encode_on(device, encoder, data, warn=warn)
 
 
 def _sets_that_vary(source: Source) -> EncodedSets:
     """Return the first chunk in which alternatives of a choice set differ, or the last chunk."""
-    for chunk in source.pieces():
+    for chunk in source.chunks():
         if chunk is source or chunk.varies_within_sets():
             break
     return chunk

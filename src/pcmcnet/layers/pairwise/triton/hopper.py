@@ -31,22 +31,22 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pcmcnet.layers import settings
-from pcmcnet.layers.kernel_launch import launch, processors, wait_for_earlier
+from pcmcnet.layers.kernel_launch import launch, multiprocessor_count, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import drop_units, numbers_of_units, pair_numbers
-from pcmcnet.layers.perceptron import SLOPES
+from pcmcnet.layers.perceptron import NEGATIVE_SLOPES
 
 # -- tiles of matrices, and which layers are made of whole ones --------------------------------------------------------
 
 ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs of a tile
 UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # of a tile
-CHUNK = gl.constexpr(settings.HOPPER_CHUNK)  # what is multiplied at a time
+CHUNK = gl.constexpr(settings.HOPPER_TILE_INPUTS)  # what is multiplied at a time
 LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the registers, the warp that copies next to none
 
 
 def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
     """Tell whether a layer, and the type of its product, are of a kind and size for these kernels."""
-    whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_WIDEST_LAYER for width in weight.shape)
-    return activation in SLOPES and dtype == torch.bfloat16 and whole
+    whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_MAX_LAYER_UNITS for width in weight.shape)
+    return activation in NEGATIVE_SLOPES and dtype == torch.bfloat16 and whole
 
 
 def tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -112,7 +112,7 @@ def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDe
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
     """Return how many programs to launch: equally many for every part of the units."""
     across = unit_tiles(weight)
-    return across * max((processors(device) - spare) // across, 1)
+    return across * max((multiprocessor_count(device) - spare) // across, 1)
 
 
 @gluon.jit
@@ -224,7 +224,7 @@ def last_layer_forward(
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
     matrices = (*_operands(h, weight), tiles(slopes if keep else h, ROWS.value, UNITS.value))
     vectors = (bias, w, numbers_of_units(len(weight), h.device), parts, bounds, seeds)
-    kind = {"SLOPE": SLOPES[activation], "KEEP": keep, "DROP": limit != 0, "CHUNKS": h.shape[1] // CHUNK.value}
+    kind = {"SLOPE": NEGATIVE_SLOPES[activation], "KEEP": keep, "DROP": limit != 0, "CHUNKS": h.shape[1] // CHUNK.value}
     sizes = (layer, parts.shape[1], len(weight), limit)
     launch(_last_layer_forward, (programs(weight, h.device, spare),), *matrices, *vectors, *sizes, **kind, **LAUNCH)
     return slopes
@@ -411,7 +411,7 @@ def last_layer_gradients(
     (room, units), width = slopes.shape, h.shape[1]
     across = 256 if width % 256 == 0 else 128
     count = (units // (2 * ROWS.value)) * (width // across)
-    parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
+    parts = min(max(multiprocessor_count(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
     # 2. Parts of G (parts, H, D) and of s (parts, H): slopes times h, and slopes, weighted by the gradient.
     products, sums = torch.empty(parts, units, width, device=h.device), torch.empty(parts, units, device=h.device)
     matrices = (tiles(slopes, CHUNK.value, ROWS.value), tiles(h, CHUNK.value, across))

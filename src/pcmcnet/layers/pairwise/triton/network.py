@@ -26,18 +26,18 @@ from torch import Tensor
 
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
-from pcmcnet.layers.generators import seeds_on
-from pcmcnet.layers.kernel_launch import first_stream, launch, noting, processors
+from pcmcnet.layers.generators import kernel_seeds
+from pcmcnet.layers.kernel_launch import high_priority_stream, is_collecting_kernels, launch, multiprocessor_count
 from pcmcnet.layers.pairwise.rate_forms import Layer, PairOptions
 from pcmcnet.layers.pairwise.triton import hidden_layers
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
 from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer, first_layer_gradients, halves, packed_inputs
-from pcmcnet.layers.pairwise.triton.pair_layout import Chunk, Layout
+from pcmcnet.layers.pairwise.triton.pair_layout import DeviceChunk, PairLayout
 
 PROGRAMS_PER_PROCESSOR = 32  # of those that share the pairs of a chunk, and leave a part of a sum each
 
 
-class State(NamedTuple):
+class ChunkState(NamedTuple):
     """What the backward pass needs of a chunk: inputs and results of the products of the hidden layers.
 
     Of the last result it is the slopes alone, where the kernels for Hopper made it.
@@ -56,11 +56,11 @@ class Gradients:
     shift: Tensor | None
 
 
-class Network:
+class TritonPairNetwork:
     """The layers in the type of the products, and how the kernels are launched."""
 
     def __init__(
-        self, options: PairOptions, places: Layout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
+        self, options: PairOptions, places: PairLayout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
     ) -> None:
         self.options, self.layout, self.seeds = options, places, seeds
         self.leave, self.enter = _rows(leave.detach()), _rows(enter.detach())
@@ -78,7 +78,7 @@ class Network:
             last, self.weight, self.back = self.hopper.scaled_weights(weights[-1], self.weight, self.scale)
             scaled.append(last)
         self.hidden = list(zip(scaled, biases, strict=True))
-        self.kept: list[Chunk] | None = None  # the one chunk, where its state is kept
+        self.kept: list[DeviceChunk] | None = None  # the one chunk, where its state is kept
         limit = round(options.dropout * 2**32)
         self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
         self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
@@ -90,7 +90,7 @@ class Network:
         per_pair = sum(weight.shape[0] + weight.shape[1] for weight, _ in self.hidden)
         return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
 
-    def chunks(self, pairs: int | None = None) -> Iterator[Chunk]:
+    def chunks(self, pairs: int | None = None) -> Iterator[DeviceChunk]:
         """Cut all rows into chunks of about so many pairs, or into one."""
         return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
@@ -119,18 +119,18 @@ class Network:
             for chunk in chunks:
                 self.forward(chunk, self.first_hidden(chunk), parts, keep=False)
         scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
-        everything = Chunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
+        everything = DeviceChunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
         given = (parts, self.shift, scores)
         self.over_sets(layout.scores_to_grid, everything, *given, room=everything.room, PARTS=len(parts))
         return scores, kept
 
-    def score_in_turns(self, chunks: Sequence[Chunk], parts: Tensor) -> None:
+    def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
         """Score chunks, with the first hidden layer of each built beside the products of the one before.
 
         The former waits for memory and the latter for matrix units, so both have their processors. Products go first.
         """
         here = torch.cuda.current_stream(self.leave.device)
-        first = here if noting() else first_stream(self.leave.device)
+        first = here if is_collecting_kernels() else high_priority_stream(self.leave.device)
         # Chunks take two slots in turn, each with room for the first hidden layer: it is built, then the products done.
         slots = [(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
         try:
@@ -168,7 +168,7 @@ class Network:
         count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
         for chunk in self.kept or self.chunks(self.options.chunk_pairs):
             if unused is None:
-                state = State(kept[:count], kept[count:])
+                state = ChunkState(kept[:count], kept[count:])
             else:
                 state = self.forward(chunk, self.first_hidden(chunk, clear=True), unused)
             self.backward(chunk, state, gradient, sums)
@@ -178,7 +178,7 @@ class Network:
 
     # -- forward ------------------------------------------------------------------------------------------------
 
-    def forward(self, chunk: Chunk, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> State:
+    def forward(self, chunk: DeviceChunk, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> ChunkState:
         """Compute the hidden layers of some rows from the first on, and fill in parts of their scores."""
         inputs, results = [h], []
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
@@ -188,13 +188,13 @@ class Network:
             inputs.append(h)
             results.append(z)
         results.append(self.last_hidden(h, chunk, parts, keep=keep, spare=spare))
-        return State(inputs, results)
+        return ChunkState(inputs, results)
 
-    def room(self, chunk: Chunk) -> Tensor:
+    def room(self, chunk: DeviceChunk) -> Tensor:
         """Room for the first hidden layer of some rows."""
         return self.leave.new_empty(chunk.room, self.width, dtype=self.options.dtype)
 
-    def first_hidden(self, chunk: Chunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
+    def first_hidden(self, chunk: DeviceChunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
         """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
         h = self.room(chunk) if room is None else room[: chunk.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
@@ -203,7 +203,7 @@ class Network:
         given = (self.leave, self.enter, h, self.seeds)
         launch(hidden_layers.first_hidden, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
         if clear:
-            read = settings.GPU_PAIRS_READ_AT_A_TIME
+            read = settings.GPU_PAIRS_PER_READ
             rows = read if self.hopper is not None and len(self.hidden) == 1 else chunk.room
             blocks = (triton.cdiv(rows, read), grid[0])
             launch(layout.zero_after_last_pair, blocks, h, chunk.bounds, chunk.room, self.width, R=read, C=block)
@@ -215,7 +215,7 @@ class Network:
         pairs = self.sets * self.places * self.layout.row
         return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
 
-    def last_hidden(self, h: Tensor, chunk: Chunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
+    def last_hidden(self, h: Tensor, chunk: DeviceChunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
         """Fill in parts of the scores; returns the result of the last product, or its slopes."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
@@ -230,10 +230,10 @@ class Network:
 
     # -- backward -----------------------------------------------------------------------------------------------
 
-    def backward(self, chunk: Chunk, state: State, gradient: Tensor, sums: Gradients) -> None:
+    def backward(self, chunk: DeviceChunk, state: ChunkState, gradient: Tensor, sums: Gradients) -> None:
         """Add up what some rows contribute to the gradients."""
         # 1. The gradient by the scores, pair by pair, with 0 after the last one; its sum is that of the shift.
-        read = settings.GPU_PAIRS_READ_AT_A_TIME
+        read = settings.GPU_PAIRS_PER_READ
         room = triton.cdiv(chunk.room, read) * read
         df = gradient.new_zeros(room) if self.hopper is None or sums.shift is not None else gradient.new_empty(room)
         self.over_sets(layout.pairs_from_grid, chunk, gradient, df, room=room, MORE=read)
@@ -258,13 +258,13 @@ class Network:
         # 4. The first layer: sums over the pairs of each alternative.
         self.first_hidden_backward(chunk, d, sums)
 
-    def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
+    def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: ChunkState, sums: Gradients) -> Tensor:
         """Take a gradient by the result of a product to one by its input."""
         sums.layers[2 * k - 1].add_(d_bias.sum(0))
         sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
         return d @ self.hidden[k - 1][0]
 
-    def backward_from_slopes(self, chunk: Chunk, state: State, df: Tensor, sums: Gradients) -> Tensor:
+    def backward_from_slopes(self, chunk: DeviceChunk, state: ChunkState, df: Tensor, sums: Gradients) -> Tensor:
         """Return the gradient by the input of the last product, 0 where that was dropped."""
         assert self.hopper is not None
         slopes, h, where = state.results[-1], state.inputs[-1], {"bounds": chunk.bounds}
@@ -274,7 +274,7 @@ class Network:
         d: Tensor = self.hopper.last_layer_input_gradient(slopes, self.back, df, dropout=dropout, **where)
         return d
 
-    def first_hidden_backward(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
+    def first_hidden_backward(self, chunk: DeviceChunk, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
         block = min(triton.next_power_of_2(self.width), 64)
         entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger where it pads no more
@@ -294,16 +294,16 @@ class Network:
 
     # -- launches -----------------------------------------------------------------------------------------------
 
-    def grid(self, chunk: Chunk, entered: int) -> tuple[int, int]:
+    def grid(self, chunk: DeviceChunk, entered: int) -> tuple[int, int]:
         """Programs for blocks of so many alternatives, and for the sets of a chunk."""
         rows = chunk.rows
         return triton.cdiv(self.places, entered), (rows.stop - 1) // self.places - rows.start // self.places + 1
 
-    def find(self, chunk: Chunk) -> tuple[Any, ...]:
+    def find(self, chunk: DeviceChunk) -> tuple[Any, ...]:
         """Where sets and their pairs are."""
         return *self.layout.tensors, chunk.bounds
 
-    def where(self, chunk: Chunk) -> tuple[int, ...]:
+    def where(self, chunk: DeviceChunk) -> tuple[int, ...]:
         """First set and rows of a chunk."""
         return chunk.rows.start // self.places, chunk.rows.start, len(chunk.rows)
 
@@ -314,22 +314,24 @@ class Network:
 
     def parts(self, like: Tensor) -> Tensor:
         """Room for a sum over pairs by each program of those that share the pairs."""
-        return like.new_empty(PROGRAMS_PER_PROCESSOR * processors(like.device), like.shape[1], dtype=torch.float32)
+        return like.new_empty(
+            PROGRAMS_PER_PROCESSOR * multiprocessor_count(like.device), like.shape[1], dtype=torch.float32
+        )
 
-    def over_sets(self, kernel: Any, chunk: Chunk, *given: Tensor, room: int, **kind: Any) -> None:
+    def over_sets(self, kernel: Any, chunk: DeviceChunk, *given: Tensor, room: int, **kind: Any) -> None:
         """Launch a kernel between (B, J, J) and the pairs of a chunk."""
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
         launch(kernel, self.grid(chunk, 8), *self.find(chunk), *given, *self.where(chunk), room, **shape)
 
     def over_pairs(
-        self, kernel: Any, *given: Tensor, like: Tensor, layer: int, chunk: Chunk, shared: bool = False
+        self, kernel: Any, *given: Tensor, like: Tensor, layer: int, chunk: DeviceChunk, shared: bool = False
     ) -> None:
         """Launch a kernel on (room, H): a program for every block of pairs, or as many as leave ``parts`` of sums."""
         room, width = like.shape
         block = triton.next_power_of_2(width)
         numbers, warps = (512, 2) if shared else (4096, 4)
         pairs = max(numbers // block, 1)
-        grid = (PROGRAMS_PER_PROCESSOR * processors(like.device) if shared else triton.cdiv(room, pairs),)
+        grid = (PROGRAMS_PER_PROCESSOR * multiprocessor_count(like.device) if shared else triton.cdiv(room, pairs),)
         where = (chunk.bounds, self.seeds, layer, room, width, self.limit)
         launch(kernel, grid, *given, *where, **self.units, C=block, R=pairs, num_warps=warps)
 
@@ -369,37 +371,37 @@ def scores_of_halves(
 
     With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
     """
-    if len(leave) > settings.GPU_SETS_AT_A_TIME:
+    if len(leave) > settings.GPU_SETS_PER_LAUNCH:
         parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
         return torch.cat([scores_of_halves(a, b, layers, options, real) for a, b, real in parts])
-    return _scores((leave, enter), layers, options, Layout.of(mask, leave))
+    return _scores((leave, enter), layers, options, PairLayout.of(mask, leave))
 
 
 def scores_of_inputs(
     first: FirstLayer, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Do the same from the first layer on, whose product is in bfloat16, too."""
-    if len(first.alternatives) > settings.GPU_SETS_AT_A_TIME:
+    if len(first.alternatives) > settings.GPU_SETS_PER_LAUNCH:
         parts = zip(_split(first.individual), _split(first.alternatives), _split(mask), strict=False)
         given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
         return torch.cat([scores_of_inputs(layer, layers, options, real) for layer, real in given])
-    return _scores(first, layers, options, Layout.of(mask, first.alternatives))
+    return _scores(first, layers, options, PairLayout.of(mask, first.alternatives))
 
 
 def _split(sets: Tensor | None) -> Iterable[Any]:
     """Split a tensor into as many sets as one launch takes; a mask that is None goes with every part."""
-    return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_AT_A_TIME)
+    return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_PER_LAUNCH)
 
 
-def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: Layout) -> Tensor:
+def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: PairLayout) -> Tensor:
     inputs = [*first, *chain.from_iterable(layers)]
-    seeds = seeds_on(inputs[0].device, len(layers))
+    seeds = kernel_seeds(inputs[0].device, len(layers))
     if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
         scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
         return scores
     leave, enter, *_ = _begun(inputs[: len(first)])
-    return Network(options, places, seeds, leave, enter, *inputs[len(first) :]).all_scores(keep=False)[0]
+    return TritonPairNetwork(options, places, seeds, leave, enter, *inputs[len(first) :]).all_scores(keep=False)[0]
 
 
 def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -413,9 +415,11 @@ def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
 
 class _Scores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, options: PairOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, options: PairOptions, places: PairLayout, seeds: Tensor, first: int, *inputs: Tensor
+    ) -> Tensor:
         leave, enter, *packed = _begun(inputs[:first])
-        network = Network(options, places, seeds, leave, enter, *inputs[first:])
+        network = TritonPairNetwork(options, places, seeds, leave, enter, *inputs[first:])
         scores, kept = network.all_scores(keep=True)
         ctx.network, ctx.counts = network, (first, len(inputs), len(inputs) + len(packed))
         ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs, so that a change of them meanwhile is noticed

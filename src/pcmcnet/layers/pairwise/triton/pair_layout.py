@@ -25,7 +25,7 @@ from torch import Tensor
 from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 
-class Chunk(NamedTuple):
+class DeviceChunk(NamedTuple):
     """Some rows, and the numbers of their first pair and of the first after their last."""
 
     rows: range
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class PairLayout:
     """The places of all pairs of B sets of up to J alternatives."""
 
     sizes: Tensor  # (B + 1,) int32, the last 0
@@ -44,7 +44,7 @@ class Layout:
     skip: bool  # the pairs of an alternative with itself
 
     @classmethod
-    def of(cls, mask: Tensor | None, halves: Tensor) -> Layout:
+    def of(cls, mask: Tensor | None, halves: Tensor) -> PairLayout:
         """Count the real alternatives of (B, J), or take all of them."""
         sets, places, _ = halves.shape
         if mask is None:
@@ -68,19 +68,19 @@ class Layout:
         """Pairs of a row, at most."""
         return self.places - self.skip
 
-    def cut(self, rows: int) -> Iterator[Chunk]:
+    def cut(self, rows: int) -> Iterator[DeviceChunk]:
         """Cut all rows into chunks of so many."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
         if count == 1:
-            yield Chunk(range(total), self.whole, max(total * self.row, 1))
+            yield DeviceChunk(range(total), self.whole, max(total * self.row, 1))
             return
         bounds = torch.empty(count, 2, dtype=torch.int64, device=self.sizes.device)
         shape = {"C": triton.next_power_of_2(count + 1), **self.kind}
         launch(_bounds, (1,), *self.tensors, bounds, count, rows, total, **shape)
         for k in range(count):
             part = range(k * rows, min((k + 1) * rows, total))
-            yield Chunk(part, bounds[k], max(len(part) * self.row, 1))
+            yield DeviceChunk(part, bounds[k], max(len(part) * self.row, 1))
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, int]:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Contents, Numeric, take
+from pcmcnet.data.columns.arrays import MISSING_CODE, Categorical, Column, Contents, Numeric, take
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import InputError, did_you_mean
@@ -89,7 +89,7 @@ def _word(data: ChoiceData, name: str, place: int) -> str:
 def _text(data: ChoiceData, place: int) -> str:
     """Return the beginning of the first text."""
     for column in data.features.values():
-        if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != GAP:
+        if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != MISSING_CODE:
             return _cut(str(column.table[column.codes[place]]))
     return ""
 
@@ -106,7 +106,7 @@ def _cut(word: str) -> str:
 # every model can be asked. Their choices are unknown, but for `with_values`, which leaves them as they are.
 
 
-def compose(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
+def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
     """Make choice sets out of the alternatives of a table; they are numbered from 0.
 
     For each new set, ``sets`` has the places of its alternatives, in which a place may occur more than once, and
@@ -116,7 +116,7 @@ def compose(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike)
     --------
     >>> table = {"trip": [1, 1, 1], "took": [0, 1, 0], "price": [3.0, 4.0, 9.0]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
-    >>> pair = compose(data, [[0, 2], [1, 1, 2]], [0, 0])
+    >>> pair = compose_sets(data, [[0, 2], [1, 1, 2]], [0, 0])
     >>> pair.sizes.tolist(), pair.features["price"].values.tolist()
     ([2, 3], [3.0, 9.0, 4.0, 4.0, 9.0])
     """
@@ -192,8 +192,8 @@ def _column(before: Column, values: NDArray[Any], name: str) -> Column:
 
 
 def ask(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
-    """Return the log-probabilities of sets that :func:`compose` makes, one for each place given, in float64."""
-    return predicted_log_p(model, compose(data, sets, individuals)) if len(sets) else np.empty(0)
+    """Return the log-probabilities of sets that :func:`compose_sets` makes, one for each place given, in float64."""
+    return predicted_log_p(model, compose_sets(data, sets, individuals)) if len(sets) else np.empty(0)
 
 
 def require_place(data: ChoiceData, place: object, what: str) -> int:
@@ -348,7 +348,7 @@ def _guess(name: str, values: Floats) -> str | None:
 #
 # Categories and numbers of few distinct values are groups as they are; other numbers are cut at their quartiles.
 
-ALL, MISSING = "all", "(missing)"
+ALL_SEGMENT, MISSING = "all", "(missing)"
 _FEW = 8  # distinct numbers that are groups of their own
 
 
@@ -373,7 +373,7 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
     (('fun', 'work'), [1, 1, 0, 0])
     """
     if by is None:
-        return Segments((ALL,), np.zeros(len(data.rows), np.int64), of_sets=True)
+        return Segments((ALL_SEGMENT,), np.zeros(len(data.rows), np.int64), of_sets=True)
     values, of_sets = _values(data, by)
     names, codes = grouped(values)
     return Segments(names, spread(codes, data.offsets) if of_sets else codes, of_sets)

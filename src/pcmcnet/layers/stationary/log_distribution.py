@@ -19,38 +19,40 @@ import torch
 from torch import Tensor
 
 from pcmcnet.layers.likelihood import plain_log_probabilities
-from pcmcnet.layers.pairwise.rate_forms import FLOOR, above_floor, has_elementwise_kernel
+from pcmcnet.layers.pairwise.rate_forms import RATE_FLOOR, above_floor, has_elementwise_kernel
 from pcmcnet.layers.stationary import solve_chain
 from pcmcnet.layers.stationary.elimination import result_type, working_type
 from pcmcnet.layers.tensor_ops import real_pairs
 
-Solve = Callable[[Tensor, Tensor], Tensor]  # rates (B, J, J), mask (B, J) -> law (B, J)
+ChainSolver = Callable[[Tensor, Tensor], Tensor]  # rates (B, J, J), mask (B, J) -> law (B, J)
 
 
-def log_law(scores: Tensor, mask: Tensor, solve: Solve = solve_chain) -> Tensor:
+def log_stationary_distribution(scores: Tensor, mask: Tensor, solve: ChainSolver = solve_chain) -> Tensor:
     """Return log-probabilities of the alternatives; padding gets -inf."""
     if has_elementwise_kernel(scores):
-        from pcmcnet.layers.stationary import log_law_triton
+        from pcmcnet.layers.stationary import log_distribution_triton
 
-        rates, level = log_law_triton.row_rates(scores, mask, FLOOR)
-        return log_law_triton.log_probabilities_at(solve(rates, mask), level, mask)
+        rates, level = log_distribution_triton.state_scaled_rates(scores, mask, RATE_FLOOR)
+        return log_distribution_triton.unscaled_log_probabilities(solve(rates, mask), level, mask)
     given, scores = scores, scores.to(working_type(scores.device))
-    level = row_levels(scores, mask)
-    return log_probabilities_at(solve(plain_row_rates(scores, level), mask), level, mask).to(result_type(given.dtype))
+    level = log_state_scales(scores, mask)
+    return unscaled_log_probabilities(solve(state_scaled_rates(scores, level), mask), level, mask).to(
+        result_type(given.dtype)
+    )
 
 
-def row_levels(scores: Tensor, mask: Tensor) -> Tensor:
+def log_state_scales(scores: Tensor, mask: Tensor) -> Tensor:
     """(B, J) the largest score of each row, finite and a constant to the gradient; 0 where there is no pair."""
     top = scores.detach().masked_fill(~real_pairs(mask), -math.inf).amax(2)
     return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=0.0)  # a NaN stays one
 
 
-def plain_row_rates(scores: Tensor, level: Tensor) -> Tensor:
+def state_scaled_rates(scores: Tensor, level: Tensor) -> Tensor:
     """Turn scores into rates whose largest in each row is about 1."""
     return above_floor((scores - level.unsqueeze(2)).clamp(max=0).exp())
 
 
-def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
+def unscaled_log_probabilities(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
     """Return log-probabilities from the law of rates in units of each row's level."""
     logs = plain_log_probabilities(law, mask) - level
     return logs.log_softmax(1).masked_fill(~mask, -math.inf)

@@ -18,20 +18,20 @@ from torch import Tensor
 from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.pair_layout import columns
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
-from pcmcnet.layers.stationary import log_law
+from pcmcnet.layers.stationary import log_distribution
 from pcmcnet.layers.tensor_ops import pull_back
 
 FEW = 256  # numbers of a block, where there are but some for each set. By choice
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
-def row_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+def state_scaled_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Return rates whose largest in each row is about 1, and the largest score of each row, a constant."""
     rates, level = _RowRates.apply(scores, mask, floor)
     return rates, level
 
 
-def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
+def unscaled_log_probabilities(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
     """Return log-probabilities from the law of such rates; padding gets -inf."""
     found: Tensor = _LogsAtLevels.apply(law, level, mask)
     return found
@@ -62,7 +62,11 @@ class _RowRates(torch.autograd.Function):
         if gradient is None:
             return None, None, None
         if torch.is_grad_enabled():  # create_graph=True
-            return pull_back(partial(log_law.plain_row_rates, level=level), [scores], gradient)[0], None, None
+            return (
+                pull_back(partial(log_distribution.state_scaled_rates, level=level), [scores], gradient)[0],
+                None,
+                None,
+            )
         scores, out = scores.contiguous(), torch.empty_like(scores, memory_format=torch.contiguous_format)
         rows, n = level.numel(), scores.shape[-1]
         grid, shape = _blocks(rows, n)
@@ -82,7 +86,7 @@ class _LogsAtLevels(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         law, level, mask, logs = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            plain = partial(log_law.log_probabilities_at, level=level, mask=mask)
+            plain = partial(log_distribution.unscaled_log_probabilities, level=level, mask=mask)
             return pull_back(plain, [law], gradient)[0], None, None
         out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=FEW)
         launch(_logs_backward, grid, law.contiguous(), logs, gradient.contiguous(), out, *law.shape, **shape)
