@@ -67,7 +67,7 @@ SHARED = """
 import sys, time, numpy as np, torch, torch.distributed as dist
 import pcmcnet as pn
 from pcmcnet.datasets import airline
-from pcmcnet.training.data_parallel import Group, training_in
+from pcmcnet.training.data_parallel import ProcessGroup, training_in_group
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", f"file://{folder}/meet-{size}", rank=rank, world_size=size)
@@ -79,7 +79,7 @@ else:
     data = pn.ChoiceData.from_long(airline.simulate(1200, seed=0), **airline.ROLES)
     model = pn.PCMCNet(hidden=(64, 64), batch_size=64, epochs=5, **NETWORK)
 marks = []
-with training_in(Group(rank, size, dist.all_reduce)):
+with training_in_group(ProcessGroup(rank, size, dist.all_reduce)):
     model.fit(data, device="cpu", progress=False, on_epoch=lambda entry: marks.append(time.process_time()))
 print(np.diff(marks).min(), min(entry["seconds"] for entry in model.history), model.num_parameters)
 """

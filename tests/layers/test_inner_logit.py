@@ -269,5 +269,5 @@ def test_a_signed_network_still_sees_the_input() -> None:
 
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
 def test_an_activation_that_falls_somewhere_is_refused(activation: str) -> None:
-    with pytest.raises(ConfigError, match=f"activation that never falls.*got '{activation}'"):
+    with pytest.raises(ConfigError, match=f"monotone activation.*got '{activation}'"):
         PairwiseRates(0, 1, activation=activation, signs=torch.ones(1))  # type: ignore[arg-type]

@@ -91,16 +91,18 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("give", "message"),
     [
-        (lambda x: x.sum(), r"should give vectors, shape \(2, width\), got \(\)\."),
+        (lambda x: x.sum(), r"to vectors of shape \(2, width\), got \(\)\."),
         (lambda x: x[:1], r"got \(1, 3\)\."),
         (lambda x: x.long(), r"got \(2, 3\)\."),
         (lambda x: None, "got NoneType"),
-        (lambda x: 1 / 0, "and it failed: division by zero"),
+        (lambda x: 1 / 0, "but it raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, message: str) -> None:
     code, _ = prepared("vector")
-    with pytest.raises(ConfigError, match=r"column 'x': Odd was given two contents of kind vector, torch.float32 of "):
+    with pytest.raises(
+        ConfigError, match=r"column 'x': expected Odd to map two contents of kind vector \(torch.float32"
+    ):
         encoder_width(Odd(give), code)
     with pytest.raises(ConfigError, match=message):
         encoder_width(Odd(give), code)

@@ -157,7 +157,7 @@ def test_second_derivatives_with_dropout_in_pieces_are_refused(monkeypatch: pyte
     monkeypatch.setattr("pcmcnet.layers.pairwise.pairwise_rates.PairOptions", partial(PairOptions, plain_up_to=0))
     net, (who, what, mask) = network(dropout=0.5), inputs()
     leaf = what.clone().requires_grad_()
-    with pytest.raises(PcmcNetError, match=r"Call eval\(\) on the module first, or give it dropout=0"):
+    with pytest.raises(PcmcNetError, match=r"call eval\(\) on the module first, or use dropout=0"):
         torch.autograd.grad(net(who, leaf, mask).sum(), leaf, create_graph=True)
     net.eval()
     (first,) = torch.autograd.grad(net(who, leaf, mask).sum(), leaf, create_graph=True)
@@ -186,7 +186,7 @@ def test_a_network_and_its_law_are_compiled_in_one_graph(hidden: tuple[int, ...]
 
 def test_without_the_private_switch_of_torch_all_goes_the_way_of_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slower, and the same numbers: p = (3, 1) / 4, and d p_0 / d q_01 = -q_10 / (q_01 + q_10)^2."""
-    monkeypatch.setattr(tensor_ops, "_in_func", lambda: True)
+    monkeypatch.setattr(tensor_ops, "_is_transform_active", lambda: True)
     rates = torch.tensor([[0.0, 1.0], [3.0, 0.0]], requires_grad=True)
     p = stationary_distribution(rates)
     p[0].backward()  # type: ignore[no-untyped-call]

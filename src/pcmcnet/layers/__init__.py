@@ -1,4 +1,4 @@
-"""Representation -> pairwise rates -> stationary distribution, on tensors alone."""
+"""Layers on tensors alone: representation -> pairwise rates -> stationary distribution -> log-likelihood."""
 
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise.pairwise_rates import PairwiseRates

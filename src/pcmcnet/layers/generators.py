@@ -1,8 +1,8 @@
-"""Random numbers from generators of one's own, whatever else draws in the process, in this thread or another.
+"""Random numbers from seeded generators that no other code in the process draws from.
 
-Within :func:`drawing_from` the modules here draw from the generators given; elsewhere, as all of torch does, from the
-global one. Modules that take no generator, torch's own and those of a user, are run within :func:`redirect_draws`: it
-looks at the operators themselves and hands the generator to each that draws.
+Inside :func:`drawing_from`, the modules of this package draw from the given generators; elsewhere they draw from the
+global generator of torch. Modules without a generator argument (those of torch and of a user) run inside
+:func:`redirect_draws`, which passes the generator to each operator that draws.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class SeededGenerators:
-    """Generators of one seed, one on each device that is drawn on. A seed gives the numbers that it gives to torch."""
+    """One generator per device, all with the same seed; they return the numbers that torch returns for this seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.value = seed
+        self.seed_value = seed
         self._generators: dict[torch.device, torch.Generator] = {}
-        self.seeds = torch.zeros(0, dtype=torch.int32)  # for kernels: what is at hand is taken before any are drawn
+        self.seeds = torch.zeros(0, dtype=torch.int32)  # for kernels; used up before any are drawn
 
     def seed(self, seed: int) -> None:
-        """Begin anew with another seed."""
-        self.value = seed
+        """Set the seed of all generators."""
+        self.seed_value = seed
         for generator in self._generators.values():
             generator.manual_seed(seed)
 
     def on(self, device: torch.device) -> torch.Generator:
-        """Return the generator on a device."""
+        """Return the generator on a device; create it on first use."""
         if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self.value)
+            self._generators[device] = torch.Generator(device).manual_seed(self.seed_value)
         return self._generators[device]
 
     def generator_if_used(self, device: torch.device) -> torch.Generator | None:
-        """Return the generator on a device, if anything was drawn from it."""
+        """Return the generator on a device, or None if it was never used."""
         return self._generators.get(device)
 
 
@@ -46,13 +46,13 @@ _draws: ContextVar[SeededGenerators | None] = ContextVar("draws", default=None)
 
 
 def generator_on(device: torch.device) -> torch.Generator | None:
-    """Return the generator to draw from on a device; None is the global one."""
+    """Return the generator to draw from on a device; None stands for the global one."""
     draws = _draws.get()
     return None if draws is None else draws.on(device)
 
 
 def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
-    """(count,) int32 seeds on a device, for kernels that draw by themselves."""
+    """Return (count,) int32 seeds on a device, for kernels that generate their own random numbers."""
     draws = _draws.get()
     if draws is not None and len(draws.seeds) >= count:
         taken, draws.seeds = draws.seeds[:count], draws.seeds[count:]
@@ -62,7 +62,7 @@ def kernel_seeds(device: torch.device, count: int) -> torch.Tensor:
 
 @contextmanager
 def drawing_from(draws: SeededGenerators) -> Iterator[None]:
-    """Let modules draw from these generators within the block, in this thread."""
+    """Make modules draw from these generators inside the block, in this thread."""
     token = _draws.set(draws)
     try:
         yield
@@ -71,13 +71,13 @@ def drawing_from(draws: SeededGenerators) -> Iterator[None]:
 
 
 def redirect_draws() -> AbstractContextManager[Any]:
-    """Let everything within the block draw from the generators in use, if there are any."""
+    """Make every operator inside the block draw from the current generators, if any are set."""
     draws = _draws.get()
-    return nullcontext() if draws is None else _Redirected(draws)
+    return nullcontext() if draws is None else _RedirectedDraws(draws)
 
 
-class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees each operator before it runs."""
+class _RedirectedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that passes the generator to each operator that draws."""
 
     def __init__(self, draws: SeededGenerators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading its compiler to leave this out of it: that takes longer than to fit a small table."""
+        """Return False: otherwise torch loads its compiler, which takes longer than fitting a small table."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -95,12 +95,12 @@ class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
         device = torch.device(
             next((x.device for x in args if isinstance(x, torch.Tensor)), kwargs.get("device")) or "cpu"
         )
-        if device.type == "meta":  # nothing is drawn; torch would load its compiler to find that out
+        if device.type == "meta":  # nothing is drawn; calling the operator would load torch's compiler
             return args[0] if func._schema.is_mutable else func(*args, **kwargs)
         generator = self.draws.on(device)
         if any(argument.name == "generator" for argument in func._schema.arguments):
             return func(*args, **{**kwargs, "generator": generator})
-        with _standing_in(generator):
+        with _as_global_generator(generator):
             return func(*args, **kwargs)
 
 
@@ -108,15 +108,15 @@ _lock = Lock()
 
 
 @contextmanager
-def _standing_in(generator: torch.Generator) -> Iterator[None]:
-    """Give the global generator of the device the state of another one, for an operator that takes none."""
+def _as_global_generator(generator: torch.Generator) -> Iterator[None]:
+    """Lend a generator's state to the global generator of its device, for an operator without a generator argument."""
     on_gpu = generator.device.type == "cuda"
-    there = torch.cuda.default_generators[generator.device.index or 0] if on_gpu else torch.default_generator
+    default = torch.cuda.default_generators[generator.device.index or 0] if on_gpu else torch.default_generator
     with _lock:
-        before = there.get_state()
-        there.set_state(generator.get_state())
+        before = default.get_state()
+        default.set_state(generator.get_state())
         try:
             yield
         finally:
-            generator.set_state(there.get_state())
-            there.set_state(before)
+            generator.set_state(default.get_state())
+            default.set_state(before)

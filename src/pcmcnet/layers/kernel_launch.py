@@ -1,11 +1,11 @@
-"""Launch Triton kernels, or only note what would be launched, so that all of it is compiled side by side.
+"""Launch Triton kernels, or collect them without launching, so that all of them are compiled in parallel.
 
-To launch a kernel and to bring its programs to the processors takes longer than many a small kernel computes. On Hopper
-chips and later, a kernel whose first statement is ``wait_for_earlier()`` is launched while the one before it in its
-stream is still at work (programmatic dependent launch), and waits there for all that was written before.
+Launching a kernel and starting its programs takes longer than many small kernels compute. On Hopper GPUs and later, a
+kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
+(programmatic dependent launch), and then waits for the results of all earlier kernels.
 
-Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
-table. A step that launches nothing shows which kernels the next ones need: see ``compile_in_parallel``.
+Triton compiles a kernel at its first launch, one after another, which takes longer than training on a small table. A
+step that launches nothing shows which kernels the next steps need: see ``compile_in_parallel``.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc"
@@ -28,109 +28,111 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pcmcnet.layers import settings
 
-HOPPER = (9, 0)
-WAIT = "wait_for_earlier()"  # as kernels call it
-ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
+HOPPER_CAPABILITY = (9, 0)
+WAIT_CALL = "wait_for_earlier()"  # as it is written in kernels
+ALIGNMENT_BYTES = 16  # of the address of a whole tensor; a view may start anywhere
 
 _capabilities = [torch.cuda.get_device_capability(k) for k in range(torch.cuda.device_count())]
-EARLY = tl.constexpr(torch.version.hip is None and min(_capabilities, default=(0, 0)) >= HOPPER)  # on every device
+# Programmatic dependent launch is used only if every device supports it.
+EARLY = tl.constexpr(torch.version.hip is None and min(_capabilities, default=(0, 0)) >= HOPPER_CAPABILITY)
 
 
 @triton.jit
 def wait_for_earlier():
-    """Wait until all earlier kernels of the stream are done, and let the next one come to wait for this."""
+    """Wait for all earlier kernels of the stream, and allow the next one to be launched."""
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
 
 
 class Launch(NamedTuple):
-    """A kernel and what it would be given, types for tensors."""
+    """A collected launch: the kernel and its arguments, with types in place of tensors."""
 
     kernel: Any
     grid: tuple[int, ...]
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     kind: dict[str, Any]
 
 
-_noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another thread, and the stream of the forward
+_collected: dict[int, list[Launch]] = {}  # by stream: a backward pass runs in another thread, but on the same stream
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
-    """Launch a kernel, or note it; before the one before it ends, if the kernel says itself that it waits for that."""
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **kind: Any) -> None:
+    """Launch a kernel, or collect it. One that calls ``wait_for_earlier`` is launched before the previous one ends."""
     if _waits(kernel):
         kind["launch_pdl"] = True
     if is_collecting_kernels():
         stream = torch.cuda.current_stream()
-        _noted[stream.cuda_stream].append(Launch(kernel, grid, tuple(map(_type_of, given)), kind))
-        stream.query()  # as a launch would, it brings the device to this thread, which operators of torch rely on
+        _collected[stream.cuda_stream].append(Launch(kernel, grid, tuple(map(_type_of, arguments)), kind))
+        stream.query()  # like a launch, this makes the device current in this thread, as torch expects
         return
-    device = next(value.device for value in given if isinstance(value, Tensor))
+    device = next(value.device for value in arguments if isinstance(value, Tensor))
     with torch.cuda.device(device) if device.index != torch.cuda.current_device() else nullcontext():
-        kernel[grid](*given, **kind)
+        kernel[grid](*arguments, **kind)
 
 
 @cache
 def _waits(kernel: Any) -> bool:
-    return bool(EARLY.value) and WAIT in kernel.src
+    return bool(EARLY.value) and WAIT_CALL in kernel.src
 
 
 def _type_of(value: Any) -> Any:
-    """Return what a kernel is compiled for in place of a tensor, whose memory is not to be kept."""
+    """Return what stands for an argument when a kernel is compiled: tensors are not held in memory."""
     if isinstance(value, Tensor):
-        return value.dtype if value.data_ptr() % ALIGNED == 0 else value
-    base = getattr(value, "base", None)  # of a description of tiles
+        return value.dtype if value.data_ptr() % ALIGNMENT_BYTES == 0 else value
+    base = getattr(value, "base", None)  # a tensor descriptor refers to its tensor
     return value if base is None else replace(value, base=base.new_empty(0))
 
 
 def is_collecting_kernels() -> bool:
-    """Tell whether launches on this stream are only noted."""
-    return bool(_noted) and torch.cuda.current_stream().cuda_stream in _noted
+    """Return True if launches on this stream are collected and not executed."""
+    return bool(_collected) and torch.cuda.current_stream().cuda_stream in _collected
 
 
 @cache
 def high_priority_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return a stream whose kernels come before those of others."""
+    """Return a stream whose kernels are scheduled before those of other streams."""
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 @cache
 def multiprocessor_count(device: torch.device) -> int:
-    """Return how many blocks that fill a multiprocessor run at once."""
+    """Return the number of multiprocessors of a device."""
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def compile_in_parallel(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-    """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use.
+    """Compile all kernels that ``work`` would launch on a stream. Nothing is launched, so its results are meaningless.
 
-    None is begun before all are known: the work would wait for Python's lock, and its last kernels for the work.
+    Compilation starts once all kernels are collected: otherwise the compiling threads would slow down ``work`` by
+    holding Python's lock, and its last kernels would start late.
     """
     if not hasattr(triton, "AsyncCompileMode"):
         return
-    noted = _noted[stream.cuda_stream] = []
+    launches = _collected[stream.cuda_stream] = []
     try:
         with torch.cuda.stream(stream):
             work()
     finally:
-        del _noted[stream.cuda_stream]
-    copy_context().run(_compile, noted, stream.device)  # Triton would stay in that mode after an error
+        del _collected[stream.cuda_stream]
+    copy_context().run(_compile, launches, stream.device)  # after an error Triton would stay in async mode
     stream.synchronize()
 
 
-def _compile(noted: Iterable[Launch], device: torch.device) -> None:
-    """Compile kernels side by side."""
+def _compile(launches: Iterable[Launch], device: torch.device) -> None:
+    """Compile kernels in parallel."""
     pool = _Compilers(settings.KERNEL_COMPILER_THREADS, initializer=torch.cuda.set_device, initargs=(device,))
     with torch.cuda.device(device), pool, triton.AsyncCompileMode(pool):
-        for kernel, grid, given, kind in noted:
-            kernel.warmup(*given, grid=grid, **kind)
+        for kernel, grid, arguments, kind in launches:
+            kernel.warmup(*arguments, grid=grid, **kind)
 
 
 class _Compilers(ThreadPoolExecutor):
-    """Threads that compile a kernel, bring it to the device, and compile what launches it."""
+    """Threads that compile a kernel, load it onto the device, and compile its launcher."""
 
-    def submit(self, make: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+    def submit(self, make: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         def loaded() -> Any:
-            kernel = make(*given, **named)
+            kernel = make(*arguments, **keywords)
             _ = kernel.run
             return kernel
 

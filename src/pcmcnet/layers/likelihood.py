@@ -14,7 +14,21 @@ from pcmcnet.layers.tensor_ops import can_run_kernels
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
+    """Return the logarithms of probabilities.
+
+    Parameters
+    ----------
+    p
+        (B, J) probabilities.
+    mask
+        (B, J) True for real alternatives, False for padding.
+
+    Returns
+    -------
+    Tensor
+        (B, J) log-probabilities. Padding and probabilities of 0 get -inf and a gradient of 0, where ``log`` alone has
+        a gradient of NaN.
+    """
     if can_run_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers import likelihood_triton
 
@@ -23,18 +37,31 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (
 
 
 def plain_log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
-    """Do the same by torch's own operators."""
-    possible = mask & (p != 0)  # a NaN stays one
+    """Compute :func:`log_probabilities` with torch's own operators."""
+    possible = mask & (p != 0)  # NaN stays NaN
     return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
 
 
 def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
-    """Return minus the log-probability of each choice."""
+    """Return the negative log-likelihood of each choice.
+
+    Parameters
+    ----------
+    log_p
+        (B, J) log-probabilities.
+    chosen
+        (B,) positions of the chosen alternatives.
+
+    Returns
+    -------
+    Tensor
+        (B,) losses.
+    """
     return -log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)
 
 
 def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, J), (B,), (B,)
-    """Return the weighted mean loss of the choices, and the two sums whose quotient it is, without a gradient."""
+    """Return the weighted mean NLL, and, without gradients, the sums of weighted losses and of weights."""
     if can_run_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
         from pcmcnet.layers import likelihood_triton
 
@@ -43,6 +70,6 @@ def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B,), (B,)
-    """Return the weighted mean of losses, and the two sums whose quotient it is, without a gradient."""
+    """Return the weighted mean of losses, and, without gradients, the sums of weighted losses and of weights."""
     loss, total = (weight * losses).sum(), weight.sum()
     return loss / total, loss.detach(), total

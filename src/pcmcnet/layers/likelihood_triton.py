@@ -1,4 +1,4 @@
-"""Logarithms of choice probabilities, and the mean loss of choices, on a CUDA device: a kernel each way for either.
+"""Log-probabilities and the mean NLL on a CUDA device: one kernel for each forward and each backward pass.
 
 The formulas are those of :mod:`~pcmcnet.layers.likelihood`.
 Shapes: p and mask (B, n) -> log p (B, n); log p (B, n), chosen and weight (B,) -> sums (2,).
@@ -23,21 +23,21 @@ from pcmcnet.layers.tensor_ops import pull_back
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
-    """Take logs; padding and probabilities of 0 get -inf and no gradient."""
-    found: Tensor = _LogProbabilities.apply(p, mask)
-    return found
+    """Return log-probabilities; padding and probabilities of 0 get -inf and a gradient of 0."""
+    log_p: Tensor = _LogProbabilities.apply(p, mask)
+    return log_p
 
 
 def compile_small_kernel() -> None:
-    """Compile a small kernel, and load it."""
+    """Compile and load a small kernel."""
     _ = _log_forward.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 
 
 class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, mask: Tensor) -> Tensor:
-        given, out = p.detach().contiguous(), p.new_empty(p.shape)
-        launch(_log_forward, (triton.cdiv(p.numel(), BLOCK),), given, mask.contiguous(), out, p.numel(), C=BLOCK)
+        values, out = p.detach().contiguous(), p.new_empty(p.shape)
+        launch(_log_forward, (triton.cdiv(p.numel(), BLOCK),), values, mask.contiguous(), out, p.numel(), C=BLOCK)
         ctx.save_for_backward(p, mask)
         return out
 
@@ -53,7 +53,7 @@ class _LogProbabilities(torch.autograd.Function):
 
 
 def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weighted mean loss, and the two sums whose quotient it is."""
+    """Return the weighted mean NLL, and the sums of weighted losses and of weights."""
     mean, sums = _MeanLoss.apply(log_p, chosen, weight)
     return mean, sums[0], sums[1]
 
@@ -77,14 +77,14 @@ class _MeanLoss(torch.autograd.Function):
             return plain[0], None, None
         sets, n = log_p.shape
         out = torch.empty_like(log_p, memory_format=torch.contiguous_format)
-        given = (gradient, chosen, weight, sums, out, sets * n, n)
-        launch(_mean_backward, (triton.cdiv(sets * n, BLOCK),), *given, C=BLOCK)
+        arguments = (gradient, chosen, weight, sums, out, sets * n, n)
+        launch(_mean_backward, (triton.cdiv(sets * n, BLOCK),), *arguments, C=BLOCK)
         return out, None, None
 
 
 @triton.jit(do_not_specialize=["sets", "n"])
 def _mean_forward(log_p, chosen, weight, mean, sums, sets, n, C: tl.constexpr):
-    """Go through all sets with one program."""
+    """Sum over all sets in one program."""
     wait_for_earlier()
     loss, total = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     for begin in range(0, sets, C):

@@ -1,17 +1,17 @@
-"""The parts of a network of layers, and a perceptron made of them: activations, dropout, fully connected layers.
+"""Activations, dropout and fully connected layers, and a perceptron made of them.
 
-Activations come with their derivatives. Where the derivative can be told from the result (relu 1 where y > 0,
-leaky_relu also 0.01 elsewhere, sigmoid y (1 - y), tanh 1 - y^2), the result overwrites the input and is all that a
-backward pass needs; silu and gelu need the input.
+Each activation comes with its derivative. If the derivative follows from the result (relu: 1 if y > 0; leaky_relu: also
+0.01 elsewhere; sigmoid: y (1 - y); tanh: 1 - y^2), the result overwrites the input and is all that a backward pass
+needs; silu and gelu need the input.
 
-Dropout draws its masks cheaply on a CPU: four or eight entries from each 64-bit random number. One random number per
-entry takes longer there than the matrix products of a wide hidden layer. With 8 bits per entry where the probability is
-a multiple of 1/256, as 1/2 is, and 16 bits elsewhere, it is met to 2^-17. On other devices this is PyTorch's own
-dropout, or, with a generator of one's own (``generators``), the same by hand.
+On a CPU, dropout draws four or eight mask entries from each 64-bit random number: one random number per entry would
+take longer than the matrix products of a wide hidden layer. An entry uses 8 bits if the probability is a multiple of
+1/256, such as 1/2, and 16 bits otherwise, so the probability is exact to 2^-17. Other devices use PyTorch's dropout or,
+with a seeded generator (``generators``), the same formula written out.
 
-A perceptron maps (..., D) -> (..., widths[-1]), with an activation after each layer but the last. The last layer starts
-at 0, so that the perceptron adds nothing to a utility at the start, or, with ``start="spread"``, as the others do:
-normal weights with variance 2 / fan-in and biases of 0.
+A perceptron maps (..., D) -> (..., widths[-1]), with an activation after each layer except the last. The last layer
+starts at 0, so that the perceptron initially adds nothing to a utility; with ``start="spread"`` it starts like the
+others: normal weights with variance 2 / fan-in and biases of 0.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pcmcnet.layers.tensor_ops import is_transformed
 
 Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
 LastLayerStart = Literal["zero", "spread"]
-NEGATIVE_SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0, of activations that are linear on either side
+NEGATIVE_SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # slopes below 0 of the piecewise-linear activations
 _aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
 class ActivationRule:
-    """An activation that may overwrite its input, and its derivative.
+    """An activation, which may overwrite its input, and its derivative.
 
-    ``pull_back_(g, y)`` turns, in place, the gradient g by the result into that by the input. y is the result, or the
-    input where ``of_input``.
+    ``pull_back_(g, y)`` replaces the gradient g in the result by the gradient in the input. y is the result, or the
+    input if ``needs_input``.
     """
 
     apply: Callable[[Tensor], Tensor]
@@ -61,7 +61,7 @@ ACTIVATIONS: dict[str, ActivationRule] = {
 
 
 class Dropout(nn.Module):
-    """Set a share ``p`` of the entries to 0 and scale the others by 1 / (1 - p), in training only."""
+    """Set a share ``p`` of the entries to 0 and scale the rest by 1 / (1 - p), in training only."""
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
@@ -69,16 +69,16 @@ class Dropout(nn.Module):
 
     @property
     def active(self) -> float:
-        """The probability of dropping an entry now: 0 outside training."""
+        """Current probability of dropping an entry: 0 outside training."""
         return self.p if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """(...) -> (...)."""
+        """Apply dropout: (...) -> (...)."""
         return apply_dropout(x, self.active)
 
 
 def apply_dropout(x: Tensor, p: float) -> Tensor:
-    """Set a share ``p`` of the entries to 0 and scale the others by 1 / (1 - p)."""
+    """Set a share ``p`` of the entries to 0 and scale the rest by 1 / (1 - p)."""
     if p == 0:
         return x
     if torch.compiler.is_compiling():
@@ -92,10 +92,10 @@ def apply_dropout(x: Tensor, p: float) -> Tensor:
 
 
 def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None) -> Tensor:
-    """Draw which entries stay, on the CPU: 1 with probability 1 - ``p``, else 0.
+    """Draw a dropout mask on the CPU: 1 with probability 1 - ``p``, else 0.
 
-    The numbers come from the generator given, or from the global one of torch. They are int8, which takes a fraction of
-    the time of bool to compare and to multiply by.
+    The random numbers come from ``generator``, or from torch's global one if it is None. The mask is int8: comparing
+    and multiplying takes a fraction of the time of bool.
     """
     bits, kind = (8, torch.int8) if (p * 256).is_integer() else (16, torch.int16)
     count = torch.Size(shape).numel()
@@ -111,16 +111,16 @@ class Perceptron(nn.Module):
     Parameters
     ----------
     width
-        Of the inputs.
+        Number of inputs.
     widths
-        Of the layers, the last being the output.
+        Numbers of units of the layers; the last one is the number of outputs.
     activation, dropout
-        After each layer but the last.
+        Activation and dropout probability after each layer except the last. Defaults: "leaky_relu" and 0.
     start
-        Of the last layer.
+        Initial weights of the last layer: "zero" (default) or "spread", as in the other layers.
     last_bias
-        Whether the last layer has one. A shift of all utilities of a set changes nothing: its gradient is 0, and Adam
-        would follow its rounding errors.
+        Whether the last layer has a bias; default True. Utilities need none: a shift of all utilities of a set changes
+        nothing, so the gradient of the bias is 0 and Adam would follow its rounding errors.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Perceptron(nn.Module):
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., widths[-1])."""
+        """Apply the layers: (..., D) -> (..., widths[-1])."""
         for layer in self.layers[:-1]:
             x = self.dropout(self.activate(layer(x)))
         out: Tensor = self.layers[-1](x)

@@ -1,11 +1,11 @@
-"""CPU threads: how many a batch deserves, and how they share it.
+"""CPU threads: how many a batch is worth, and how they share it.
 
-Threads that share every operation, as PyTorch's do, wait for each other after each of them, and for what one alone
-does, such as drawing random numbers. Those who wait keep their cores busy: where another process wants the same cores,
-that makes a fit many times slower, and on two idle cores no network gains from it (measured). So networks compute each
-operation on a single thread, and of a large batch of a wide network each thread takes a part, from beginning to end.
-Small networks that do not depend on each other are trained side by side.
-How many parts there are depends on the number of threads that PyTorch is allowed, never on the load.
+PyTorch splits every operation among its threads. They wait for each other after each operation, and while one of them
+works alone, for example to draw random numbers. Waiting threads keep their cores busy: if another process needs the
+same cores, a fit becomes many times slower, and on two idle cores no network gets faster (measured). So networks run
+each operation on one thread. A large batch of a wide network is divided: each thread computes one part from beginning
+to end. Small networks that do not depend on each other are trained in parallel.
+The number of parts depends on the number of threads that PyTorch may use, never on the load.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ U = TypeVar("U")
 
 @contextmanager
 def one_thread_if_small(multiplications: float) -> Iterator[None]:
-    """Use one thread for small work within the block; the number of threads is put back afterwards."""
-    before = _number()
+    """Use one thread inside the block if the work is small; restore the number of threads afterwards."""
+    before = _operation_threads()
     large = multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS
     with nullcontext() if large or before == 1 else _one_thread(before):
         yield
@@ -37,87 +37,87 @@ def one_thread_if_small(multiplications: float) -> Iterator[None]:
 
 @contextmanager
 def one_thread_per_operation(multiplications: float) -> Iterator[None]:
-    """Compute each operation on one thread within the block; only parts of large work are shared out among threads."""
-    before, outside = threads(), getattr(_known, "parts", None)
-    _known.parts = before if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1
+    """Run each operation inside the block on one thread; :func:`run_in_threads` still divides large work."""
+    before, outer = threads(), getattr(_local, "parts", None)
+    _local.parts = before if multiplications >= settings.MIN_MULTIPLICATIONS_FOR_THREADS else 1
     try:
-        with _one_thread(_number()):
+        with _one_thread(_operation_threads()):
             yield
     finally:
-        _known.parts = outside
+        _local.parts = outer
 
 
 def threads() -> int:
-    """Return among how many threads work is to be shared out here."""
-    return getattr(_known, "parts", None) or _number()
+    """Return the number of threads among which work is divided here."""
+    return getattr(_local, "parts", None) or _operation_threads()
 
 
 def run_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
-    """Call a function for every part, all at once, each in a thread that computes alone, and without gradients.
+    """Call a function for every part in parallel, each on one thread and without gradients; return the results.
 
-    A single part is left to the calling thread. After an error in one of them, the others still come to their end.
+    A single part runs in the calling thread. If one part raises an error, the others still finish.
     """
     if len(parts) < 2:
         return list(map(function, parts))
-    inference, here = torch.is_inference_mode_enabled(), threads()
+    inference, count = torch.is_inference_mode_enabled(), threads()
 
     def call(part: T) -> U:
-        with torch.inference_mode(inference), torch.no_grad():  # modes are those of a thread
+        with torch.inference_mode(inference), torch.no_grad():  # modes are thread-local
             return function(part)
 
-    with _one_thread(_number()):  # in some versions of PyTorch the number for products is one of all threads
-        begun = _begun(_pool(here, os.getpid()), call, parts)
-        rest = [call(part) for part in parts[len(begun) :]]
-        return [*(each.result() for each in begun), *rest]
+    with _one_thread(_operation_threads()):  # some versions of PyTorch share one number for products among all threads
+        futures = _submit(_pool(count, os.getpid()), call, parts)
+        rest = [call(part) for part in parts[len(futures) :]]
+        return [*(future.result() for future in futures), *rest]
 
 
 def iterate_in_parallel(
     function: Callable[[T], U], parts: Sequence[T], *, max_workers: int, on_abort: Callable[[], object]
 ) -> Generator[U, None, None]:
-    """Yield what a function returns for every part, in their order, while so many are under way, each in a thread.
+    """Yield the results of a function for every part, in order, while up to ``max_workers`` parts run in threads.
 
-    When it is the turn of one that failed, or an interrupt comes, or nobody wants the rest, no others begin; those that
-    have begun are told to give up, and waited for.
+    If the next part in order failed, on an interrupt, or if the caller stops iterating, no further parts are started:
+    ``on_abort`` is called, and the running parts are waited for.
     """
     if min(max_workers, len(parts)) < 2:
         yield from map(function, parts)
         return
 
     def call(part: T) -> U:
-        _known.here, _known.parts = True, 1
+        _local.initialised, _local.parts = True, 1
         torch.set_num_threads(1)
         return function(part)
 
     with ThreadPoolExecutor(min(max_workers, len(parts)), "pcmcnet-side") as pool:
         try:
-            begun = _begun(pool, call, parts)
-            for each in begun:
-                yield each.result()
+            futures = _submit(pool, call, parts)
+            for future in futures:
+                yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             on_abort()
             raise
-    yield from map(function, parts[len(begun) :])
+    yield from map(function, parts[len(futures) :])
 
 
-def _begun(pool: ThreadPoolExecutor, call: Callable[[T], U], parts: Sequence[T]) -> list[Future[U]]:
-    """Hand parts to threads. No pool takes work once the main thread has ended; others may go on."""
-    begun: list[Future[U]] = []
+def _submit(pool: ThreadPoolExecutor, call: Callable[[T], U], parts: Sequence[T]) -> list[Future[U]]:
+    """Submit parts to a pool. Pools accept none once the main thread has ended: the caller computes the rest itself."""
+    futures: list[Future[U]] = []
     try:
-        begun.extend(pool.submit(call, part) for part in parts)
+        futures.extend(pool.submit(call, part) for part in parts)
     except RuntimeError as error:
         if "shutdown" not in str(error):
             raise
-    return begun
+    return futures
 
 
-_known = threading.local()
-_lowered: list[int] = []  # numbers of those who compute on a single thread for a while
+_local = threading.local()
+_lowered: list[int] = []  # numbers of threads before each active ``_one_thread`` block
 
 
 @contextmanager
 def _one_thread(before: int) -> Iterator[None]:
-    """Compute on one thread within the block, and note the number that it had before."""
+    """Compute on one thread inside the block; restore ``before`` threads afterwards."""
     _lowered.append(before)
     torch.set_num_threads(1)
     try:
@@ -127,14 +127,14 @@ def _one_thread(before: int) -> Iterator[None]:
         _lowered.remove(before)
 
 
-def _number() -> int:
-    """Return how many threads an operation has here.
+def _operation_threads() -> int:
+    """Return the number of threads of an operation in this Python thread.
 
-    PyTorch gives a Python thread, at its first operation, the number that any other has set last. Where that is one
-    for the while of a small batch, the thread gets what the other had before.
+    At its first operation, PyTorch gives a Python thread the number that any thread has set last. If that is the 1 of
+    an active ``_one_thread`` block, this thread gets the number from before the block.
     """
-    if not getattr(_known, "here", False):
-        _known.here = True
+    if not getattr(_local, "initialised", False):
+        _local.initialised = True
         for number in _lowered[:1] if torch.get_num_threads() == 1 else ():
             torch.set_num_threads(number)
     return torch.get_num_threads()
@@ -142,5 +142,5 @@ def _number() -> int:
 
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
-    """Make threads that compute alone; for each process, as those of another one are not there after a fork."""
+    """Return a pool whose workers use one thread each; one per process, because threads do not survive a fork."""
     return ThreadPoolExecutor(threads, "pcmcnet-part", initializer=torch.set_num_threads, initargs=(1,))

@@ -56,7 +56,7 @@ def test_single_pairs_are_those_that_count(sizes: list[int], pieces: int, skippe
     cut = cut_pairs(where, 6, pieces)
     assert len(cut) == min(pieces, len(where))
     assert max(map(len, cut), default=0) - min(map(len, cut), default=0) <= 1
-    assert torch.equal(torch.cat([where[:0], *(piece.where for piece in cut)]), where)
+    assert torch.equal(torch.cat([where[:0], *(piece.positions for piece in cut)]), where)
     some = cut[skipped : skipped + taken]
     if some:
         sets, pairs = restrict_to_sets(some, 6)
@@ -64,4 +64,4 @@ def test_single_pairs_are_those_that_count(sizes: list[int], pieces: int, skippe
         table = (names.unsqueeze(2) * 100 + names.unsqueeze(1)).flatten()
         for piece in pairs:
             own = names[sets].flatten()
-            assert torch.equal(table[piece.where], own[piece.left] * 100 + own[piece.entered])
+            assert torch.equal(table[piece.positions], own[piece.left] * 100 + own[piece.entered])

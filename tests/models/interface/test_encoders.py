@@ -339,8 +339,8 @@ class Few(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Embedding(5, 3), r"column 'node': Embedding was given [\d,]+ contents, and it failed: IndexError"),
-        (Few(), r"column 'node': Few was given 12 contents and should give vectors, shape \(12, 2\), got \(12, 3\)"),
+        (nn.Embedding(5, 3), r"column 'node': Embedding failed on [\d,]+ contents: IndexError"),
+        (Few(), r"column 'node': expected Few to return vectors of shape \(12, 2\), got \(12, 3\)"),
     ],
 )
 def test_what_a_module_does_wrong_is_told_with_its_column(module: nn.Module, message: str) -> None:

@@ -1,24 +1,24 @@
-"""Scores of all ordered pairs by torch's own operators: all pairs at once, or, on a CPU, chunk by chunk.
+"""Scores of all ordered pairs with torch's own operators: all pairs in one pass or, on a CPU, chunk by chunk.
 
     h = leave_i + enter_j,    then for every layer    h <- W (m * a(h)) / (1 - p) + b
 
-with the activation a, the mask m of dropout and its probability p. The last layer has one output, the score. All other
-implementations compute the same. ``plain_scores`` takes all pairs at once, and can be compiled, transformed and
-differentiated in every way.
+with the activation a, the dropout mask m and the dropout probability p. The last layer has one output, the score. All
+other implementations compute the same formula. ``plain_scores`` evaluates it on all pairs in one pass. It can be
+compiled, transformed and differentiated in every way.
 
-Its temporaries, of one number per pair and unit, leave the cache of a CPU and come fresh from the system each time,
-which takes longer than the products. So larger batches go in chunks of pairs, in memory that is used again for the next
-ones, with the backward pass written out (``chunked_scores``). Padding is in no chunk. They are cut in two ways:
+Its temporaries hold one number per pair and unit. They exceed the cache of a CPU and are allocated again each time,
+which takes longer than the products. So larger batches are computed in chunks of pairs, in memory that the next chunk
+reuses, with a backward pass written by hand (``chunked_scores``). No chunk contains padding. There are two kinds:
 
-    rows     as many rows (set, i) as make so many pairs. Sets of one size that stand side by side go together. Halves
-             are added, and gradients summed, block by block: for narrow networks, where these are much of the work.
-    pairs    so many pairs one by one, found by their indices, without those of an alternative with itself. All chunks
-             have one size and take few calls, which is what threads want: for wide networks.
+    rows     rows (set, i) with up to a given number of pairs. Adjacent sets of equal size are processed together.
+             Halves are added, and gradients summed, block by block: for narrow networks, where this takes much time.
+    pairs    a given number of single pairs, found by their indices, without pairs of an alternative with itself. All
+             chunks have about the same size and need few calls, which suits threads: for wide networks.
 
-Chunks are cut by the data alone: any number of threads draws the same masks of dropout. The backward pass needs the
-activations: they are kept as long as all that is kept is within a budget, and from then on computed a second time, with
-the same masks: memory is bounded for any n.
-Shapes: leave and enter (B, J, H) -> scores (B, J, J), row i being left and column j entered; a chunk is a table (P, .).
+The chunks depend on the data alone, so any number of threads draws the same dropout masks. The backward pass needs the
+activations. They are saved up to a budget; beyond it they are computed a second time, with the same masks, so that
+memory is bounded for any n.
+Shapes: leave and enter (B, J, H) -> scores (B, J, J), where row i is left and column j entered; chunks are (P, .).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Memory = Callable[[str, int, int, torch.dtype], Tensor]  # name, pairs, width, t
 
 
 def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> Tensor:
-    """Evaluate the formula on all pairs at once: (B, J, H), (B, J, H) -> (B, J, J)."""
+    """Score all pairs in one pass: (B, J, H), (B, J, H) -> (B, J, J)."""
     sets, places, _ = leave.shape
     grid = leave.unsqueeze(2) + enter.unsqueeze(1)
-    h = grid.flatten(0, 2)  # products of more dimensions take more calls
+    h = grid.flatten(0, 2)  # products of tensors with more dimensions take more calls
     for k, (weight, bias) in enumerate(layers, 1):
         kind = options.dtype if k < len(layers) else weight.dtype
         h = apply_dropout(options.rule.apply(h.to(options.dtype)), options.dropout)
@@ -75,51 +75,51 @@ class RowSegment(NamedTuple):
         return self.last - self.first, self.end - self.begin, self.n
 
     def of(self, grid: Tensor) -> Tensor:  # (B, J, J) -> (sets, rows, n)
-        """Return this part of a table over all pairs."""
+        """Return this segment of a table over all pairs."""
         return grid[self.first : self.last, self.begin : self.end, : self.n]
 
     def left(self, rows: Tensor) -> Tensor:  # (B, J, H) -> (sets, rows, H)
-        """Return what is left in these pairs."""
+        """Return the rows of the alternatives that are left in these pairs."""
         return rows[self.first : self.last, self.begin : self.end]
 
     def entered(self, rows: Tensor) -> Tensor:  # (B, J, H) -> (sets, n, H)
-        """Return what is entered in these pairs."""
+        """Return the rows of the alternatives that are entered in these pairs."""
         return rows[self.first : self.last, : self.n]
 
 
 @dataclass(frozen=True)
 class RowChunk:
-    """All pairs of some rows, segment after segment."""
+    """All pairs of some rows, in segments."""
 
     segments: list[RowSegment]
 
     def __len__(self) -> int:
         return sum(math.prod(segment.shape) for segment in self.segments)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Add what is left and what is entered, block by block."""
+    def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
+        """Return the sums of the two halves, computed block by block."""
         h = memory("sum", len(self), leave.shape[-1], leave.dtype)
         for segment, block in self.blocks(h):
             torch.add(segment.left(leave).unsqueeze(2), segment.entered(enter).unsqueeze(1), out=block)
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write scores to their places."""
+    def write_scores(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
+        """Write the scores of the chunk to a table over all pairs."""
         for segment, block in self.blocks(scores):
             segment.of(table).copy_(block)
 
-    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Read scores from their places."""
+    def read_scores(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
+        """Return the entries of a table over all pairs that belong to the chunk."""
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add gradients by the sums of halves to those by the halves."""
+    def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
+        """Add the gradients g in the sums of halves to the gradients in the halves."""
         for segment, block in self.blocks(g):
-            segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other chunk has these rows
+            segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # these rows are in no other chunk
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
 
     def blocks(self, flat: Tensor) -> Iterator[tuple[RowSegment, Tensor]]:
-        """Go through the segments, each with its part of a table (P, ...) as (sets, rows, n, ...)."""
+        """Yield the segments, each with its block (sets, rows, n, ...) of a table (P, ...)."""
         begin = 0
         for segment in self.segments:
             end = begin + math.prod(segment.shape)
@@ -128,17 +128,17 @@ class RowChunk:
 
 
 def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
-    """Cut sets into chunks of at most so many pairs: sets of one size together, rows of a set too large for a chunk."""
+    """Yield chunks of at most ``pairs`` pairs: adjacent sets of equal size, or rows of a set that exceeds a chunk."""
     chunk: list[RowSegment] = []
     room, first = pairs, 0
     for n, run in groupby(sizes):
         end = first + len(list(run))
-        # 1. Sets larger than a chunk: some rows of one set each.
+        # 1. A set larger than a chunk is cut into chunks of some of its rows.
         if n**2 > pairs:
-            rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # chunks of like size
+            rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # chunks of about equal size
             for k, i in product(range(first, end), range(0, n, rows)):
                 yield RowChunk([RowSegment(k, k + 1, i, min(i + rows, n), n)])
-        # 2. Others fill up the chunk, as many at a time as it has room for.
+        # 2. Smaller sets fill the chunk, as many at a time as there is room for.
         while first < end and 0 < n**2 <= pairs:
             if room < n**2:
                 yield RowChunk(chunk)
@@ -154,53 +154,54 @@ def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Single pairs."""
+    """Single pairs, given by their positions in flattened tensors."""
 
-    where: Tensor  # (P,) among the scores of all sets, flat
-    left: Tensor  # (P,) among the rows of the halves given, flat
-    entered: Tensor  # (P,) likewise
+    positions: Tensor  # (P,) in the scores of all sets
+    left: Tensor  # (P,) row of the alternative left, in the halves
+    entered: Tensor  # (P,) row of the alternative entered, in the halves
 
     def __len__(self) -> int:
-        return len(self.where)
+        return len(self.positions)
 
-    def halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
-        """Add what is left and what is entered, both copied pair by pair."""
+    def add_halves(self, leave: Tensor, enter: Tensor, memory: Memory) -> Tensor:  # (B, J, H), (B, J, H) -> (P, H)
+        """Return the sums of the two halves, both copied pair by pair."""
         shape, kind = (len(self), leave.shape[-1]), leave.dtype
         h = torch.index_select(leave.flatten(0, 1), 0, self.left, out=memory("left", *shape, kind))
         h += torch.index_select(enter.flatten(0, 1), 0, self.entered, out=memory("entered", *shape, kind))
         return h
 
-    def put(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
-        """Write scores to their places."""
-        table.view(-1).index_copy_(0, self.where, scores)
+    def write_scores(self, scores: Tensor, table: Tensor) -> None:  # (P,), (B, J, J)
+        """Write the scores of the chunk to a table over all pairs."""
+        table.view(-1).index_copy_(0, self.positions, scores)
 
-    def take(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Read scores from their places."""
-        return table.view(-1).index_select(0, self.where)
+    def read_scores(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
+        """Return the entries of a table over all pairs that belong to the chunk."""
+        return table.view(-1).index_select(0, self.positions)
 
-    def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add gradients by the sums of halves to those by the halves."""
+    def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
+        """Add the gradients g in the sums of halves to the gradients in the halves."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
 
 
-CpuChunk = RowChunk | PairChunk  # some pairs of a batch, P of them
+CpuChunk = RowChunk | PairChunk  # P pairs of a batch
 
 
-def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:
-    """Cut pairs, given by their places (P,) in B x J x J, into so many chunks of one size, or fewer."""
-    left = where // places
-    entered = left - left % places + where % places
-    made = zip(*(rows.tensor_split(chunks) for rows in (where, left, entered)), strict=True)
-    return [PairChunk(*each) for each in made if len(each[0])]
+def cut_pairs(positions: Tensor, places: int, chunks: int) -> list[PairChunk]:
+    """Cut pairs, given by their positions (P,) in B x J x J, into up to ``chunks`` chunks of about equal size."""
+    left = positions // places
+    entered = left - left % places + positions % places
+    columns = (indices.tensor_split(chunks) for indices in (positions, left, entered))
+    return [PairChunk(*indices) for indices in zip(*columns, strict=True) if len(indices[0])]
 
 
 def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
-    """Return the sets that chunks in their order have pairs of, and the chunks for the halves of these alone."""
+    """Return the sets with pairs in consecutive chunks, and the chunks with rows counted from the first such set."""
     first, last = (int(row) // places for row in (chunks[0].left[0], chunks[-1].left[-1]))
     start = first * places
-    return slice(first, last + 1), [PairChunk(each.where, each.left - start, each.entered - start) for each in chunks]
+    shifted = [PairChunk(chunk.positions, chunk.left - start, chunk.entered - start) for chunk in chunks]
+    return slice(first, last + 1), shifted
 
 
 # -- scores chunk by chunk ---------------------------------------------------------------------------------------------
@@ -209,50 +210,51 @@ def restrict_to_sets(chunks: Sequence[PairChunk], places: int) -> tuple[slice, l
 def chunked_scores(
     leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
-    """Score all ordered pairs of each set: (B, J, H), (B, J, H) -> (B, J, J); at least one layer.
+    """Score all ordered pairs of each set, with at least one layer: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J) those of two different real alternatives, and anything elsewhere.
+    With a mask (B, J), only scores of two different real alternatives are defined; other entries are arbitrary.
     """
     flat = list(chain.from_iterable(layers))
     widest = max([1, *(weight.shape[1] for weight, _ in layers)])
-    parts = chunks_by_thread(mask, leave.shape, widest, options)
+    work = chunks_by_thread(mask, leave.shape, widest, options)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (leave, enter, *flat)):
-        scores = _PairScores.apply(parts, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
+        scores = _PairScores.apply(work, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
         return scores
-    scores, _ = _forward(_CpuPairNetwork(options, leave, enter, *flat), parts)
+    scores, _ = _forward(_CpuPairNetwork(options, leave, enter, *flat), work)
     return scores
 
 
 class ThreadChunks(NamedTuple):
-    """Chunks that one thread computes, one after the other, and a seed of the masks of dropout for each."""
+    """Chunks that one thread computes one after another, with a seed of the dropout masks for each."""
 
-    sets: slice  # that it has pairs of
+    sets: slice  # the sets with pairs in these chunks
     chunks: Sequence[CpuChunk]
     seeds: list[int]
 
 
 def chunks_by_thread(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[ThreadChunks]:
-    """Cut the pairs of sets, whose halves have a shape (B, J, H), into chunks, and share them out among the threads."""
+    """Cut the pairs of a batch, whose halves have the shape (B, J, H), into chunks, and divide them among threads."""
     sets, places, _ = shape
-    # 1. A narrow network: whole rows, one thread.
+    # 1. A narrow network uses whole rows and one thread.
     if widest < options.single_pairs_from:
         sizes = [places] * sets if mask is None else (mask * torch.arange(1, places + 1)).amax(1).tolist()
         rows = list(cut_rows(sizes, max(options.chunk_numbers // widest, 1)))
         return [ThreadChunks(slice(0, sets), rows, _seeds(len(rows), options))]
-    # 2. A wide one: single pairs, in as many chunks of one size as threads share evenly.
+    # 2. A wide network uses single pairs, in a number of equal chunks that threads share evenly.
     real = torch.ones(sets, places, places, dtype=torch.bool) if mask is None else real_pairs(mask)
-    where = real.flatten().nonzero().squeeze(1)
-    numbers = len(where) * widest
+    positions = real.flatten().nonzero().squeeze(1)
+    numbers = len(positions) * widest
     even = settings.CPU_CHUNKS_MULTIPLE * math.ceil(numbers / (settings.CPU_CHUNKS_MULTIPLE * options.chunk_numbers))
-    pairs = cut_pairs(where, places, max(min(even, numbers // options.least_chunk_numbers), 1))
-    # 3. Consecutive chunks for each thread, with the sets that they need.
-    seeds, parts = _seeds(len(pairs), options), max(min(threads(), len(pairs)), 1)
-    ends = pairwise(len(pairs) * k // parts for k in range(parts + 1))
+    pairs = cut_pairs(positions, places, max(min(even, numbers // options.least_chunk_numbers), 1))
+    # 3. Each thread gets consecutive chunks, with the sets that they need.
+    seeds, workers = _seeds(len(pairs), options), max(min(threads(), len(pairs)), 1)
+    ends = pairwise(len(pairs) * k // workers for k in range(workers + 1))
     return [ThreadChunks(*restrict_to_sets(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
 
 
 def _seeds(number: int, options: PairOptions) -> list[int]:
+    """Draw a seed of the dropout masks for each chunk."""
     if not options.dropout:
         return [0] * number
     drawn = torch.randint(2**63 - 1, (number,), generator=generator_on(torch.device("cpu")), device="cpu")
@@ -264,15 +266,15 @@ def _seeds(number: int, options: PairOptions) -> list[int]:
 
 
 class HiddenValues(NamedTuple):
-    """A hidden layer on a chunk."""
+    """The values of a hidden layer on a chunk."""
 
-    result: Tensor  # (P, H) after dropout, but for its scale, which is in the weights
-    seen: Tensor  # (P, H) what the derivative of the activation is told from
-    stays: Tensor | None  # (P, H) the mask of dropout
+    result: Tensor  # (P, H) after dropout; its scale 1 / (1 - p) is part of the weights
+    saved: Tensor  # (P, H) input or result of the activation, from which its derivative follows
+    mask: Tensor | None  # (P, H) dropout mask
 
 
 class _CpuPairNetwork:
-    """The layers in the type of the products, with the scale of dropout taken into the weights."""
+    """The layers in the type of the products; the dropout scale 1 / (1 - p) is part of the weights."""
 
     def __init__(self, options: PairOptions, leave: Tensor, enter: Tensor, *flat: Tensor) -> None:
         self.options, self.rule, self.scale = options, options.rule, 1 / (1 - options.dropout)
@@ -284,75 +286,78 @@ class _CpuPairNetwork:
         self.hidden = [(weight.to(options.dtype), bias.to(options.dtype)) for weight, bias in layers[:-1]]
         weight, self.bias = layers[-1]
         self.weight, self.slope = weight[0], weight.to(options.dtype)
-        self.given = flat
+        self.parameters = flat
         self.temporaries: dict[str, Tensor] = {}
 
-    def on(self, part: ThreadChunks) -> _CpuPairNetwork:
-        """Return this network on the sets of a part, with temporaries of its own."""
+    def for_thread(self, part: ThreadChunks) -> _CpuPairNetwork:
+        """Return this network for the sets of one thread, with separate temporaries."""
         other = copy(self)
         other.leave, other.enter, other.temporaries = self.leave[part.sets], self.enter[part.sets], {}
         return other
 
-    def kept(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
-        """Make memory for the layers after the first of as many chunks as leave what stays within a budget."""
-        room = (budget - size * self.kept_per_pair for size in accumulate(map(len, part.chunks)))
+    def allocate(self, part: ThreadChunks, budget: int) -> list[list[Tensor]]:
+        """Return memory for the layers after the first, for as many chunks as a budget of bytes allows to save."""
+        room = (budget - size * self.saved_bytes_per_pair for size in accumulate(map(len, part.chunks)))
         chunks = [chunk for chunk, left in zip(part.chunks, room, strict=True) if left >= 0]
         return [[bias.new_empty(len(chunk), len(bias)) for _, bias in self.hidden] for chunk in chunks]
 
     @property
-    def kept_per_pair(self) -> int:
-        """Bytes per pair of all that ``forward`` leaves for the backward pass."""
+    def saved_bytes_per_pair(self) -> int:
+        """Bytes per pair that ``forward`` saves for the backward pass."""
         tensors = 2 if self.rule.needs_input else 1
         later = sum(len(bias) for _, bias in self.hidden)
         masks = self.leave.shape[-1] + later if self.options.dropout else 0
         return later * tensors * self.options.dtype.itemsize + masks
 
     def temporary(self, name: str, pairs: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return memory that is used for every chunk again."""
+        """Return memory that all chunks reuse."""
         memory = self.temporaries.get(name)
         if memory is None or len(memory) < pairs:
             memory = self.temporaries[name] = torch.empty(pairs, width, dtype=dtype or self.options.dtype)
         return memory if len(memory) == pairs else memory[:pairs]
 
     def forward(self, chunk: CpuChunk, seed: int, memory: Sequence[Tensor] | None = None) -> list[HiddenValues]:
-        """Compute the hidden layers, those after the first in memory of their own if it is given."""
+        """Compute the hidden layers; those after the first use ``memory`` if it is given, and temporaries otherwise."""
         pairs, generator = len(chunk), torch.Generator().manual_seed(seed) if self.options.dropout else None
-        done = [self.first(chunk, self.mask(pairs, self.leave.shape[-1], generator))]
+        done = [self.first(chunk, self.draw_mask(pairs, self.leave.shape[-1], generator))]
         for k, (weight, bias) in enumerate(self.hidden):
             h = self.temporary(f"layer {k}", pairs, len(bias)) if memory is None else memory[k]
             torch.addmm(bias, done[-1].result, weight.t(), out=h)
-            done.append(self.activate(h, self.mask(pairs, len(bias), generator)))
+            done.append(self.activate(h, self.draw_mask(pairs, len(bias), generator)))
         return done
 
-    def first(self, chunk: CpuChunk, stays: Tensor | None) -> HiddenValues:
-        """Add the two halves of the first layer, pair by pair: cheap enough to be done again in the backward pass."""
-        h = chunk.halves(self.leave, self.enter, self.temporary)
+    def first(self, chunk: CpuChunk, mask: Tensor | None) -> HiddenValues:
+        """Compute the first hidden layer; it is cheap enough to be repeated in the backward pass."""
+        h = chunk.add_halves(self.leave, self.enter, self.temporary)
         if h.dtype != self.options.dtype:
             h = self.temporary("first", *h.shape).copy_(h)
-        return self.activate(h, stays)
+        return self.activate(h, mask)
 
-    def mask(self, pairs: int, width: int, generator: torch.Generator | None) -> Tensor | None:
+    def draw_mask(self, pairs: int, width: int, generator: torch.Generator | None) -> Tensor | None:
         return random_mask((pairs, width), self.options.dropout, generator) if generator else None
 
-    def activate(self, h: Tensor, stays: Tensor | None) -> HiddenValues:
+    def activate(self, h: Tensor, mask: Tensor | None) -> HiddenValues:
         y = self.rule.apply(h)
-        seen = h if self.rule.needs_input else y
-        return HiddenValues(self.drop_(y, stays), seen, stays)
+        saved = h if self.rule.needs_input else y
+        return HiddenValues(self.drop_(y, mask), saved, mask)
 
-    def drop_(self, h: Tensor, stays: Tensor | None) -> Tensor:
-        return h if stays is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(stays))
+    def drop_(self, h: Tensor, mask: Tensor | None) -> Tensor:
+        return h if mask is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(mask))
 
     def backward(self, done: list[HiddenValues], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
-        """Turn the gradient by the scores (P,) into that by the first sum (P, H), and add up those by the layers."""
+        """Return the gradient in the sums of halves (P, H); add the gradients of the layers to ``sums``.
+
+        ``g_scores`` (P,) is the gradient in the scores.
+        """
         # 1. The output layer.
         sums[-2][0].addmv_(done[-1].result.to(g_scores.dtype).t(), g_scores)
         sums[-1].add_(g_scores.sum())
         g = self.temporary(f"gradient {len(self.hidden)}", *done[-1].result.shape)
         torch.mul(g_scores.to(g.dtype).unsqueeze(1), self.slope, out=g)
-        # 2. The hidden layers, from the last on: dropout and activation, then the product.
+        # 2. The hidden layers, from the last to the first: dropout and activation, then the product.
         for k in range(len(self.hidden), 0, -1):
-            self.rule.pull_back_(self.drop_(g, done[k].stays), done[k].seen)
-            # Sums over chunks have the type of the weights: in bfloat16 they would lose the later ones.
+            self.rule.pull_back_(self.drop_(g, done[k].mask), done[k].saved)
+            # Sums over chunks have the type of the weights: bfloat16 would lose the contributions of later chunks.
             total, h = sums[2 * k - 2], done[k - 1].result
             if g.dtype == total.dtype:
                 total.addmm_(g.t(), h)
@@ -361,31 +366,32 @@ class _CpuPairNetwork:
             sums[2 * k - 1].add_(g.sum(0, dtype=sums[0].dtype))
             weight, _ = self.hidden[k - 1]
             g = torch.mm(g, weight, out=self.temporary(f"gradient {k - 1}", len(g), weight.shape[1]))
-        return self.rule.pull_back_(self.drop_(g, done[0].stays), done[0].seen)
+        return self.rule.pull_back_(self.drop_(g, done[0].mask), done[0].saved)
 
 
 class _PairScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parts: list[ThreadChunks], options: PairOptions, *inputs: Tensor) -> Tensor:
-        scores, kept = _forward(_CpuPairNetwork(options, *inputs), parts, budget=options.budget(inputs[0].device))
+        scores, values = _forward(_CpuPairNetwork(options, *inputs), parts, budget=options.budget(inputs[0].device))
         ctx.parts, ctx.options = parts, options
-        ctx.ends = list(accumulate(map(len, kept), initial=len(inputs)))
-        ctx.save_for_backward(*inputs, *chain.from_iterable(kept))
+        ctx.ends = list(accumulate(map(len, values), initial=len(inputs)))
+        ctx.save_for_backward(*inputs, *chain.from_iterable(values))
         return scores
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved, parts, gradient = ctx.saved_tensors, ctx.parts, gradient.contiguous()
-        inputs, kept = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
+        inputs, values = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
         if torch.is_grad_enabled():  # create_graph=True
             return None, None, *_differentiable(ctx.options, parts, gradient, *inputs)
-        # 1. Each thread turns the gradient of its part into sums of its own.
+        # 1. Each thread computes the gradients of its part.
         network = _CpuPairNetwork(ctx.options, *inputs)
         sums = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
-        found = run_in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
-        # 2. Add these up in the order of the parts; the scale of dropout belongs to the weights.
-        for part, own in zip(parts, found, strict=True):
-            for total, g in zip((sums[0][part.sets], sums[1][part.sets], *sums[2:]), own, strict=True):
+        parts_and_saved = list(zip(parts, values, strict=True))
+        results = run_in_threads(lambda work: _backward(network, *work, gradient), parts_and_saved)
+        # 2. Add them up in the order of the parts, and apply the dropout scale of the weights.
+        for part, gradients in zip(parts, results, strict=True):
+            for total, g in zip((sums[0][part.sets], sums[1][part.sets], *sums[2:]), gradients, strict=True):
                 total += g
         for g in sums[2::2]:
             g.mul_(network.scale)
@@ -395,58 +401,58 @@ class _PairScores(torch.autograd.Function):
 def _differentiable(
     options: PairOptions, parts: list[ThreadChunks], gradient: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
-    """Find the gradients on all pairs at once, by operators that can be differentiated again."""
+    """Return the gradients, computed on all pairs in one pass by operators that can be differentiated again."""
     if options.dropout:
         raise PcmcNetError(
-            "second derivatives of pairwise rates with dropout: its masks are drawn chunk by chunk, and once. Call "
-            "eval() on the module first, or give it dropout=0."
+            "second derivatives of pairwise rates are not available with dropout: call eval() on the module first, or "
+            "use dropout=0."
         )
-    counted = torch.zeros_like(gradient)
+    is_scored = torch.zeros_like(gradient)  # 1 for pairs in a chunk
     for chunk in chain.from_iterable(part.chunks for part in parts):
-        chunk.put(gradient.new_ones(len(chunk)), counted)
+        chunk.write_scores(gradient.new_ones(len(chunk)), is_scored)
 
     def scores(leave: Tensor, enter: Tensor, *flat: Tensor) -> Tensor:
         return plain_scores(leave, enter, list(zip(flat[::2], flat[1::2], strict=True)), options)
 
-    return pull_back(scores, inputs, gradient * counted)
+    return pull_back(scores, inputs, gradient * is_scored)
 
 
 def _forward(
     network: _CpuPairNetwork, parts: list[ThreadChunks], *, budget: int = 0
 ) -> tuple[Tensor, list[list[Tensor | None]]]:
-    """Score all pairs: (B, J, J), and keep what the backward pass needs of the first chunks of each part."""
+    """Return the scores (B, J, J), and the values of the first chunks of each part, saved for the backward pass."""
     scores = network.weight.new_zeros(*network.leave.shape[:2], network.leave.shape[1])
 
     def score(work: tuple[ThreadChunks, list[list[Tensor]]]) -> list[Tensor | None]:
         part, memory = work
-        own, kept = network.on(part), list[Tensor | None]()
+        local, saved = network.for_thread(part), list[Tensor | None]()
         for at, (chunk, seed) in enumerate(zip(part.chunks, part.seeds, strict=True)):
-            done = own.forward(chunk, seed, memory[at] if at < len(memory) else None)
-            chunk.put(torch.addmv(own.bias, done[-1].result.to(own.weight.dtype), own.weight), scores)
+            done = local.forward(chunk, seed, memory[at] if at < len(memory) else None)
+            chunk.write_scores(torch.addmv(local.bias, done[-1].result.to(local.weight.dtype), local.weight), scores)
             if at < len(memory):
-                kept += [done[0].stays, *chain.from_iterable(done[1:])]
-        return kept
+                saved += [done[0].mask, *chain.from_iterable(done[1:])]
+        return saved
 
-    # From this thread: what one of the others frees goes back to the system, and comes fresh from it each time.
-    memory = [network.kept(part, budget // len(parts)) for part in parts]
+    # Memory is allocated in this thread: memory that a worker frees returns to the system, and is slow to get again.
+    memory = [network.allocate(part, budget // len(parts)) for part in parts]
     return scores, run_in_threads(score, list(zip(parts, memory, strict=True)))
 
 
-def _backward(network: _CpuPairNetwork, part: ThreadChunks, kept: Sequence[Any], gradient: Tensor) -> list[Tensor]:
-    """Turn the gradient by the scores into those by the halves of a part, left and entered, and by the layers."""
-    own = network.on(part)
-    kinds = (own.leave, own.enter, *own.given)
-    g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in kinds)
-    size = 1 + 3 * len(own.hidden)
-    held = (kept[at : at + size] for at in range(0, len(kept), size))
+def _backward(network: _CpuPairNetwork, part: ThreadChunks, saved: Sequence[Any], gradient: Tensor) -> list[Tensor]:
+    """Return the gradients in the halves of a part and in the layers, given the gradient in the scores."""
+    local = network.for_thread(part)
+    inputs = (local.leave, local.enter, *local.parameters)
+    g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs)
+    size = 1 + 3 * len(local.hidden)
+    saved_chunks = (saved[at : at + size] for at in range(0, len(saved), size))
     for chunk, seed in zip(part.chunks, part.seeds, strict=True):
-        layers = next(held, None)
-        done = own.forward(chunk, seed) if layers is None else _unpack(own, chunk, layers)
-        chunk.sum_up(own.backward(done, chunk.take(gradient), sums), g_leave, g_enter)
+        layers = next(saved_chunks, None)
+        done = local.forward(chunk, seed) if layers is None else _unpack(local, chunk, layers)
+        chunk.add_gradients(local.backward(done, chunk.read_scores(gradient), sums), g_leave, g_enter)
     return [g_leave, g_enter, *sums]
 
 
-def _unpack(network: _CpuPairNetwork, chunk: CpuChunk, kept: Sequence[Any]) -> list[HiddenValues]:
-    """Return the hidden layers of a chunk from what was kept of them."""
-    later = zip(kept[1::3], kept[2::3], kept[3::3], strict=True)
-    return [network.first(chunk, kept[0]), *(HiddenValues(*layer) for layer in later)]
+def _unpack(network: _CpuPairNetwork, chunk: CpuChunk, saved: Sequence[Any]) -> list[HiddenValues]:
+    """Return the hidden layers of a chunk from their saved values."""
+    later = zip(saved[1::3], saved[2::3], saved[3::3], strict=True)
+    return [network.first(chunk, saved[0]), *(HiddenValues(*layer) for layer in later)]

@@ -1,19 +1,19 @@
 """Representations -> pairwise rates.
 
-A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate. The first
-layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n products instead
-of n^2. For the layers after it, and for the rates, there are several implementations, which compute the same:
+A network f scores every ordered pair (i, j) for the individual I, and a rate form converts the score into a rate. The
+first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n products
+instead of n^2. The later layers and the rates have several implementations of the same formulas:
 
-    scores   plain_scores     on all pairs at once: for torch's compiler, `torch.func` and forward mode; without a
-                              hidden layer; for small batches on a CPU; on any other device without kernels
-             chunked_scores   chunk of pairs by chunk of pairs, in threads: larger batches on a CPU
+    scores   plain_scores     all pairs in one pass: for torch's compiler, `torch.func` and forward mode; without a
+                              hidden layer; for small batches on a CPU; on other devices without kernels
+             chunked_scores   chunks of pairs, in threads: larger batches on a CPU
              triton.network   kernels for CUDA devices: float32 weights and two hidden layers or more. In bfloat16 they
-                              take in the first layer, too
-             triton.hopper    the last hidden layer of these on a Hopper GPU: relu or leaky_relu in bfloat16
+                              also compute the first layer
+             triton.hopper    the last hidden layer of this network on a Hopper GPU: relu or leaky_relu in bfloat16
     rates    plain_rates      torch's operators
              triton           one kernel: the forms exp and relu of sets that are not too large, in float32
 
-The thresholds are in ``pcmcnet.layers.settings``. Triton is imported only where its kernels run.
+The thresholds are in ``pcmcnet.layers.settings``. Triton is imported only if its kernels run.
 Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
 """
 
@@ -58,19 +58,20 @@ def pair_scores(
 ) -> Tensor:
     """Score all ordered pairs of each set: (B, J, H), (B, J, H) -> (B, J, J).
 
-    With a mask (B, J) those of two different real alternatives, and anything elsewhere. ``kernels``: whether Triton
-    kernels compute them.
+    With a mask (B, J), only scores of two different real alternatives are defined; other entries are arbitrary.
+    ``kernels``: whether to use the Triton kernels.
     """
     if kernels:
         from pcmcnet.layers.pairwise.triton.network import scores_of_halves
 
         return scores_of_halves(leave, enter, layers, options, mask)
-    if _takes_plain_formula(leave, enter, layers, options):
+    if _can_score_in_one_pass(leave, enter, layers, options):
         return plain_scores(leave, enter, layers, options)
     return chunked_scores(leave, enter, layers, options, mask)
 
 
-def _takes_plain_formula(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> bool:
+def _can_score_in_one_pass(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> bool:
+    """Return True if ``plain_scores`` is required, or as fast as chunks of pairs."""
     if not layers or leave.device.type != "cpu" or torch.compiler.is_compiling():
         return True
     sets, places, _ = leave.shape
@@ -80,7 +81,7 @@ def _takes_plain_formula(leave: Tensor, enter: Tensor, layers: Sequence[Layer], 
 
 
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
+    """Return rates whose largest in each set is about 1: scores (B, J, J), mask (B, J) -> (B, J, J)."""
     if rate in ("exp", "relu") and has_elementwise_kernel(scores):
         from pcmcnet.layers.pairwise.triton import elementwise
 
@@ -89,28 +90,41 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
 
 
 class PairwiseRates(nn.Module):
-    """Score every ordered pair of alternatives, for this individual, with one positive rate.
+    """A layer that gives every ordered pair of alternatives a positive rate, for each individual.
 
     Parameters
     ----------
-    d_individual, d_alternative
-        Widths of the representations; ``d_individual`` may be 0.
+    d_individual
+        Width D0 of the individual's representation; may be 0.
+    d_alternative
+        Width D of an alternative's representation.
     hidden
-        Widths of the hidden layers of f; empty for a single neuron.
-    activation, dropout
-        Of the hidden layers.
-    rate, epsilon
-        The rate form and its additive constant.
+        Numbers of units of the hidden layers of f; empty for a linear f. Default: (64, 64).
+    activation
+        Activation of the hidden layers: "relu", "leaky_relu" (default), "sigmoid", "tanh", "silu" or "gelu".
+    dropout
+        Dropout probability of the hidden layers. Default: 0.
+    rate
+        Rate form: "exp" (default), "relu" (the paper's) or "softplus".
+    epsilon
+        Constant added to the rates, at least 0. Default: 0; rate="relu" needs a positive one (the paper's is 0.5).
     initialisation
-        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
-        rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
-        with most rates dead; see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
+        "safe" (default): the output layer starts at a constant positive score, so that the model starts at the uniform
+        distribution and every rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published; most
+        rates may start dead, see ``revive_dead_rates`` in ``pcmcnet.models.networks.starting_values``.
     precision
-        Number type of the products over pairs; see :mod:`pcmcnet.layers.pairwise.rate_forms`.
+        Number type of the products over pairs: "float32", "bfloat16", or "auto" (default), which is bfloat16 for wide
+        hidden layers on a GPU and float32 otherwise.
     signs
-        Of the entries of an alternative's representation (D,), where some are to have one: with an entry of sign +1
-        rates into the alternative rise and rates out of it fall, with one of sign -1 the other way round
-        (:mod:`pcmcnet.layers.inner_logit`).
+        Signs (D,) of the entries of an alternative's representation: 1, -1 or 0. If an entry of sign 1 rises, the rates
+        into the alternative never fall and the rates out of it never rise; -1 is the reverse. Default None: no
+        constraint. See :mod:`pcmcnet.layers.inner_logit`.
+
+    Raises
+    ------
+    ConfigError
+        If an option is unknown, rate="relu" has no positive ``epsilon``, or ``signs`` come with a non-monotone
+        activation.
     """
 
     def __init__(
@@ -134,8 +148,8 @@ class PairwiseRates(nn.Module):
         require_word("initialisation", initialisation, get_args(Initialisation))
         require_word("precision", precision, get_args(Precision))
         if signs is not None and activation not in RISING_ACTIVATIONS:
-            raise ConfigError(f"signs need an activation that never falls, {RISING_ACTIVATIONS}, got {activation!r}.")
-        # 2. The first layer in three parts: individual, alternative left, alternative entered; then the others.
+            raise ConfigError(f"signs need a monotone activation, one of {RISING_ACTIVATIONS}, got {activation!r}.")
+        # 2. Build the first layer in three parts (individual, alternative left, alternative entered), then the others.
         widths = (*hidden, 1)
         self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
@@ -153,14 +167,15 @@ class PairwiseRates(nn.Module):
 
     @property
     def output(self) -> nn.Linear:
-        """The layer whose bias shifts all scores."""
+        """The output layer of f; its bias shifts all scores."""
         last = self.layers[-1] if len(self.layers) else self.enter
         assert isinstance(last, nn.Linear)
         return last
 
     def _initialise(self, how: Initialisation, *, fan_in: int) -> None:
+        """Draw the initial weights; ``fan_in`` is the number of inputs of the whole first layer."""
         first = [layer for layer in (self.who, self.leave, self.enter) if layer is not None]
-        for layer in first:  # one layer in three parts: the fan-in is that of the concatenation
+        for layer in first:
             nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
         nn.init.uniform_(self.enter.bias, -1 / math.sqrt(max(fan_in, 1)), 1 / math.sqrt(max(fan_in, 1)))
         for module in self.layers:
@@ -175,75 +190,114 @@ class PairwiseRates(nn.Module):
                 module.reflect_()
 
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
+        """Return the rates of all ordered pairs.
+
+        Parameters
+        ----------
+        individual
+            (B, D0) representations of the individuals.
+        alternatives
+            (B, J, D) representations of the alternatives.
+        mask
+            (B, J) True for real alternatives, False for padding.
+
+        Returns
+        -------
+        Tensor
+            (B, J, J) rates of leaving i for j, positive, with a maximum of about 1 in each set. Entries on the diagonal
+            and at padding are arbitrary.
+
+        Raises
+        ------
+        InputError
+            If a tensor has the wrong shape.
+        """
         self._require_shapes(individual, alternatives, mask)
         return self.rates_from_scores(self.scores(individual, alternatives, mask), mask)
 
     def rates_from_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Turn scores into rates: (B, J, J), (B, J) -> (B, J, J)."""
+        """Return the rates of given scores: (B, J, J), mask (B, J) -> (B, J, J)."""
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
     def _require_shapes(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> None:
+        """Raise InputError if the inputs do not have the shapes (B, D0), (B, J, D) and (B, J)."""
         d0, d = self.who.in_features if self.who else individual.shape[-1], self.leave.in_features
         if alternatives.ndim != 3 or alternatives.shape[-1] != d:
             raise InputError(f"alternatives: expected shape (B, J, {d}), got {(*alternatives.shape,)}.")
         B, J, _ = alternatives.shape
-        for name, given, shape in (("individual", individual, (B, d0)), ("mask", mask, (B, J))):
-            if given.shape != shape:
-                raise InputError(f"{name}: expected shape {(*shape,)}, got {(*given.shape,)}.")
+        for name, tensor, shape in (("individual", individual, (B, d0)), ("mask", mask, (B, J))):
+            if tensor.shape != shape:
+                raise InputError(f"{name}: expected shape {(*shape,)}, got {(*tensor.shape,)}.")
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
+        """Return the scores f of all ordered pairs.
+
+        Parameters
+        ----------
+        individual
+            (B, D0) representations of the individuals.
+        alternatives
+            (B, J, D) representations of the alternatives.
+        mask
+            (B, J) True for real alternatives. With a mask, only scores of pairs of two different real alternatives are
+            defined; other entries are arbitrary. Default None: all scores are defined.
+
+        Returns
+        -------
+        Tensor
+            (B, J, J) scores.
+        """
         if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
             from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
             from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
 
-            nobody = (individual[:, :0], self.leave.weight[:, :0])
-            known, who = nobody if self.who is None else (individual, self.who.weight)
-            weights = (who, self.leave.weight, self.enter.weight, self.enter.bias)
+            empty = (individual[:, :0], self.leave.weight[:, :0])
+            inputs, weight = empty if self.who is None else (individual, self.who.weight)
+            weights = (weight, self.leave.weight, self.enter.weight, self.enter.bias)
             options = self._options(alternatives)
-            return scores_of_inputs(FirstLayer(known, alternatives, *weights), self._later_layers(), options, mask)
+            return scores_of_inputs(FirstLayer(inputs, alternatives, *weights), self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the first layer into what is left, with the individual's part, and what is entered: 2 x (B, J, H)."""
+        """Return the two halves of the first layer (B, J, H): alternative left with individual, alternative entered."""
         leave, enter = self.leave(alternatives), self.enter(alternatives)
         if self.who is not None:
             leave = leave + self.who(individual).unsqueeze(1)
         return leave, enter
 
     def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
+        """Return the scores of all pairwise sums of the halves: (B, J, H), (B, J, H) -> (B, J, J)."""
         kernels = self._has_kernels(leave)
         return pair_scores(leave, enter, self._later_layers(), self._options(leave), mask, kernels=kernels)
 
     def _later_layers(self) -> list[tuple[Tensor, Tensor]]:
-        """Weights and biases of the layers after the first."""
+        """Return the weights and biases of the layers after the first."""
         return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
 
-    def _options(self, given: Tensor) -> PairOptions:
-        return PairOptions(activation=self.activation, dropout=self.dropout.active, dtype=self._dtype(given))
+    def _options(self, inputs: Tensor) -> PairOptions:
+        """Return the options of the scores for these inputs."""
+        return PairOptions(activation=self.activation, dropout=self.dropout.active, dtype=self._dtype(inputs))
 
-    def _dtype(self, given: Tensor) -> torch.dtype:
-        """Type of the products over pairs."""
-        half = compute_dtype(self.precision, given.device, self.hidden) == torch.bfloat16
-        return torch.bfloat16 if half else given.dtype
+    def _dtype(self, inputs: Tensor) -> torch.dtype:
+        """Return the type of the products over pairs."""
+        half = compute_dtype(self.precision, inputs.device, self.hidden) == torch.bfloat16
+        return torch.bfloat16 if half else inputs.dtype
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether a GPU computes the pairs chunk by chunk, in memory that does not grow with their number."""
+        """Whether a GPU computes the pairs in chunks, so that memory does not grow with their number."""
         return self._has_kernels(self.leave.weight)
 
-    def _has_kernels(self, given: Tensor) -> bool:
-        """Return True if Triton kernels score the pairs of an input."""
-        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
-        return there and not needs_plain_operators(given, *self.parameters())
+    def _has_kernels(self, inputs: Tensor) -> bool:
+        """Return True if Triton kernels score the pairs of these inputs."""
+        supported = inputs.device.type == "cuda" and inputs.dtype == torch.float32 and len(self.layers) > 1
+        return supported and has_triton() and not needs_plain_operators(inputs, *self.parameters())
 
 
 def require_rate(rate: str, epsilon: float) -> None:
-    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
+    """Raise ConfigError for an unknown rate form, a negative epsilon, or an epsilon of 0 with rate="relu"."""
     require_word("rate", rate, get_args(RateForm))
     if not (0 <= epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:
-        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
+        raise ConfigError("rate='relu' needs epsilon > 0, or both rates of a pair can be 0; the paper's is 0.5.")

@@ -1,14 +1,14 @@
-"""Scores of pairs -> rates, by torch's operators.
+"""Scores of pairs -> rates, with torch's operators.
 
-A rate form makes the score f of a pair a rate:
+A rate form converts the score f of a pair into a rate:
 
     relu       q = max(0, f) + epsilon    (the paper's)
     softplus   q = log(1 + exp f) + epsilon
     exp        q = exp f + epsilon
 
-The time scale does not change the stationary distribution, so the rates of a set are divided by their largest; for
-``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps every chain
-irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
+The time scale does not change the stationary distribution, so the rates of a set are divided by the largest of them.
+For ``exp`` this happens before exponentiating, so that nothing overflows. A floor far below the relevant rates keeps
+every chain irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pcmcnet.layers.tensor_ops import can_run_kernels, real_pairs
 
 RateForm = Literal["relu", "softplus", "exp"]
 
-RATE_FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
+RATE_FLOOR = math.exp(-40)  # relative to the largest rate of the set; keeps probabilities and gradients within float32
 
 
 def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
+    """Return rates whose largest in each set is about 1: scores (B, J, J), mask (B, J) -> (B, J, J)."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = real_pairs(mask)
     if rate == "exp":
@@ -44,7 +44,7 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
         if epsilon > 0:
             q = q + epsilon * torch.exp(-top)
     else:
-        if rate == "softplus" and epsilon == 0:  # from -40 down it is exp to the last digit: do not underflow
+        if rate == "softplus" and epsilon == 0:  # below -40 softplus equals exp: shift scores up, or they underflow
             scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
         q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
         q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
@@ -52,43 +52,48 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
 
 
 def above_floor(rates: Tensor) -> Tensor:
-    """Add the floor to rates of at most 1. A graph for ONNX has it in other words: sums with so little are left out."""
+    """Add the floor to rates of at most 1. ONNX optimisers drop a sum with so small a constant, so export scales it."""
     return (rates / RATE_FLOOR + 1) * RATE_FLOOR if torch.compiler.is_exporting() else rates + RATE_FLOOR
 
 
 def has_elementwise_kernel(scores: Tensor) -> bool:
-    """Return True if scores (B, J, J) become rates in one kernel here: float32 sets that are not too large."""
-    if not can_run_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
+    """Return True if one kernel converts these scores (B, J, J) to rates: float32, and sets that are not too large."""
+    if (
+        not can_run_kernels(scores) or scores.dtype != torch.float32
+    ):  # first: an exported graph must not depend on a shape
         return False
     return scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
-    """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
+    """Return the largest value over the pairs of each set, finite and without a gradient; 1 for a set without pairs."""
     top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
-    return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one
+    return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # NaN stays NaN
 
 
-# -- how the scores of pairs are computed, whatever implementation runs ------------------------------------------------
+# -- options of all implementations of the scores ----------------------------------------------------------------------
 
 Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
-    """How to compute the scores of pairs.
+    """Options of the scores of pairs.
 
     Parameters
     ----------
     activation, dropout
-        Of the hidden layers; the dropout is 0 outside training.
+        Activation and dropout probability of the hidden layers; dropout is 0 outside training.
     dtype
-        Of the products and of what is between them; the last layer is in the type of its weights.
+        Type of the products and of the values between them; the last layer has the type of its weights.
     kept_bytes
-        Bytes kept from the forward to the backward pass, at most; None for what suits the device.
-    plain_up_to, chunk_numbers, least_chunk_numbers, single_pairs_from
-        On a CPU: numbers up to which the plain formula serves, numbers in a temporary of a chunk at most and at least,
-        and units from which chunks hold single pairs and threads share them.
+        Maximum bytes saved from the forward to the backward pass; None (default) for a value that suits the device.
+    plain_up_to
+        On a CPU: maximum number of values (pairs x units) for scoring all pairs in one pass.
+    chunk_numbers, least_chunk_numbers
+        On a CPU: maximum and minimum size of a chunk's temporary, in numbers.
+    single_pairs_from
+        On a CPU: number of units from which chunks hold single pairs and threads share them.
     chunk_pairs
         On a GPU: pairs of a chunk.
     """
@@ -105,11 +110,11 @@ class PairOptions:
 
     @property
     def rule(self) -> ActivationRule:
-        """The activation and its derivative, by operators of torch."""
+        """The activation and its derivative, with operators of torch."""
         return ACTIVATIONS[self.activation]
 
     def budget(self, device: torch.device) -> int:
-        """Return how many bytes may be kept from the forward to the backward pass on a device."""
+        """Return the maximum bytes to save from the forward to the backward pass on a device."""
         if self.kept_bytes is not None:
             return self.kept_bytes
         return _gpu_budget(device) if device.type == "cuda" else settings.CPU_MAX_SAVED_BYTES
@@ -121,15 +126,15 @@ def _gpu_budget(device: torch.device) -> int:
     return max(total // 24, min(settings.GPU_MAX_SAVED_BYTES, total // 4))
 
 
-# -- the number type of the n^2 products, as one decision --------------------------------------------------------------
-# bfloat16 has the range of float32 and 8 bits of precision: its products are several times faster on processors made
-# for them. Sums within a product are in float32, and so are the scores and all that follows them.
+# -- number type of the n^2 products -----------------------------------------------------------------------------------
+# bfloat16 has the range of float32 and 8 bits of precision; its products are several times faster on hardware that
+# supports it. Sums within a product are in float32, and so are the scores and everything computed from them.
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
 def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
-    """Choose the type of the products of a network with hidden layers of these widths on a device."""
+    """Return the type of the products of a network with hidden layers of these widths on a device."""
     if precision == "auto":
         wide = len(widths) > 0 and all(width >= settings.BFLOAT16_FROM_UNITS for width in widths)
         precision = "bfloat16" if device.type == "cuda" and wide else "float32"

@@ -1,11 +1,10 @@
 """The elimination on a CUDA device: one program per set, its matrix in registers.
 
 The steps are those of :mod:`elimination`, in the type of the rates: the forward pass never subtracts, so float32 keeps
-about six digits of every component. A step reads one row and one column out of the matrix, which registers are not made
-for: it is a sum over all of it. So once half of the states are out, the rest goes on in a matrix of half the size. Rows
-of factors are N apart, a multiple of 4: a thread then holds four neighbours, which it adds up by itself.
-Shapes: rates (B, n, n), mask (B, n) -> law (B, n); factors (B, N, N), transposed, as ``eliminate`` leaves them,
-exits (B, n).
+about six digits of every component. Registers are not made for reading one row and one column of a matrix: each read is
+a sum over the whole matrix. So once half of the states are removed, the rest continues in a matrix of half the size.
+Rows of factors are N apart, a multiple of 4: a thread then holds four neighbours, which it adds up by itself.
+Shapes: rates (B, n, n), mask (B, n) -> p (B, n); factors (B, N, N), transposed results of ``eliminate``, exits (B, n).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -23,27 +22,28 @@ from pcmcnet.layers.stationary.gradient import factor_width
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the law (B, n) and what ``backward`` needs: factors, exits, the law, scale; all flat."""
+    """Return p (B, n) and, all flat, what ``backward`` needs: factors, exits, a copy of p, scale."""
     q = rates.to(result_type(rates.dtype)).contiguous()
     sets, n, _ = q.shape
-    p = q.new_empty(sets, n)  # the law again: an operator's results may not share memory
+    p = q.new_empty(sets, n)
     sizes = (sets * factor_width(q) ** 2, sets * n, sets * n, sets)
-    factors, exits, law, scale = (q.new_empty(size) for size in sizes)
-    launch(_solve, (sets,), q, mask.contiguous(), factors, exits, p, law, scale, n, **_shape(q, 0))
-    return p, factors, exits, law, scale
+    # The results of an operator must not share memory, so the kernel writes p twice.
+    factors, exits, copy, scale = (q.new_empty(size) for size in sizes)
+    launch(_solve, (sets,), q, mask.contiguous(), factors, exits, p, copy, scale, n, **_shape(q, 0))
+    return p, factors, exits, copy, scale
 
 
-def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
-    """Turn dL/dp (B, n) into the gradient in the rates (B, n, n)."""
+def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
+    """Return the gradient in the rates (B, n, n), given dL/dp (B, n)."""
     sets, n = mask.shape
     flow, room = factors.new_empty(sets, n, n), factors.new_empty(len(factors) // 4)
-    given = (grad.contiguous(), mask.contiguous(), factors, exits, law, scale)
-    launch(_pull_back, (sets,), *given, room, flow, n, **_shape(flow, 1))
+    arguments = (grad.contiguous(), mask.contiguous(), factors, exits, p, scale)
+    launch(_pull_back, (sets,), *arguments, room, flow, n, **_shape(flow, 1))
     return flow.to(grad.dtype)
 
 
 def _shape(q: Tensor, way: int) -> dict[str, int]:
-    """Size the matrix, and choose the number of warps, forward or backward."""
+    """Return the size of the matrix and the number of warps; ``way`` is 0 for forward, 1 for backward."""
     width, few = factor_width(q), len(q) <= settings.ELIMINATION_TRITON_FEW_SETS
     warps = (settings.ELIMINATION_TRITON_WARPS_FEW if few else settings.ELIMINATION_TRITON_WARPS_MANY)[width]
     return {"N": width, "num_warps": warps[way] * q.element_size() // 4}
@@ -51,7 +51,7 @@ def _shape(q: Tensor, way: int) -> dict[str, int]:
 
 @triton.jit
 def _eliminate(q, factors, exits, top, bottom, W: tl.constexpr, N: tl.constexpr):
-    """Take states out, from ``top`` - 1 down to ``bottom``: their rows and columns in q are what is kept of them."""
+    """Remove the states from ``top`` - 1 down to ``bottom``, and store their rows and columns of q as factors."""
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     sums = tl.full((N,), 1.0, q.dtype)
     for step in range(1, top - bottom + 1):
@@ -64,7 +64,7 @@ def _eliminate(q, factors, exits, top, bottom, W: tl.constexpr, N: tl.constexpr)
     tl.store(exits + i, sums, mask=(i >= bottom) & (i < top))
     q = tl.where((r >= bottom) & (c < r), q / sums[:, None], q)
     tl.store(factors + c * W + r, q)
-    tl.debug_barrier()  # other threads of this program read it
+    tl.debug_barrier()  # other threads of this program read the factors
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -82,7 +82,7 @@ def _solve(rates, real, factors, exits, copy, law, scale, n, N: tl.constexpr):
     tl.store(scale + b, largest)
     tl.store(factors + r * N + c, q / largest)
     tl.debug_barrier()
-    q = tl.load(factors + r * N + c)  # four neighbours to a thread
+    q = tl.load(factors + r * N + c)  # now each thread holds four neighbours
     tl.debug_barrier()
     if N > 32:
         half = tl.minimum(size, N // 2)
@@ -96,7 +96,7 @@ def _solve(rates, real, factors, exits, copy, law, scale, n, N: tl.constexpr):
     p = tl.where((i == 0) & (size > 0), 1.0, 0.0).to(q.dtype)
     column, leaving = _column(factors, exits, N, 1, size > 1, N)
     for k in range(1, size):
-        following = _column(factors, exits, N, k + 1, k + 1 < size, N)  # on its way while this one is at work
+        following = _column(factors, exits, N, k + 1, k + 1 < size, N)  # loaded while this column is used
         odds = tl.sum(p * column, 0) / leaving
         p = tl.where(i == k, odds, p) / (1.0 + odds)
         column, leaving = following
@@ -106,7 +106,7 @@ def _solve(rates, real, factors, exits, copy, law, scale, n, N: tl.constexpr):
 
 @triton.jit
 def _column(factors, exits, W: tl.constexpr, k, real, N: tl.constexpr):
-    """Load the rates into state k, and its exit."""
+    """Load the rates of entering state k, and its exit rate."""
     i = tl.arange(0, N)
     column = tl.load(factors + k * W + i, mask=(i < k) & real, other=0.0)
     return column, tl.load(exits + k, mask=real, other=1.0)
@@ -114,7 +114,7 @@ def _column(factors, exits, W: tl.constexpr, k, real, N: tl.constexpr):
 
 @triton.jit
 def _state(factors, exits, law, g, W: tl.constexpr, k, real, N: tl.constexpr):
-    """Load all that is kept of state k: a column (N, 1), a row (1, N), and three numbers."""
+    """Load all factors of state k: a column (N, 1), a row (1, N), and three numbers."""
     r, c = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     enter = tl.load(factors + k * W + r, mask=(r < k) & real, other=0.0)
     leave = tl.load(factors + c * W + k, mask=(c < k) & real, other=0.0)
@@ -124,7 +124,7 @@ def _state(factors, exits, law, g, W: tl.constexpr, k, real, N: tl.constexpr):
 
 @triton.jit
 def _grow(f, factors, exits, law, g, bottom, top, W: tl.constexpr, N: tl.constexpr):
-    """Put states back, from ``bottom`` to ``top`` - 1, with the gradient in their rates."""
+    """Restore the states from ``bottom`` to ``top`` - 1, with the gradient in their rates."""
     r, c = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     p = tl.load(law + r, mask=r < top, other=0.0)
     enter, leave, leaving, mass, here = _state(factors, exits, law, g, W, bottom, bottom < top, N)
@@ -160,7 +160,7 @@ def _pull_back(grad, real, factors, exits, law, scale, room, flow, n, N: tl.cons
         here = tl.sum(tl.where(i == k, g, 0.0), 0) / leaving
         g = tl.where(i == k, here, g) + column * here
         column, leaving = following
-    tl.store(flow + i, g, mask=i < n)  # the first row of the result is room for g
+    tl.store(flow + i, g, mask=i < n)  # the first row of the result serves as memory for g
     tl.debug_barrier()
     if N > 32:
         r2, c2 = tl.arange(0, N // 2)[:, None], tl.arange(0, N // 2)[None, :]

@@ -1,13 +1,13 @@
 """Derivatives of the stationary distribution: its solvers as operators of torch, each with its backward pass.
 
-    pcmcnet::stationary(rates, mask) -> (p, factors, exits, law, scale)
-    pcmcnet::stationary_backward(grad, mask, factors, exits, law, scale) -> gradient in the rates
+    pcmcnet::stationary(rates, mask) -> (p, factors, exits, working_p, scale)
+    pcmcnet::stationary_backward(grad, mask, factors, exits, working_p, scale) -> gradient in the rates
 
-The plain reverse mode, which training takes, is one backward pass from the factors of the elimination. Gradients that
-are to be differentiated again come from ``elimination.plain_law``. ``torch.compile`` and ``torch.export`` take an
-operator for one step, and need the shapes of its results alone. The operators are registered through a
-``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, the first one above all, which
-would load the compiler also where nothing is compiled.
+Plain reverse mode, which training uses, is one backward pass from the factors of the elimination. Gradients that are
+differentiated again come from ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export`` treat
+an operator as one step and only need the shapes of its results. The operators are registered through a
+``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, above all the first one, which
+would load the compiler even if nothing is compiled.
 Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``Solver``.
 """
 
@@ -27,34 +27,34 @@ from pcmcnet.layers.stationary import elimination, elimination_in_blocks
 from pcmcnet.layers.stationary.elimination import differentiable_distribution, result_type, working_type
 from pcmcnet.layers.tensor_ops import has_triton, is_transformed, pull_back
 
-# -- which implementation of the elimination runs, and what all of them agree on ---------------------------------------
+# -- choice of a solver, and the interface of all solvers --------------------------------------------------------------
 #     elimination                   one state at a time, for many small sets: a CPU, or any device without Triton
-#     elimination_in_blocks         the same for larger sets
+#     elimination_in_blocks         larger sets on the same devices
 #     elimination_triton            one program per set on a CUDA device, up to a size that fits into registers
-#     elimination.plain_law         torch's own operators: for `torch.func`, forward mode and second derivatives
-#     exported_distribution         a graph of plain operators; `pcmcnet.models.networks.export` asks for it by name
+#     differentiable_distribution   torch's own operators: for `torch.func`, forward mode and second derivatives
+#     exported_distribution         a graph of plain operators, used by `pcmcnet.models.networks.export`
 #
-# Set for set they return the same numbers up to rounding, so the choice is one of speed. Among the first three it
-# depends on the device and on n alone, so that the backward pass, which sees the gradient (B, n) instead of the rates
-# (B, n, n), comes to the same. The thresholds are in `pcmcnet.layers.settings`.
+# They return the same numbers up to rounding, so only speed matters. The choice among the first three depends on the
+# device and on n alone: the backward pass, which has the gradient (B, n) and not the rates (B, n, n), makes the same
+# choice. The thresholds are in `pcmcnet.layers.settings`.
 
 ELIMINATION_KERNELS = "pcmcnet.layers.stationary.elimination_triton"
-Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, law, scale
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # p, factors, exits, working p, scale
 
 
 class Solver(Protocol):
-    """A module of two functions. What one passes to the other is flat, in a layout known to the two alone."""
+    """A module of two functions. The tensors passed between them are flat, in a layout that only the module knows."""
 
     def forward(self, rates: Tensor, mask: Tensor, /) -> Results:
-        """(B, n, n), (B, n) -> p (B, n) in the result type; factors (B w w), exits (B n), law (B n), scale (B).
+        """Solve the chains: (B, n, n), (B, n) -> p (B, n) in the result type, and four flat tensors for ``backward``.
 
-        w is the ``factor_width``.
+        These are factors (B w w) with w the ``factor_width``, exits (B n), p in working precision (B n), scale (B).
         """
 
     def backward(
-        self, grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor, /
+        self, grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor, /
     ) -> Tensor:
-        """(B, n), (B, n) and the four of ``forward`` -> gradient in the rates (B, n, n), in the type of ``grad``."""
+        """Return the gradient in the rates (B, n, n), in the type of ``grad`` (B, n), given results of ``forward``."""
 
 
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
@@ -65,12 +65,12 @@ def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
 
 
 def has_triton_solver(sets: Tensor) -> bool:  # (B, n, ...)
-    """Tell whether the Triton kernel solves sets of this size on this device."""
+    """Return True if the Triton kernel solves sets of this size on this device."""
     return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_MAX_STATES
 
 
 def factor_width(sets: Tensor) -> int:  # (B, n, ...)
-    """Return the width of the matrix of factors of a set: n, or the next of few on a GPU."""
+    """Return the width of a set's matrix of factors: n, or on a GPU the next of the compiled widths."""
     n = sets.shape[1]
     return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if has_triton_solver(sets) else n
 
@@ -79,9 +79,22 @@ def factor_width(sets: Tensor) -> int:  # (B, n, ...)
 
 
 def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
-    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
+    """Return the stationary distribution of valid chains, without the checks of :func:`stationary_distribution`.
 
-    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
+    In each set, real alternatives must come first, and the first one must be reachable from all others. For
+    ``torch.compile`` and ``torch.export`` this is one operator, ``pcmcnet::stationary``.
+
+    Parameters
+    ----------
+    rates
+        (B, n, n) rates of leaving i for j, finite and at least 0; the diagonal is ignored.
+    mask
+        (B, n) True for real alternatives.
+
+    Returns
+    -------
+    Tensor
+        (B, n) probabilities; padding gets 0.
     """
     if is_transformed(rates):
         return differentiable_distribution(rates, mask)
@@ -97,47 +110,47 @@ def _solve_shapes(rates: Tensor, mask: Tensor) -> Results:
     B, n = mask.shape
     work = result_type(rates.dtype) if has_triton_solver(rates) else working_type(rates.device)
     p, sizes = rates.new_empty(B, n, dtype=result_type(rates.dtype)), (B * factor_width(rates) ** 2, B * n, B * n, B)
-    factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in sizes)
-    return p, factors, exits, law, scale
+    factors, exits, working_p, scale = (rates.new_empty(size, dtype=work) for size in sizes)
+    return p, factors, exits, working_p, scale
 
 
-def _pull_back(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
-    return solver_for(grad).backward(grad, mask, factors, exits, law, scale)
+def _pull_back(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
+    return solver_for(grad).backward(grad, mask, factors, exits, p, scale)
 
 
-def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
+def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
     return grad.new_empty(*grad.shape, grad.shape[1])
 
 
 def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Results) -> None:
     ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)  # or the factors would be given gradients of zeros
+    ctx.set_materialize_grads(False)  # otherwise torch makes gradients of zeros for the factors
     ctx.save_for_backward(*inputs, *output[1:])
 
 
 def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
     if grad is None:
         return None, None
-    rates, mask, *kept = ctx.saved_tensors
-    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
-        real = torch.where(mask, grad, 0)  # whatever it holds at padding
+    rates, mask, *factors = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True; with once_differentiable a Hessian would silently be 0
+        real = torch.where(mask, grad, 0)  # padding may hold NaN
         return pull_back(partial(differentiable_distribution, mask=mask), [rates], real)[0], None
-    return stationary_backward(grad, mask, *kept).to(rates.dtype), None
+    return stationary_backward(grad, mask, *factors).to(rates.dtype), None
 
 
-# What is registered lives as long as this object.
+# Registered operators exist as long as this object.
 OPERATOR_LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
 
 
 def define_operator(schema: str, implementation: Callable[..., Any], shapes: Callable[..., Any]) -> None:
-    """Register an operator of torch under its name in the schema; ``shapes`` returns empty results for compilers."""
+    """Register an operator of torch under its name in the schema; ``shapes`` returns empty results for the compiler."""
     name = schema[: schema.index("(")]
     OPERATOR_LIBRARY.define(schema)  # type: ignore[no-untyped-call]
     OPERATOR_LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     register_fake(f"pcmcnet::{name}", shapes, lib=OPERATOR_LIBRARY)
 
 
-FACTORS = "Tensor factors, Tensor exits, Tensor law, Tensor scale"
+FACTORS = "Tensor factors, Tensor exits, Tensor working_p, Tensor scale"
 define_operator(
     "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _solve, _solve_shapes
 )

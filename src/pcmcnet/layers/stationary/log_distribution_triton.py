@@ -1,6 +1,6 @@
-"""The two ends of ``log_law`` on a CUDA device, in one kernel each way: rates in units of rows, and logarithms.
+"""First and last step of ``log_stationary_distribution`` on a CUDA device: scaled rates and logs, one kernel per pass.
 
-Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), levels (B, n); law, levels and mask (B, n) -> log p (B, n).
+Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), scales (B, n); p, scales and mask (B, n) -> log p (B, n).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -21,36 +21,36 @@ from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.stationary import log_distribution
 from pcmcnet.layers.tensor_ops import pull_back
 
-FEW = 256  # numbers of a block, where there are but some for each set. By choice
+LOG_BLOCK = 256  # numbers per block; smaller than BLOCK, as each set has only n logarithms. Not tuned
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 def state_scaled_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    """Return rates whose largest in each row is about 1, and the largest score of each row, a constant."""
-    rates, level = _RowRates.apply(scores, mask, floor)
-    return rates, level
+    """Return rates whose largest in each row is about 1, and their log-scales, the largest scores of the rows."""
+    rates, scales = _RowRates.apply(scores, mask, floor)
+    return rates, scales
 
 
-def unscaled_log_probabilities(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
-    """Return log-probabilities from the law of such rates; padding gets -inf."""
-    found: Tensor = _LogsAtLevels.apply(law, level, mask)
-    return found
+def unscaled_log_probabilities(p: Tensor, scales: Tensor, mask: Tensor) -> Tensor:
+    """Return the log-probabilities of the unscaled chain; padding gets -inf."""
+    log_p: Tensor = _UnscaledLogs.apply(p, scales, mask)
+    return log_p
 
 
 def _blocks(rows: int, n: int, size: int = BLOCK) -> tuple[tuple[int], dict[str, int]]:
-    """Programs for so many rows of n numbers, and the size of a block: about so many numbers."""
+    """Return the grid for rows of n numbers, and the shape of a block of about ``size`` numbers."""
     width = columns(n)
-    at_once = max(size // width, 1)
-    return (triton.cdiv(rows, at_once),), {"R": at_once, "C": width}
+    rows_per_block = max(size // width, 1)
+    return (triton.cdiv(rows, rows_per_block),), {"R": rows_per_block, "C": width}
 
 
 class _RowRates(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
         sets, n, _ = scores.shape
-        given, out, level = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets, n)
+        values, out, level = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets, n)
         grid, shape = _blocks(sets * n, n)
-        launch(_row_rates_forward, grid, given, mask.contiguous(), out, level, sets * n, n, floor, **shape)
+        launch(_row_rates_forward, grid, values, mask.contiguous(), out, level, sets * n, n, floor, **shape)
         ctx.save_for_backward(scores, level)
         ctx.mark_non_differentiable(level)
         ctx.set_materialize_grads(False)
@@ -63,7 +63,7 @@ class _RowRates(torch.autograd.Function):
             return None, None, None
         if torch.is_grad_enabled():  # create_graph=True
             return (
-                pull_back(partial(log_distribution.state_scaled_rates, level=level), [scores], gradient)[0],
+                pull_back(partial(log_distribution.state_scaled_rates, scales=level), [scores], gradient)[0],
                 None,
                 None,
             )
@@ -74,10 +74,10 @@ class _RowRates(torch.autograd.Function):
         return out, None, None
 
 
-class _LogsAtLevels(torch.autograd.Function):
+class _UnscaledLogs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
-        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=FEW)
+        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=LOG_BLOCK)
         launch(_logs_forward, grid, law.detach().contiguous(), level, mask.contiguous(), out, *law.shape, **shape)
         ctx.save_for_backward(law, level, mask, out)
         return out
@@ -86,9 +86,9 @@ class _LogsAtLevels(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         law, level, mask, logs = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            plain = partial(log_distribution.unscaled_log_probabilities, level=level, mask=mask)
+            plain = partial(log_distribution.unscaled_log_probabilities, scales=level, mask=mask)
             return pull_back(plain, [law], gradient)[0], None, None
-        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=FEW)
+        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=LOG_BLOCK)
         launch(_logs_backward, grid, law.contiguous(), logs, gradient.contiguous(), out, *law.shape, **shape)
         return out, None, None
 
@@ -103,7 +103,7 @@ def _row_rates_forward(scores, mask, out, level, rows, n, floor, R: tl.constexpr
     s = tl.load(scores + at, mask=here, other=0.0)
     real = tl.load(mask + b[:, None] * n + j[None, :], mask=here, other=0) != 0
     pairs = real & (tl.load(mask + r, mask=r < rows, other=0) != 0)[:, None] & ((r - b * n)[:, None] != j[None, :])
-    top = tl.max(tl.where(pairs & (s == s), s, float("-inf")), 1)  # a NaN stays where it is
+    top = tl.max(tl.where(pairs & (s == s), s, float("-inf")), 1)  # NaN stays NaN
     top = tl.where(top == float("-inf"), 0.0, tl.minimum(top, LARGEST))
     q = tl.exp(tl.minimum(s - top[:, None], 0.0, propagate_nan=tl.PropagateNan.ALL))
     tl.store(out + at, q + floor, mask=here)

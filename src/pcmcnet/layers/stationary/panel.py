@@ -1,9 +1,9 @@
-"""Steps of the blocked elimination inside one panel of states, by PyTorch's operators.
+"""Steps of the blocked elimination inside one panel of states, with torch's operators.
 
-The panel is P = {m, ..., t-1}; what surrounds it is in :mod:`elimination_in_blocks`. To its members all states below m
-are one place, so that what is left is a chain of |P| + 1 states, for which :mod:`elimination` has the steps.
+The panel is P = {m, ..., t-1}; the steps around it are in :mod:`elimination_in_blocks`. For its states, all states
+below m act as one, so the panel is a chain of |P| + 1 states, which :mod:`elimination` solves.
 :mod:`panel_triton` has the same functions for a CUDA device.
-Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), a panel's own matrices (B, b, b).
+Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), matrices of a panel (B, b, b).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pcmcnet.layers import settings
 from pcmcnet.layers.stationary import elimination
 
 
-def width() -> int:
-    """Return how many states a panel has."""
+def panel_width() -> int:
+    """Return the number of states of a panel."""
     return settings.ELIMINATION_BLOCK_STATES
 
 
-def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
-    """Leave the panel's factors in q[P, P] and the rates of leaving its states for those below in exits[P]."""
+def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
+    """Write the factors of the panel to q[P, P], and the rates of leaving its states downwards to exits[P]."""
     panel = q[:, m:top, m:top]
-    chain = _with_one_below(panel)
+    chain = _add_state_below(panel)
     chain[1:, 0] = q[:, m:top, :m].sum(2).t()
     exits[:, m:top] = elimination.eliminate(chain, mask[:, m - 1 : top].t())[1:].t()
     panel.copy_(chain[1:, 1:].permute(2, 0, 1))
 
 
-def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
+def triangular_inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
     """Return the inverses of D - U and of I - L; neither has a negative entry."""
     system = -q[:, m:top, m:top]
     system.diagonal(dim1=1, dim2=2).copy_(exits[:, m:top])
@@ -38,20 +38,20 @@ def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor
     return solve_triangular(system, one, upper=True), solve_triangular(system, one, upper=False, unitriangular=True)
 
 
-def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
-    """Extend the law of the states below m, which sums to 1, to the panel, given what flows into it from them."""
-    chain = _with_one_below(q[:, m:top, m:top])
+def restore_panel(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
+    """Extend the distribution p[:m], which sums to 1, to the panel, given the flow from these states into the panel."""
+    chain = _add_state_below(q[:, m:top, m:top])
     chain[0, 1:] = inflow.t()
-    law = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
-    p[:, :m] *= law[:1].t()
-    p[:, m:top] = law[1:].t()
+    masses = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
+    p[:, :m] *= masses[:1].t()
+    p[:, m:top] = masses[1:].t()
 
 
-def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
-    """Grow the gradient in the panel's rows, in place, one state at a time.
+def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
+    """Complete the gradient in the rows of the panel, in place, one state at a time.
 
-    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k. ``upper``
-    is for kernels.
+    The rows already hold the contributions of the states below the panel and, right of the diagonal, p_i b_k. Only
+    the kernels use ``upper``.
     """
     flow, q, exits, pb = flow[:, m:top, :top], q[:, m:top, :top], exits[:, m:top], pb[:, m:top]
     gains, columns = flow[:, None].unbind(2), flow[:, :, m:, None].unbind(2)  # (B, 1, t) and (B, b, 1) each
@@ -66,8 +66,8 @@ def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m:
         gain /= steps[i]
 
 
-def _with_one_below(panel: Tensor) -> Tensor:  # (B, b, b) -> (b + 1, b + 1, B)
-    """Return the panel's chain with one more state, 0, for all states below it."""
+def _add_state_below(panel: Tensor) -> Tensor:  # (B, b, b) -> (b + 1, b + 1, B)
+    """Return the chain of the panel with a state 0 that represents all states below it."""
     B, b, _ = panel.shape
     chain = panel.new_zeros(b + 1, b + 1, B)
     chain[1:, 1:] = panel.permute(1, 2, 0)

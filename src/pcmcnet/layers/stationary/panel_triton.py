@@ -1,8 +1,8 @@
 """Steps of the blocked elimination inside one panel of states, on a CUDA device: one program per set.
 
-The functions are those of :mod:`panel`. A panel's own matrix is in registers; the rows that join it to the states below
-are read from memory, so many of their columns at a time.
-Shapes: q and flow (B, n, n), contiguous; exits, mask, p and pb (B, n); a panel's own matrices (B, P, P).
+The functions are those of :mod:`panel`. The matrix of a panel is in registers; the rows that link it to the states
+below are read from memory, ``COLUMNS`` columns at a time.
+Shapes: q and flow (B, n, n), contiguous; exits, mask, p and pb (B, n); matrices of a panel (B, P, P).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -17,42 +17,42 @@ from torch import Tensor
 from pcmcnet.layers import settings
 from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
-COLUMNS = 128  # of the states below the panel that are read at a time
+COLUMNS = 128  # states below the panel whose rates are read at a time
 
 
-def width() -> int:
-    """Return how many states a panel has."""
+def panel_width() -> int:
+    """Return the number of states of a panel."""
     return settings.ELIMINATION_TRITON_BLOCK_STATES
 
 
-def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
-    """Leave the panel's factors in q[P, P] and the rates of leaving its states for those below in exits[P]."""
+def eliminate_panel(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
+    """Write the factors of the panel to q[P, P], and the rates of leaving its states downwards to exits[P]."""
     launch(_take_out, (len(q),), q, exits, mask, q.shape[1], m, top - m, C=COLUMNS, **_sizes())
 
 
-def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
+def triangular_inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
     """Return the inverses of D - U and of I - L; neither has a negative entry."""
-    upper, lower = (q.new_empty(len(q), width(), width()) for _ in range(2))
+    upper, lower = (q.new_empty(len(q), panel_width(), panel_width()) for _ in range(2))
     launch(_inverses, (len(q),), q, exits, upper, lower, q.shape[1], m, top - m, **_sizes())
     return upper[:, : top - m, : top - m], lower[:, : top - m, : top - m]
 
 
-def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
-    """Extend the law of the states below m, which sums to 1, to the panel, given what flows into it from them."""
+def restore_panel(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
+    """Extend the distribution p[:m], which sums to 1, to the panel, given the flow from these states into the panel."""
     launch(_put_back, (len(q),), q, exits, p, inflow.contiguous(), q.shape[1], m, top - m, C=COLUMNS, **_sizes())
 
 
-def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
-    """Grow the gradient in the panel's rows, in place.
+def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
+    """Complete the gradient in the rows of the panel, in place.
 
-    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k. With
-    A = q[P, P] and the probabilities l of where states leave for, state k in turn asks of its row f_k
+    The rows already hold the contributions of the states below the panel and, right of the diagonal, p_i b_k. With
+    A = q[P, P] and the jump probabilities l, the row f_k of each state k in turn satisfies
 
         s_k f_k = r_k + sum_{i<k} a_ik f_i - (s_k p_k b_k + l_k . (r_k + sum_{i<k} a_ik f_i)) 1.
 
-    So it is enough to find the numbers in brackets, from products of rows with rows, one state at a time: all rows then
-    follow at once. The r_k begin without their means l_k . r_k, which the equation takes out anyway, or groups of
-    states that seldom mix would lose their digits.
+    So it is enough to compute the numbers in brackets, from products of rows with rows, one state at a time: one
+    matrix product then gives all rows. The means l_k . r_k are subtracted from the r_k first. The equation removes them
+    anyway, and with them the gradients of groups of states that rarely mix would lose digits to cancellation.
     """
     rows, leave = flow[:, m:top, :m], q[:, m:top, :top].tril(m - 1)
     means = (flow[:, m:top, :top] * leave).sum(2)  # (B, b)
@@ -65,7 +65,7 @@ def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m:
 
 
 def _sizes() -> dict[str, int]:
-    return {"P": width(), "num_warps": settings.ELIMINATION_TRITON_WARPS}
+    return {"P": panel_width(), "num_warps": settings.ELIMINATION_TRITON_WARPS}
 
 
 @triton.jit
@@ -102,7 +102,7 @@ def _take_out(q, exits, real, n, m, size, P: tl.constexpr, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "m", "size"])
 def _inverses(q, exits, upper, lower, n, m, size, P: tl.constexpr):
-    """Row by row: those of (D - U)^-1 from the last, those of (I - L)^-1 from the first."""
+    """Compute the inverses row by row: (D - U)^-1 from the last row, (I - L)^-1 from the first."""
     wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, P), tl.arange(0, P)[:, None], tl.arange(0, P)[None, :]
@@ -155,7 +155,9 @@ def _finish(flow, q, exits, pb, means, links, below, losses, n, m, size, P: tl.c
     out = tl.load(below + b * size + i, mask=i < size, other=0.0)
     f = tl.load(flow + r * n + c, mask=inside & (r != c), other=0.0)
     f = tl.where(r > c, f - mean[:, None], f)
-    d = tl.load(links + (b * size + r) * size + c, mask=inside, other=0.0)  # l_c . r_r, and of rows done l_c . f_r
+    d = tl.load(
+        links + (b * size + r) * size + c, mask=inside, other=0.0
+    )  # l_c . r_r, and l_c . f_r once row r is done
     for k in range(size):
         enter = tl.sum(tl.where((c == k) & (r < k), a, 0.0), 1)
         leave = tl.sum(tl.where((r == k) & (c < k), a, 0.0), 0)

@@ -1,1 +1,1 @@
-"""The pair network in Triton, for CUDA devices. These modules are imported only where Triton is installed."""
+"""The pair network in Triton, for CUDA devices. These modules are imported only if Triton is installed."""

@@ -19,16 +19,16 @@ from pcmcnet.layers.pairwise.rate_forms import plain_rates
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.tensor_ops import pull_back
 
-# -- what happens to a hidden unit of a pair: activation, its derivative, dropout --------------------------------------
-# A unit u of a pair is dropped where a + b c_u, in 32 bits, is below a limit. a and b are scrambled from seed and pair,
-# c_u from u. That takes one multiplication, so masks are not stored but found again wherever they are needed.
+# -- activation of a hidden unit of a pair, its derivative, dropout ----------------------------------------------------
+# A unit u of a pair is dropped if a + b c_u, in 32 bits, is below a limit. a and b are hashes of seed and pair, c_u is
+# a hash of u. This takes one multiplication, so masks are not stored but computed again wherever they are needed.
 
 UNIT = tl.constexpr(0x85EBCA6B)
 
 
 @triton.jit
 def scramble(x):
-    """Make 32 bits that look random of 32 that need not."""
+    """Return a hash of 32 bits."""
     x ^= x >> 16
     x *= 0x7FEB352D
     x ^= x >> 15
@@ -39,29 +39,30 @@ def scramble(x):
 
 @triton.jit
 def unit_number(unit):
-    """Return c_u."""
+    """Return c_u, the hash of a unit."""
     return scramble(unit.to(tl.uint32) + UNIT)
 
 
 @triton.jit
 def drop(h, seed, pair, unit, limit):
-    """Set entries of (R, C) to 0, at random by seed, pair (R,) and unit (C,); weights have the scale of the others."""
+    """Set random entries of (R, C) to 0, by seed, pair (R,) and unit (C,); the weights contain the dropout scale."""
     a, b = pair_numbers(pair, seed)
     return drop_units(h, a, b, unit_number(unit), limit)
 
 
 @triton.jit
 def pair_numbers(pair, seed):
-    """Return a and b."""
+    """Return a and b, the hashes of a pair."""
     a = scramble(pair.to(tl.uint32) ^ seed.to(tl.uint32))
     return a, scramble(a + 0x9E3779B9) | 1
 
 
 @triton.jit
 def drop_units(h, a, b, c, limit):
-    """Set entries of (R, C) to 0 as ``drop`` does, in float32, with the numbers a, b (R,) and c (C,) at hand.
+    """Set entries of (R, C) to 0 as ``drop`` does, in float32, given the hashes a, b (R,) and c (C,).
 
-    Comparison and choice are one piece of code: compilers put off the choices, and pack and unpack what was found.
+    The comparison and the selection are one block of assembly: compilers defer the selections, and pack and unpack the
+    results of the comparisons in between.
     """
     return tl.inline_asm_elementwise(
         """{
@@ -79,7 +80,7 @@ def drop_units(h, a, b, c, limit):
 
 @triton.jit
 def activate(z, ACT: tl.constexpr):
-    """Activate, in the type of z where that is exact enough."""
+    """Apply the activation, in the type of z if that is precise enough, otherwise in float32."""
     if ACT == "relu":
         h = tl.maximum(z, 0.0)
     elif ACT == "leaky_relu":
@@ -118,29 +119,29 @@ def activation_backward(z, by, ACT: tl.constexpr):
 
 @cache
 def numbers_of_units(width: int, device: torch.device) -> Tensor:
-    """Return c_u of all units, for kernels that would find them again for every tile."""
+    """Return c_u of all units, for kernels that would otherwise compute them for every tile."""
     numbers = scramble.fn(np.arange(width, dtype=np.uint32) + np.uint32(UNIT.value))
     return torch.from_numpy(numbers.view(np.int32)).to(device)
 
 
-# -- scores -> rates, in one kernel each way where torch takes ten -----------------------------------------------------
+# -- scores -> rates, in one kernel for each pass; torch needs about ten -----------------------------------------------
 # The formulas are those of `pcmcnet.layers.pairwise.rate_forms`, for the forms exp and relu. Shapes: scores (B, n, n),
 # mask (B, n) -> rates (B, n, n), divided by the largest of the set.
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:
-    """Turn scores into rates: (B, n, n), (B, n) -> (B, n, n)."""
-    found: Tensor = _Rates.apply(scores, mask, rate, epsilon, floor)
-    return found
+    """Return the rates of given scores: (B, n, n), mask (B, n) -> (B, n, n)."""
+    result: Tensor = _Rates.apply(scores, mask, rate, epsilon, floor)
+    return result
 
 
 class _Rates(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mask: Tensor, rate: str, epsilon: float, floor: float) -> Tensor:
         sets, n, _ = scores.shape
-        given, out, top = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets)
+        values, out, top = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets)
         options = (n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
-        launch(_rates_forward, (sets,), given, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
+        launch(_rates_forward, (sets,), values, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
         ctx.save_for_backward(scores, mask, top)
         ctx.rate, ctx.epsilon = rate, epsilon
         return out
@@ -161,7 +162,7 @@ class _Rates(torch.autograd.Function):
 
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
 def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
-    """Go twice through the matrix of a set: for its largest entry, and to divide by it."""
+    """Read the matrix of a set twice: to find its largest entry, and to divide by it."""
     wait_for_earlier()
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
     scores += b * n * n
@@ -175,7 +176,7 @@ def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE:
         s = tl.load(scores + at, mask=here, other=0.0)
         pairs = here & (i != j) & (tl.load(mask + i, mask=here, other=0) != 0)
         pairs &= tl.load(mask + j, mask=here, other=0) != 0
-        largest = tl.maximum(largest, tl.where(pairs & (s == s), s, float("-inf")))  # a NaN stays where it is
+        largest = tl.maximum(largest, tl.where(pairs & (s == s), s, float("-inf")))  # NaN stays NaN
     s_top = tl.max(largest, 0)
     none = s_top == float("-inf")
     s_top = tl.minimum(s_top, 3.4028234663852886e38)  # the largest finite number

@@ -15,14 +15,15 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import activate, activation_backward, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
-# -- the first layer, which is linear: both halves by one thin product in bfloat16 -------------------------------------
+# -- the linear first layer: both halves in one thin product in bfloat16 -----------------------------------------------
 #
 #     leave_bi = Wa S_bi + W0 I_b        enter_bj = Wb S_bj + c
 #
-# A number x is given as the two bfloat16 that are nearest to x and to what is left of it, which keeps 16 bits: features
-# of alternatives may differ by little. Weights have the 8 bits that they have in the hidden layers. So the columns are
+# A number x is represented by two bfloat16 numbers, the nearest to x and the nearest to the remainder. This keeps 16
+# bits, because features of alternatives may differ by little. Weights have 8 bits, as in the hidden layers. The columns
+# are therefore
 #
-#     [I, rest of I, S, rest of S, 1]  by  [W0, W0, Wa, Wa, 0]  and  [0, 0, Wb, Wb, c].
+#     [I, remainder of I, S, remainder of S, 1]  by  [W0, W0, Wa, Wa, 0]  and  [0, 0, Wb, Wb, c].
 #
 # Shapes: individual I (B, D0), alternatives S (B, J, D) -> leave and enter (B, J, H).
 
@@ -30,7 +31,7 @@ from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 class FirstLayer(NamedTuple):
     """Inputs and weights of the first layer."""
 
-    individual: Tensor  # (B, D0), where D0 may be 0
+    individual: Tensor  # (B, D0); D0 may be 0
     alternatives: Tensor  # (B, J, D)
     who: Tensor  # (H, D0)
     leave: Tensor  # (H, D)
@@ -39,13 +40,13 @@ class FirstLayer(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """J, D0, D, and the number of columns: a multiple of 8, as products are fastest with."""
-        known, width = self.individual.shape[1], self.alternatives.shape[2]
-        return self.alternatives.shape[1], known, width, (2 * (known + width) + 8) // 8 * 8
+        """J, D0, D, and the number of columns, a multiple of 8, for which products are fastest."""
+        d0, d = self.individual.shape[1], self.alternatives.shape[2]
+        return self.alternatives.shape[1], d0, d, (2 * (d0 + d) + 8) // 8 * 8
 
 
 def packed_inputs(given: FirstLayer) -> Tensor:
-    """Return the inputs (B J, columns)."""
+    """Return the inputs of the product (B J, columns)."""
     rows, columns = given.alternatives.shape[0] * given.shape[0], given.shape[-1]
     out = given.leave.new_empty(rows, columns, dtype=torch.bfloat16)
     inputs = (given.individual.contiguous(), given.alternatives.contiguous())
@@ -54,7 +55,7 @@ def packed_inputs(given: FirstLayer) -> Tensor:
 
 
 def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return leave and enter, side by side in memory."""
+    """Return leave and enter, adjacent in memory."""
     places, *shape = given.shape
     units = len(given.bias)
     weights = given.leave.new_empty(2 * units, shape[-1], dtype=torch.bfloat16)
@@ -67,14 +68,14 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Turn the gradient by both halves side by side (B, J, 2 H), in bfloat16, into those by all in ``given``."""
-    # 1. The gradients of the weights: one product over all alternatives, and its columns handed out.
+    """Return the gradients in all tensors of ``given``, from the gradient in both halves (B, J, 2 H), in bfloat16."""
+    # 1. The gradients of the weights: one product over all alternatives, then its columns are distributed.
     _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)
     sums = torch.mm(both.t(), inputs, out_dtype=torch.float32)
     layer = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in given[2:]]
     launch(_unpack_weights, (triton.cdiv(units, 8),), sums, *layer, units, *shape, **_rows_of(max(shape[:2])))
-    # 2. Those of the inputs, where anything is learnt below them.
+    # 2. The gradients of the inputs, if they depend on trainable weights.
     d_individual = d_alternatives = None
     if of_inputs[0]:
         d_individual = d_halves[..., :units].sum(1, dtype=torch.float32) @ given.who
@@ -85,7 +86,7 @@ def first_layer_gradients(
 
 
 def _rows_of(width: int) -> dict[str, int]:
-    """Return the shape of a program of the kernels that pack: 8 rows of so many numbers."""
+    """Return the block shape of the packing kernels: 8 rows of ``width`` numbers."""
     return {"R": 8, "C": triton.next_power_of_2(width), "num_warps": 4}
 
 
@@ -121,7 +122,7 @@ def _pack_weights(who, leave, enter, bias, out, H, D0, D, K, R: tl.constexpr, C:
 
 @triton.jit
 def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr, C: tl.constexpr):
-    """Do the reverse for gradients: the columns of a number and of its rest have one weight."""
+    """Reverse ``_pack_weights`` for gradients: the columns of a number and of its remainder share one weight."""
     wait_for_earlier()
     u, c = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     known, own, at = (u < H) & (c < D0), (u < H) & (c < D), sums + u * K + c
@@ -133,14 +134,14 @@ def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr,
     tl.store(bias + u + c, tl.load(at + 2 * D, mask=(u < H) & (c == 0)), mask=(u < H) & (c == 0))
 
 
-# -- hidden layers forward, one pass over a tensor of (pairs, H) each --------------------------------------------------
+# -- hidden layers, forward: each kernel is one pass over a tensor (pairs, H) ------------------------------------------
 #
 #     first_hidden   h = drop(act(left_bi + right_bj))    two thin matrices -> (pairs, H)
 #     later_hidden   h = drop(act(z + bias))              a hidden layer between two products
 #     last_hidden    f = w . drop(act(z + bias))          the last hidden layer and the output: one number per pair
 #
-# Pairs and the rows they come from are numbered as in `pair_layout`. A chunk has `rows` of these from `row0` on, the
-# first of them in the set `set0`, and the pairs within `bounds`.
+# Pairs and their rows are numbered as in `pair_layout`. A chunk has `rows` rows from `row0` on, the first of them in
+# the set `set0`, and the pairs within `bounds`.
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "limit"])
@@ -168,7 +169,7 @@ def first_hidden(
 ):
     """Fill (pairs, H) from ``left`` and ``right`` (B, J, H), whose rows are E and F apart.
 
-    Program (units, block of j, set): right is read once.
+    The grid is (units, block of j, set), so that ``right`` is read once.
     """
     wait_for_earlier()
     b = set0 + tl.program_id(2)
@@ -217,7 +218,7 @@ def later_hidden(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill (room, H) from what a product gave; with 0 after the last pair."""
+    """Fill (room, H) from the result of a product, with 0 after the last pair."""
     wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
@@ -244,7 +245,7 @@ def last_hidden(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill in the scores of pairs, at their numbers, but for a shift."""
+    """Write the scores of the pairs, without the shift, at the positions of the pairs."""
     wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
@@ -254,10 +255,10 @@ def last_hidden(
     tl.store(out + pair0 + r, score, mask=r < tl.load(bounds + 1) - pair0)
 
 
-# -- hidden layers backward, one pass over a tensor of (pairs, H) each; names and numbers as above ---------------------
+# -- hidden layers, backward: each kernel is one pass over a tensor (pairs, H), in the numbering of the forward pass ---
 #
-# last_hidden_backward    dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
-# later_hidden_backward   dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
+# last_hidden_backward    dz = df w drop' act'(z + bias)           and the gradients of w and bias, in parts by program
+# later_hidden_backward   dh <- dh drop' act'(z + bias)            and the gradient of the bias, in parts by program
 # first_hidden_backward   sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
 
 
@@ -281,7 +282,7 @@ def last_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Go through all pairs with a fixed number of programs; ``dw`` and ``db`` are (programs, H)."""
+    """Process all pairs with a fixed number of programs; ``dw`` and ``db`` are (programs, H)."""
     wait_for_earlier()
     u, pair0 = tl.arange(0, C), tl.load(bounds)
     c, v = tl.load(bias + u, mask=u < H, other=0.0)[None, :], tl.load(w + u, mask=u < H, other=0.0)[None, :]
@@ -320,7 +321,7 @@ def later_hidden_backward(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """The same, in place, for a hidden layer between two products."""
+    """Process a hidden layer between two products in place, with a fixed number of programs: ``db`` (programs, H)."""
     wait_for_earlier()
     u, pair0, pairs = tl.arange(0, C), tl.load(bounds), tl.load(bounds + 1) - tl.load(bounds)
     c = tl.load(bias + u, mask=u < H, other=0.0)[None, :]
@@ -333,7 +334,7 @@ def later_hidden_backward(
         d = activation_backward(tl.load(z + at, mask=here, other=0.0).to(tl.float32) + c, d, ACT)
         if DROP:
             d = drop(d, tl.load(seeds + layer), pair0 + r, u, limit)
-        d = tl.where((r < pairs)[:, None], d, 0.0)  # what comes after the last pair may be anything
+        d = tl.where((r < pairs)[:, None], d, 0.0)  # values after the last pair are arbitrary
         sum_b += d
         tl.store(dh + at, d.to(dh.dtype.element_ty), mask=here)
     tl.store(db + tl.program_id(0) * H + u, tl.sum(sum_b, 0), mask=u < H)
@@ -365,11 +366,10 @@ def first_hidden_backward(
     C: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Program (units, block of j, set): for each i the sum over its j, and for each of them the sum over i.
+    """Sum over j for each i, and over i for each j; the grid is (units, block of j, set).
 
-    ``dleft`` (blocks, rows, H) has a part for each block of real j; ``dright`` (sets, J, H), with rows D apart, is
-    filled.
-    A chunk begins and ends anywhere in a set: rows of the set that lie within it take part.
+    ``dleft`` (blocks, rows, H) gets a partial sum for each block of real j. ``dright`` (sets, J, H), with rows D apart,
+    is filled. A chunk may begin and end anywhere in a set: only the rows of the set within the chunk are summed.
     """
     wait_for_earlier()
     block, b = tl.program_id(1), set0 + tl.program_id(2)
@@ -397,14 +397,14 @@ def first_hidden_backward(
         total += d
         tl.store(dleft + i * H, tl.sum(d, 0), mask=units)
     other, on = (row + j)[:, None] * D + u[None, :], units[None, :] & (j < J)[:, None]
-    if row0 > row:  # a chunk before this one began with the set
+    if row0 > row:  # an earlier chunk holds the first rows of the set
         total += tl.load(dright + other, mask=on, other=0.0)
     tl.store(dright + other, total, mask=on)
 
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
 def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Add up what ``first_hidden_backward`` left, (blocks, rows, H) -> (rows, H), rows D apart: 0 at padding."""
+    """Add up the parts of ``first_hidden_backward``, (blocks, rows, H) -> (rows, H), rows D apart; 0 at padding."""
     wait_for_earlier()
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)

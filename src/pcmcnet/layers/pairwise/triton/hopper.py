@@ -1,11 +1,11 @@
-"""The last hidden layer on a Hopper chip, for activations that are a line on each side of 0: act(x) = c x, c its slope.
+"""The last hidden layer on a Hopper GPU, for activations that are linear on each side of 0: act(x) = c x, c the slope.
 
-    scores    f_p = sum_u w_u c_pu x_pu,   x = h weight^T + bias             the slopes c, 0 where dropped, may be kept
+    scores    f_p = sum_u w_u c_pu x_pu,   x = h weight^T + bias             the slopes c, 0 where dropped, may be saved
     backward  with g_p = dL/df_p:   G = sum_p g_p c_p h_p^T  and  s = sum_p g_p c_p   give all gradients of the layer:
               d weight = w G,   d bias = w s,   d w = rows of (weight G) + bias s,   d h_p = g_p (c_p (w weight))
 
-So nothing but the slopes is kept of x, and no pass over pairs and units stands between the products. In all kernels
-there are two groups of four warps: while one works on its numbers, the other keeps the matrix units busy.
+So only the slopes of x are saved, and no pass over pairs and units is needed between the products. Every kernel has two
+groups of four warps: while one group processes its numbers, the other keeps the matrix units busy.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -35,22 +35,22 @@ from pcmcnet.layers.kernel_launch import launch, multiprocessor_count, wait_for_
 from pcmcnet.layers.pairwise.triton.elementwise import drop_units, numbers_of_units, pair_numbers
 from pcmcnet.layers.perceptron import NEGATIVE_SLOPES
 
-# -- tiles of matrices, and which layers are made of whole ones --------------------------------------------------------
+# -- tiles of matrices, and the layers that consist of whole tiles -----------------------------------------------------
 
-ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs of a tile
-UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # of a tile
-CHUNK = gl.constexpr(settings.HOPPER_TILE_INPUTS)  # what is multiplied at a time
-LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the registers, the warp that copies next to none
+ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs per tile
+UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # units per tile
+CHUNK = gl.constexpr(settings.HOPPER_TILE_INPUTS)  # inputs multiplied at a time
+LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most registers, the copying warp few
 
 
 def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
-    """Tell whether a layer, and the type of its product, are of a kind and size for these kernels."""
+    """Return True if these kernels support the layer's size and activation and the type of its product."""
     whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_MAX_LAYER_UNITS for width in weight.shape)
     return activation in NEGATIVE_SLOPES and dtype == torch.bfloat16 and whole
 
 
 def tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Describe a matrix to the unit that copies tiles of it."""
+    """Return the descriptor with which the copy unit reads tiles of a matrix."""
     return TensorDescriptor.from_tensor(matrix, [rows, columns], _layout(rows, columns))
 
 
@@ -59,17 +59,17 @@ def _layout(rows: int, columns: int) -> gl.NVMMASharedLayout:
     return gl.NVMMASharedLayout.get_default_for([rows, columns], gl.bfloat16)
 
 
-# -- the weights of the last hidden layer as its kernels take them, in one pass over them ------------------------------
+# -- weights of the last hidden layer in the form that its kernels read, converted in one pass -------------------------
 #
-#     weight (H, D) -> c weight,    w (H,) -> c w,    and for the way back the transpose of c w (c weight)
+#     weight (H, D) -> c weight,    w (H,) -> c w,    and for the backward pass the transpose of c w (c weight)
 #
-# with c = 1 / (1 - dropout), by which what is not dropped is scaled. Matrices are in bfloat16.
+# with the dropout scale c = 1 / (1 - dropout). Matrices are in bfloat16.
 
-BLOCK = 64  # units of a program, and inputs. Widths are multiples of it
+BLOCK = 64  # units, and inputs, per program; the widths are multiples of it
 
 
 def scaled_weights(weight: Tensor, w: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return weight, output weight, and what takes gradients back."""
+    """Return the scaled weight, the scaled output weight, and the transposed matrix for the backward pass."""
     units, width = weight.shape
     forth = torch.empty_like(weight, dtype=torch.bfloat16, memory_format=torch.contiguous_format)
     back, out = forth.new_empty(width, units), torch.empty_like(w)
@@ -91,33 +91,33 @@ def _scale(weight, w, forth, out, back, scale, H, D, C: tl.constexpr):
         tl.store(out + u, v)
 
 
-# -- the product that two kernels are built around: (pairs, D) by (H, D)^T, tile by tile -------------------------------
-# A program keeps the weights of some units in shared memory for good, and pairs come by in tiles. Two groups of four
-# warps take turns: while one multiplies, the other works on the tile that it has multiplied before. One more warp has
-# the tiles copied into shared memory, some chunks ahead.
+# -- the product in two of the kernels: (pairs, D) by (H, D)^T, tile by tile -------------------------------------------
+# A program keeps the weights of some units in shared memory and processes tiles of pairs. Two groups of four warps
+# alternate: while one multiplies, the other processes the tile that it has just multiplied. One more warp starts the
+# copies of tiles into shared memory, some chunks ahead.
 
-STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks that are copied ahead
+STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks copied ahead
 
 
 def unit_tiles(weight: Tensor) -> int:
-    """Return how many tiles stand side by side across the units of a layer."""
+    """Return the number of tiles across the units of a layer."""
     return len(weight) // int(UNITS.value)
 
 
 def _operands(pairs: Tensor, weight: Tensor) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Return the two factors of the product, (pairs, D) and (H, D), as descriptions of their tiles."""
+    """Return the two factors of the product, (pairs, D) and (H, D), as descriptors of their tiles."""
     return tiles(pairs, ROWS.value, CHUNK.value), tiles(weight, UNITS.value, CHUNK.value)
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
-    """Return how many programs to launch: equally many for every part of the units."""
+    """Return the number of programs to launch, the same for every tile of units; ``spare`` processors stay free."""
     across = unit_tiles(weight)
     return across * max((multiprocessor_count(device) - spare) // across, 1)
 
 
 @gluon.jit
 def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
-    """Return room for chunks of the pairs, for the weights and for a tile of the result of each group; and barriers."""
+    """Allocate memory for chunks of pairs, for the weights and for a result tile of each group; and barriers."""
     hs = gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, CHUNK], h.layout)
     ws = gl.allocate_shared_memory(gl.bfloat16, [CHUNKS, UNITS, CHUNK], weight.layout)
     kept = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS if KEEP else 8, UNITS], result.layout)
@@ -136,21 +136,21 @@ def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def wait_for_weights(shared):
-    """Wait until the weights are there, which is once."""
+    """Wait until the weights are loaded, which happens once."""
     _, _, _, barriers = shared
     mbarrier.wait(barriers[3].index(0), 0)
 
 
 @gluon.jit
 def share(bounds, across):
-    """Return a program's first tile, the end of all tiles, the distance of its tiles, and its part of the units."""
+    """Return a program's first tile, the end of all tiles, the step between its tiles, and its tile of units."""
     pairs = (gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32)
     return gl.program_id(0) // across, gl.cdiv(pairs, ROWS), gl.num_programs(0) // across, gl.program_id(0) % across
 
 
 @gluon.jit
 def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
-    """Have the weights, and then all tiles of a program, copied into shared memory."""
+    """Start the copies of the weights, and then of all tiles of a program, into shared memory."""
     hs, ws, _, barriers = shared
     empty, ready, _, loaded = barriers
     begin, end, step, part = share(bounds, across)
@@ -170,9 +170,9 @@ def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
-    """Return a tile (ROWS, UNITS) of the product, added to x, at the group's turn; and the number of its next chunk.
+    """Wait for the group's turn; return a tile (ROWS, UNITS) of the product, added to x, and the next chunk's number.
 
-    ``i`` is the number of the tile's first chunk. Tiles of both groups alternate, so every other tile is one's own.
+    ``i`` is the number of the tile's first chunk. The tiles of the two groups alternate.
     """
     hs, ws, _, barriers = shared
     empty, ready, turns, _ = barriers
@@ -183,7 +183,7 @@ def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
         x = warpgroup_mma(hs.index(at), ws.index(k).permute((1, 0)), x, is_async=True)
         mbarrier.arrive(turns.index(1 - group), count=1, pred=k == CHUNKS - 1)
         x = warpgroup_mma_wait(1, deps=(x,))
-        mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), count=1, pred=k > 0)  # the one before is done
+        mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), count=1, pred=k > 0)  # the previous chunk is done
         i += 1
     x = warpgroup_mma_wait(0, deps=(x,))
     mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), count=1)
@@ -192,14 +192,14 @@ def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
 
 @gluon.jit
 def copy_out(x, result, m, n, room):
-    """Have a tile copied out, once what was copied before has left."""
+    """Start the copy of a tile to global memory, once the previous copy is done."""
     tma.store_wait(0)
     room.store(x.to(gl.bfloat16))
     fence_async_shared()
     tma.async_copy_shared_to_global(result, [m, n], room)
 
 
-# -- scores: a product, and on each of its tiles, while at hand, the rest of the layer ---------------------------------
+# -- scores: the product, and the rest of the layer on each tile while it is in registers ------------------------------
 
 
 def last_layer_forward(
@@ -215,10 +215,10 @@ def last_layer_forward(
     keep: bool,
     spare: int = 0,
 ) -> Tensor:
-    """Fill in parts of the scores (parts, all pairs); returns the slopes (room, H), if they are to be kept.
+    """Write partial scores (parts, all pairs); return the slopes (room, H), empty unless ``keep``.
 
-    ``dropout``: seeds, which of them is the layer's, and limit, which is 0 for no dropout. ``spare`` processors are
-    left to other kernels.
+    ``dropout``: the seeds, the index of the layer's seed, and the limit, which is 0 without dropout. ``spare``
+    processors are left to other kernels.
     """
     seeds, layer, limit = dropout
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
@@ -250,9 +250,9 @@ def _last_layer_forward(
     DROP: gl.constexpr,
     CHUNKS: gl.constexpr,
 ):
-    """Multiply (pairs, D) by (H, D)^T; ``out`` (tiles across, room) gets parts of the scores.
+    """Multiply (pairs, D) by (H, D)^T; ``out`` (tiles across, room) gets partial scores.
 
-    Rows are those of a piece, which begins with the pair ``bounds`` tells; scores stand at the numbers of pairs.
+    The rows are those of a chunk, whose first pair is in ``bounds``; scores are written at the positions of the pairs.
     """
     shared = shared_memory(h, weight, slopes, KEEP, CHUNKS)
     layer_of = (bias, w, numbers, out, seeds + layer, room, limit)
@@ -310,7 +310,7 @@ def _forward_tiles(
 
 @gluon.jit
 def _slopes(x, SLOPE: gl.constexpr):
-    """Return 1 above 0 and the slope elsewhere; why in one piece of code, see ``units.drop_units``."""
+    """Return 1 above 0 and the slope elsewhere; one block of assembly for the reason given in ``drop_units``."""
     return gl.inline_asm_elementwise(
         """{
         .reg .pred up;
@@ -325,22 +325,23 @@ def _slopes(x, SLOPE: gl.constexpr):
     )
 
 
-# -- gradient by the input: a product of slopes, weighted by pair, dropped units left out ------------------------------
+# -- gradient in the input: a product of slopes, weighted by pair, without dropped units -------------------------------
 
 
 def last_layer_input_gradient(
     slopes: Tensor, weight: Tensor, gradient: Tensor, *, bounds: Tensor, dropout: tuple[Tensor, int, int]
 ) -> Tensor:
-    """Return slopes (room, H) times weight (D, H)^T, each row times its gradient (room,); anything after the last pair.
+    """Return slopes (room, H) times weight (D, H)^T, each row times its gradient (room,).
 
-    ``dropout``: seeds, which of them is that of the layer before, and limit, which is 0 for no dropout.
+    Rows after the last pair are arbitrary. ``dropout``: the seeds, the index of the previous layer's seed, and the
+    limit, which is 0 without dropout.
     """
     seeds, layer, limit = dropout
     out = torch.empty(len(slopes), len(weight), dtype=slopes.dtype, device=slopes.device)
     matrices = (*_operands(slopes, weight), tiles(out, ROWS.value, UNITS.value))
-    given = (gradient, numbers_of_units(len(weight), slopes.device), bounds, seeds, layer, len(weight), limit)
+    arguments = (gradient, numbers_of_units(len(weight), slopes.device), bounds, seeds, layer, len(weight), limit)
     kind = {"DROP": limit != 0, "CHUNKS": slopes.shape[1] // CHUNK.value}
-    launch(_last_layer_input_gradient, (programs(weight, slopes.device),), *matrices, *given, **kind, **LAUNCH)
+    launch(_last_layer_input_gradient, (programs(weight, slopes.device),), *matrices, *arguments, **kind, **LAUNCH)
     return out
 
 
@@ -388,7 +389,7 @@ def _input_gradient_tiles(
 
 
 # -- gradients of the layer: sums over pairs, a product weighted by a number for each pair -----------------------------
-# Programs share the pairs, and each leaves a part of the sums. One more kernel adds them up to gradients.
+# Programs share the pairs, and each writes partial sums. Another kernel adds them up to gradients.
 
 
 def last_layer_gradients(
@@ -402,22 +403,22 @@ def last_layer_gradients(
     scale: float,
     add: bool,
 ) -> None:
-    """Fill in, or add to, the gradients of weight (H, D), bias (H,) and output weight (H,): ``layer`` and ``out``.
+    """Write, or add to, the gradients ``out`` of ``layer``: weight (H, D), bias (H,) and output weight (H,).
 
-    A chunk of pairs is read whole: where there are fewer, h and ``gradient``, that by the scores, are to be 0. The
-    latter is as long as all chunks. Gradients by weights are multiplied by the ``scale`` that these were given.
+    Whole tiles of pairs are read: after the last pair, h and ``gradient``, the gradient in the scores, must be 0, and
+    ``gradient`` must extend to the end of the last tile. Gradients of weights are multiplied by the dropout ``scale``.
     """
-    # 1. As many parts of the pairs as there are processors for each tile of the result.
+    # 1. Divide the pairs into as many parts as there are processors for each tile of the result.
     (room, units), width = slopes.shape, h.shape[1]
     across = 256 if width % 256 == 0 else 128
     count = (units // (2 * ROWS.value)) * (width // across)
     parts = min(max(multiprocessor_count(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
-    # 2. Parts of G (parts, H, D) and of s (parts, H): slopes times h, and slopes, weighted by the gradient.
+    # 2. Compute partial sums of G (parts, H, D) and of s (parts, H): slopes times h, and slopes, weighted by gradient.
     products, sums = torch.empty(parts, units, width, device=h.device), torch.empty(parts, units, device=h.device)
     matrices = (tiles(slopes, CHUNK.value, ROWS.value), tiles(h, CHUNK.value, across))
-    given = (gradient, products, sums, bounds, room, parts, units, width)
-    launch(_last_layer_weight_sums, (count * parts,), *matrices, *given, N=across, STAGES=4, **LAUNCH)
-    # 3. Their sums, as gradients of the layer.
+    arguments = (gradient, products, sums, bounds, room, parts, units, width)
+    launch(_last_layer_weight_sums, (count * parts,), *matrices, *arguments, N=across, STAGES=4, **LAUNCH)
+    # 3. Add them up to the gradients of the layer.
     shape = {"ADD": add, "P": 16, "C": triton.next_power_of_2(width), "num_warps": 4}
     launch(_add_up, (units,), products, sums, *layer, *out, scale, parts, units, width, **shape)
 
@@ -440,7 +441,7 @@ def _add_up(
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Turn the parts of a unit into its gradients."""
+    """Add up the partial sums of a unit to its gradients."""
     wait_for_earlier()
     u, p, d = tl.program_id(0), tl.arange(0, P), tl.arange(0, C)
     g, s = tl.zeros((C,), tl.float32), tl.zeros((P,), tl.float32)
@@ -465,7 +466,7 @@ def _add_up(
 def _last_layer_weight_sums(
     slopes, h, gradient, out, sums, bounds, room, parts, H, D, N: gl.constexpr, STAGES: gl.constexpr
 ):
-    """Each program has a tile (2 ROWS, N) of the result, and a part of the pairs."""
+    """Compute partial sums; each program has a tile (2 ROWS, N) of the result and a part of the pairs."""
     cs = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, CHUNK, ROWS], slopes.layout)
     hs = gl.allocate_shared_memory(gl.bfloat16, [STAGES, CHUNK, N], h.layout)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -479,7 +480,9 @@ def _last_layer_weight_sums(
     m, n = tile // across * 2 * ROWS, tile % across * N
     chunks = gl.cdiv((gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32), CHUNK)
     each = gl.cdiv(chunks, parts)
-    begin = gl.where(part * each < chunks, part * each, gl.cdiv(room, CHUNK)) * CHUNK  # beyond the room all is 0
+    begin = (
+        gl.where(part * each < chunks, part * each, gl.cdiv(room, CHUNK)) * CHUNK
+    )  # values beyond the room are read as 0
     steps = gl.maximum(gl.minimum(each, chunks - part * each), 1)
     shared = (cs, hs, empty, ready)
     where = (begin, steps, part * each < chunks, m, n, part, H, D)
@@ -510,7 +513,7 @@ def _bring_pairs(slopes, h, shared, where, STAGES: gl.constexpr):
 
 @gluon.jit
 def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl.constexpr, STAGES: gl.constexpr):
-    """Weight a chunk in registers while the other half's product is under way."""
+    """Weight a chunk in registers while the product of the other half runs."""
     cs, hs, empty, ready = shared
     begin, steps, any_pairs, m, n, part, H, D = where
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])

@@ -1,12 +1,12 @@
-"""Scores of all ordered pairs on a CUDA device, forward and backward: products by matrix units, all else around them.
+"""Scores of all ordered pairs on a CUDA device, forward and backward: matrix products, with fused kernels around them.
 
-A tensor of one number per pair and unit costs about as much to move as to multiply. So the first hidden layer is built
-from its two thin matrices in one pass, bias, activation and dropout of a later one happen where its product is read or
-made, and the last one leaves a single number per pair. Products take float32 or bfloat16 and add up in float32. Where
-the chip and the layer allow it, the last layer has kernels of its own (``hopper``).
+A tensor with one number per pair and unit costs about as much to move as to multiply. So one pass builds the first
+hidden layer from its two thin matrices; bias, activation and dropout of a later layer are applied where its product is
+read or written; and the last layer writes a single number per pair. Products are in float32 or bfloat16 and accumulate
+in float32. If the GPU and the layer allow it, the last layer has special kernels (``hopper``).
 
-Pairs are worked on in chunks of whole rows (b, i); see ``pair_layout``. What the backward pass needs is kept as long as
-all of it is within a budget, and otherwise computed a second time, chunk by chunk: memory is bounded for any n.
+Pairs are processed in chunks of whole rows (b, i); see ``pair_layout``. Values for the backward pass are saved if all
+of them fit into a budget; otherwise they are computed again, chunk by chunk, so that memory is bounded for any n.
 Shapes: leave and enter (B, J, H) -> scores (B, J, J).
 """
 
@@ -34,13 +34,13 @@ from pcmcnet.layers.pairwise.triton import pair_layout as layout
 from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer, first_layer_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.pair_layout import DeviceChunk, PairLayout
 
-PROGRAMS_PER_PROCESSOR = 32  # of those that share the pairs of a chunk, and leave a part of a sum each
+PROGRAMS_PER_PROCESSOR = 32  # programs that share the pairs of a chunk; each writes a partial sum
 
 
 class ChunkState(NamedTuple):
-    """What the backward pass needs of a chunk: inputs and results of the products of the hidden layers.
+    """Values of a chunk for the backward pass: inputs and results of the products of the hidden layers.
 
-    Of the last result it is the slopes alone, where the kernels for Hopper made it.
+    The Hopper kernels save the slopes in place of the last result.
     """
 
     inputs: Sequence[Tensor]
@@ -49,15 +49,15 @@ class ChunkState(NamedTuple):
 
 @dataclass(frozen=True)
 class Gradients:
-    """Sums over all chunks."""
+    """Gradients, summed over all chunks."""
 
-    halves: Tensor  # leave and enter side by side (B, J, 2 H)
+    halves: Tensor  # leave and enter, adjacent (B, J, 2 H)
     layers: list[Tensor]
     shift: Tensor | None
 
 
 class TritonPairNetwork:
-    """The layers in the type of the products, and how the kernels are launched."""
+    """The layers in the type of the products, and the launches of their kernels."""
 
     def __init__(
         self, options: PairOptions, places: PairLayout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
@@ -66,7 +66,7 @@ class TritonPairNetwork:
         self.leave, self.enter = _rows(leave.detach()), _rows(enter.detach())
         self.sets, self.places, self.width = leave.shape
         weights, biases = [w.detach() for w in flat[:-2:2]], [b.detach() for b in flat[1:-2:2]]
-        self.scale = 1 / (1 - options.dropout)  # is in the weights
+        self.scale = 1 / (1 - options.dropout)  # part of the weights
         hopper = _hopper_kernels(leave.device)
         takes_layer = hopper is not None and hopper.fits(weights[-1], options.dtype, options.activation)
         self.hopper = hopper if takes_layer else None
@@ -78,9 +78,9 @@ class TritonPairNetwork:
             last, self.weight, self.back = self.hopper.scaled_weights(weights[-1], self.weight, self.scale)
             scaled.append(last)
         self.hidden = list(zip(scaled, biases, strict=True))
-        self.kept: list[DeviceChunk] | None = None  # the one chunk, where its state is kept
+        self.kept: list[DeviceChunk] | None = None  # the single chunk, if its state is saved
         limit = round(options.dropout * 2**32)
-        self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
+        self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits as a signed number
         self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
         self.kind = {**self.units, **places.kind}
 
@@ -91,21 +91,21 @@ class TritonPairNetwork:
         return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
 
     def chunks(self, pairs: int | None = None) -> Iterator[DeviceChunk]:
-        """Cut all rows into chunks of about so many pairs, or into one."""
+        """Return chunks of about ``pairs`` pairs, or one chunk by default."""
         return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
     @property
     def pairs_at_once(self) -> int:
-        """Pairs of a chunk without a backward pass, whose tensors leave room: the fewer chunks, the fewer launches.
+        """Pairs of a chunk without a backward pass: as many as memory allows, because fewer chunks need fewer launches.
 
-        Of many pairs it is a quarter at most: the first layer of the first chunk is built beside nothing.
+        A large batch has at least four chunks: building the first layer of the first chunk overlaps with no other work.
         """
         room = self.options.budget(self.leave.device) // (2 * self.width * self.hidden[0][0].element_size())
         quarter = self.sets * self.places * self.layout.row // 4
         return max(2 * self.options.chunk_pairs, min(room, quarter))
 
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-        """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
+        """Return the scores, and the values for the backward pass if ``keep`` and they fit into the budget."""
         whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
         chunks, parts = list(self.chunks(None if whole else self.pairs_at_once)), self.parts_of_scores()
         self.kept = chunks if whole else None
@@ -120,49 +120,50 @@ class TritonPairNetwork:
                 self.forward(chunk, self.first_hidden(chunk), parts, keep=False)
         scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
         everything = DeviceChunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
-        given = (parts, self.shift, scores)
-        self.over_sets(layout.scores_to_grid, everything, *given, room=everything.room, PARTS=len(parts))
+        tensors = (parts, self.shift, scores)
+        self.over_sets(layout.scores_to_grid, everything, *tensors, room=everything.room, PARTS=len(parts))
         return scores, kept
 
     def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
-        """Score chunks, with the first hidden layer of each built beside the products of the one before.
+        """Score chunks; the first hidden layer of each is built while the products of the previous chunk run.
 
-        The former waits for memory and the latter for matrix units, so both have their processors. Products go first.
+        Building is limited by memory and products by the matrix units, so each has separate processors. Products have
+        priority.
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if is_collecting_kernels() else high_priority_stream(self.leave.device)
-        # Chunks take two slots in turn, each with room for the first hidden layer: it is built, then the products done.
+        # Chunks alternate between two slots: memory for the first hidden layer, and events for built and multiplied.
         slots = [(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
         try:
             for k, chunk in enumerate(chunks):
                 room, built, done = slots[k % 2]
-                # 1. Build the first hidden layer, once the chunk before the last has left the slot.
+                # 1. Build the first hidden layer, once the chunk that used the slot before is done.
                 if k > 1:
                     here.wait_event(done)
                 if k > 0:
                     torch.cuda._sleep(settings.GPU_PAUSE_CYCLES)  # type: ignore[no-untyped-call]
                 h = self.first_hidden(chunk, room)
                 built.record(here)
-                # 2. Then the products, on the stream that goes first.
+                # 2. Run the products on the stream with priority.
                 first.wait_event(built)
                 with torch.cuda.stream(first):
                     self.forward(chunk, h, parts, keep=False, spare=settings.GPU_PROCESSORS_LEFT_FREE)
                 done.record(first)
-        finally:  # what is still under way uses memory that may be free from now on
+        finally:  # kernels that still run use memory that may be freed from now on
             here.wait_stream(first)
 
     def all_gradients(
         self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype, *, shift: bool = True
     ) -> Gradients:
-        """Return the gradients by everything; those by the halves in a type of their own, that by the shift if asked.
+        """Return all gradients: those in the halves in type ``dtype``, that in the shift if ``shift``.
 
-        Those of the last hidden layer on a Hopper GPU are filled in by the first chunk; others begin at 0.
+        On a Hopper GPU the first chunk writes the gradients of the last hidden layer; all others start at 0.
         """
         gradient = gradient.contiguous()
-        begun = torch.zeros_like if self.hopper is None else torch.empty_like
+        allocate = torch.zeros_like if self.hopper is None else torch.empty_like
         last = [*self.hidden[-1], self.weight.view(1, -1)]
         layers = [torch.zeros_like(t, dtype=torch.float32) for layer in self.hidden[:-1] for t in layer]
-        layers += [begun(t, dtype=torch.float32) for t in last]
+        layers += [allocate(t, dtype=torch.float32) for t in last]
         halves = gradient.new_empty(self.sets, self.places, 2 * self.width, dtype=dtype)
         sums = Gradients(halves, layers, torch.zeros_like(self.shift) if shift else None)
         count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
@@ -179,7 +180,7 @@ class TritonPairNetwork:
     # -- forward ------------------------------------------------------------------------------------------------
 
     def forward(self, chunk: DeviceChunk, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> ChunkState:
-        """Compute the hidden layers of some rows from the first on, and fill in parts of their scores."""
+        """Compute the hidden layers of a chunk, given the first one, and write partial scores."""
         inputs, results = [h], []
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
@@ -191,17 +192,20 @@ class TritonPairNetwork:
         return ChunkState(inputs, results)
 
     def room(self, chunk: DeviceChunk) -> Tensor:
-        """Room for the first hidden layer of some rows."""
+        """Allocate memory for the first hidden layer of a chunk."""
         return self.leave.new_empty(chunk.room, self.width, dtype=self.options.dtype)
 
     def first_hidden(self, chunk: DeviceChunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
-        """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
+        """Build the first hidden layer of a chunk.
+
+        ``clear`` sets rows after the last pair to 0, for sums over pairs that read beyond it.
+        """
         h = self.room(chunk) if room is None else room[: chunk.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         shape = {**self.kind, "C": block, "TJ": entered, "num_warps": 4}
-        given = (self.leave, self.enter, h, self.seeds)
-        launch(hidden_layers.first_hidden, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
+        tensors = (self.leave, self.enter, h, self.seeds)
+        launch(hidden_layers.first_hidden, grid, *self.find(chunk), *tensors, *self.where(chunk), *self.thin, **shape)
         if clear:
             read = settings.GPU_PAIRS_PER_READ
             rows = read if self.hopper is not None and len(self.hidden) == 1 else chunk.room
@@ -210,13 +214,13 @@ class TritonPairNetwork:
         return h
 
     def parts_of_scores(self) -> Tensor:
-        """Room for what each part of the units gives to the scores of all pairs."""
+        """Allocate memory for the partial scores of all pairs, one for each tile of units."""
         count = 1 if self.hopper is None else self.hopper.unit_tiles(self.hidden[-1][0])
         pairs = self.sets * self.places * self.layout.row
         return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
 
     def last_hidden(self, h: Tensor, chunk: DeviceChunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
-        """Fill in parts of the scores; returns the result of the last product, or its slopes."""
+        """Write partial scores; return the result of the last product, or its slopes."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
         if self.hopper is None:
@@ -224,15 +228,15 @@ class TritonPairNetwork:
             self.over_pairs(hidden_layers.last_hidden, z, bias, self.weight, parts, like=z, layer=last, chunk=chunk)
             return z
         how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
-        given = (h, weight, bias, self.weight, parts)
-        slopes: Tensor = self.hopper.last_layer_forward(*given, bounds=chunk.bounds, keep=keep, spare=spare, **how)
+        tensors = (h, weight, bias, self.weight, parts)
+        slopes: Tensor = self.hopper.last_layer_forward(*tensors, bounds=chunk.bounds, keep=keep, spare=spare, **how)
         return slopes
 
     # -- backward -----------------------------------------------------------------------------------------------
 
     def backward(self, chunk: DeviceChunk, state: ChunkState, gradient: Tensor, sums: Gradients) -> None:
-        """Add up what some rows contribute to the gradients."""
-        # 1. The gradient by the scores, pair by pair, with 0 after the last one; its sum is that of the shift.
+        """Add the contributions of a chunk to the gradients."""
+        # 1. The gradient in the scores, pair by pair, with 0 after the last pair; its sum is the gradient of the shift.
         read = settings.GPU_PAIRS_PER_READ
         room = triton.cdiv(chunk.room, read) * read
         df = gradient.new_zeros(room) if self.hopper is None or sums.shift is not None else gradient.new_empty(room)
@@ -245,8 +249,8 @@ class TritonPairNetwork:
         else:
             z, last = state.results[-1], len(self.hidden)
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
-            given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
-            self.over_pairs(hidden_layers.last_hidden_backward, *given, like=z, layer=last, chunk=chunk, shared=True)
+            tensors = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
+            self.over_pairs(hidden_layers.last_hidden_backward, *tensors, like=z, layer=last, chunk=chunk, shared=True)
             sums.layers[-1].add_(d_weight.sum(0))
             d = self.backward_through(last, d, d_bias, state, sums)
         # 3. The hidden layers between two products, from the last to the first of them.
@@ -259,34 +263,34 @@ class TritonPairNetwork:
         self.first_hidden_backward(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: ChunkState, sums: Gradients) -> Tensor:
-        """Take a gradient by the result of a product to one by its input."""
+        """Return the gradient in the input of a product, given that in its result; add those of weight and bias."""
         sums.layers[2 * k - 1].add_(d_bias.sum(0))
         sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
         return d @ self.hidden[k - 1][0]
 
     def backward_from_slopes(self, chunk: DeviceChunk, state: ChunkState, df: Tensor, sums: Gradients) -> Tensor:
-        """Return the gradient by the input of the last product, 0 where that was dropped."""
+        """Return the gradient in the input of the last product, 0 where the input was dropped."""
         assert self.hopper is not None
         slopes, h, where = state.results[-1], state.inputs[-1], {"bounds": chunk.bounds}
-        given = (slopes, h, df, (*self.hidden[-1], self.weight), sums.layers[-3:])
-        self.hopper.last_layer_gradients(*given, scale=self.scale, add=chunk.rows.start > 0, **where)
+        tensors = (slopes, h, df, (*self.hidden[-1], self.weight), sums.layers[-3:])
+        self.hopper.last_layer_gradients(*tensors, scale=self.scale, add=chunk.rows.start > 0, **where)
         dropout = (self.seeds, len(self.hidden) - 1, self.limit)
         d: Tensor = self.hopper.last_layer_input_gradient(slopes, self.back, df, dropout=dropout, **where)
         return d
 
     def first_hidden_backward(self, chunk: DeviceChunk, d: Tensor, sums: Gradients) -> None:
-        """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
+        """Sum the gradient in the first layer over the pairs that leave, and that enter, each alternative."""
         block = min(triton.next_power_of_2(self.width), 64)
-        entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger where it pads no more
+        entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger block if it adds no padding
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         parts = d.new_empty(grid[1], len(chunk.rows), self.width)
         leave, enter = sums.halves.chunk(2, -1)
-        given = (self.leave, self.enter, d, parts, enter, self.seeds)
-        dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
+        tensors = (self.leave, self.enter, d, parts, enter, self.seeds)
+        dropped = self.hopper is not None and len(self.hidden) == 1  # already done by the Hopper kernel
         shape = {**self.kind, "DROP": self.kind["DROP"] and not dropped, "C": block, "TJ": entered, "num_warps": 1}
-        where = (*self.find(chunk), *given, *self.where(chunk), *self.thin, enter.stride(1))
+        where = (*self.find(chunk), *tensors, *self.where(chunk), *self.thin, enter.stride(1))
         launch(hidden_layers.first_hidden_backward, grid, *where, **shape)
-        # Blocks of entered alternatives have left a part each: add these up.
+        # Add up the partial sums of the blocks of entered alternatives.
         width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
         grid_of_sums = (triton.cdiv(rows, 4), triton.cdiv(self.width, width))
         rest = (self.layout.sizes, self.places, parts, leave, chunk.rows.start, rows, self.width, leave.stride(1))
@@ -295,53 +299,53 @@ class TritonPairNetwork:
     # -- launches -----------------------------------------------------------------------------------------------
 
     def grid(self, chunk: DeviceChunk, entered: int) -> tuple[int, int]:
-        """Programs for blocks of so many alternatives, and for the sets of a chunk."""
+        """Return the grid of a chunk: blocks of ``entered`` alternatives, and sets."""
         rows = chunk.rows
         return triton.cdiv(self.places, entered), (rows.stop - 1) // self.places - rows.start // self.places + 1
 
     def find(self, chunk: DeviceChunk) -> tuple[Any, ...]:
-        """Where sets and their pairs are."""
+        """Return the arguments that locate sets and their pairs."""
         return *self.layout.tensors, chunk.bounds
 
     def where(self, chunk: DeviceChunk) -> tuple[int, ...]:
-        """First set and rows of a chunk."""
+        """Return the first set, the first row and the number of rows of a chunk."""
         return chunk.rows.start // self.places, chunk.rows.start, len(chunk.rows)
 
     @property
     def thin(self) -> tuple[int, ...]:
-        """Distances of rows of the halves, the number of units, and the limit below which they are dropped."""
+        """Row strides of the two halves, number of units, and dropout limit."""
         return self.leave.stride(1), self.enter.stride(1), self.width, self.limit
 
     def parts(self, like: Tensor) -> Tensor:
-        """Room for a sum over pairs by each program of those that share the pairs."""
+        """Allocate memory for the partial sums of the programs that share the pairs."""
         return like.new_empty(
             PROGRAMS_PER_PROCESSOR * multiprocessor_count(like.device), like.shape[1], dtype=torch.float32
         )
 
-    def over_sets(self, kernel: Any, chunk: DeviceChunk, *given: Tensor, room: int, **kind: Any) -> None:
+    def over_sets(self, kernel: Any, chunk: DeviceChunk, *tensors: Tensor, room: int, **kind: Any) -> None:
         """Launch a kernel between (B, J, J) and the pairs of a chunk."""
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
-        launch(kernel, self.grid(chunk, 8), *self.find(chunk), *given, *self.where(chunk), room, **shape)
+        launch(kernel, self.grid(chunk, 8), *self.find(chunk), *tensors, *self.where(chunk), room, **shape)
 
     def over_pairs(
-        self, kernel: Any, *given: Tensor, like: Tensor, layer: int, chunk: DeviceChunk, shared: bool = False
+        self, kernel: Any, *tensors: Tensor, like: Tensor, layer: int, chunk: DeviceChunk, shared: bool = False
     ) -> None:
-        """Launch a kernel on (room, H): a program for every block of pairs, or as many as leave ``parts`` of sums."""
+        """Launch a kernel on (room, H): a program per block of pairs or, if ``shared``, per row of ``parts``."""
         room, width = like.shape
         block = triton.next_power_of_2(width)
         numbers, warps = (512, 2) if shared else (4096, 4)
         pairs = max(numbers // block, 1)
         grid = (PROGRAMS_PER_PROCESSOR * multiprocessor_count(like.device) if shared else triton.cdiv(room, pairs),)
         where = (chunk.bounds, self.seeds, layer, room, width, self.limit)
-        launch(kernel, grid, *given, *where, **self.units, C=block, R=pairs, num_warps=warps)
+        launch(kernel, grid, *tensors, *where, **self.units, C=block, R=pairs, num_warps=warps)
 
 
 @cache
 def _hopper_kernels(device: torch.device) -> ModuleType | None:
-    """Return the kernels for the last hidden layer on a Hopper GPU, if the device and Triton run them."""
-    known = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
+    """Return the kernels for the last hidden layer on a Hopper GPU, or None if device or Triton lack support."""
+    is_tested = triton.__version__.startswith(settings.HOPPER_TRITON_VERSIONS)
     capability = torch.cuda.get_device_capability(device)
-    if not known or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
+    if not is_tested or find_spec("triton.experimental.gluon") is None or capability != (9, 0):
         return None
     from pcmcnet.layers.pairwise.triton import hopper
 
@@ -349,7 +353,7 @@ def _hopper_kernels(device: torch.device) -> ModuleType | None:
 
 
 def _rows(half: Tensor) -> Tensor:
-    """Return (B, J, H) with rows at equal distances."""
+    """Return (B, J, H) with a constant stride between rows."""
     even = half.stride(2) == 1 and half.stride(0) == half.shape[1] * half.stride(1)
     return half if even else half.contiguous()
 
@@ -367,9 +371,10 @@ HALVES = 2  # tensors: leave and enter
 def scores_of_halves(
     leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
-    """Score ordered pairs of each set by hidden layers after the first, at least one, and the output layer.
+    """Score the ordered pairs of each set with the layers after the first: at least one hidden layer, and the output.
 
-    With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
+    With a mask (B, J), whose real alternatives come first, pairs of two different real alternatives are scored and all
+    others get 0. Without a mask all pairs are scored.
     """
     if len(leave) > settings.GPU_SETS_PER_LAUNCH:
         parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
@@ -380,16 +385,16 @@ def scores_of_halves(
 def scores_of_inputs(
     first: FirstLayer, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
-    """Do the same from the first layer on, whose product is in bfloat16, too."""
+    """Score the ordered pairs as ``scores_of_halves`` does, from the inputs of the first layer, in bfloat16."""
     if len(first.alternatives) > settings.GPU_SETS_PER_LAUNCH:
         parts = zip(_split(first.individual), _split(first.alternatives), _split(mask), strict=False)
-        given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
-        return torch.cat([scores_of_inputs(layer, layers, options, real) for layer, real in given])
+        split = ((FirstLayer(individual, alternatives, *first[2:]), real) for individual, alternatives, real in parts)
+        return torch.cat([scores_of_inputs(layer, layers, options, real) for layer, real in split])
     return _scores(first, layers, options, PairLayout.of(mask, first.alternatives))
 
 
 def _split(sets: Tensor | None) -> Iterable[Any]:
-    """Split a tensor into as many sets as one launch takes; a mask that is None goes with every part."""
+    """Split a tensor into the sets of each launch; without a mask, every launch gets None."""
     return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_PER_LAUNCH)
 
 
@@ -400,12 +405,12 @@ def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptio
         scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
         return scores
-    leave, enter, *_ = _begun(inputs[: len(first)])
+    leave, enter, *_ = _halves(inputs[: len(first)])
     return TritonPairNetwork(options, places, seeds, leave, enter, *inputs[len(first) :]).all_scores(keep=False)[0]
 
 
-def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the halves, and what else is to be kept: the packed inputs of a first layer."""
+def _halves(first: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the halves and, if they are computed here, the packed inputs of the first layer."""
     if len(first) == HALVES:
         return first
     layer = FirstLayer(*(tensor.detach() for tensor in first))
@@ -418,26 +423,26 @@ class _Scores(torch.autograd.Function):
     def forward(
         ctx: Any, options: PairOptions, places: PairLayout, seeds: Tensor, first: int, *inputs: Tensor
     ) -> Tensor:
-        leave, enter, *packed = _begun(inputs[:first])
+        leave, enter, *packed = _halves(inputs[:first])
         network = TritonPairNetwork(options, places, seeds, leave, enter, *inputs[first:])
         scores, kept = network.all_scores(keep=True)
         ctx.network, ctx.counts = network, (first, len(inputs), len(inputs) + len(packed))
-        ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs, so that a change of them meanwhile is noticed
+        ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs too: torch then detects if they were modified
         return scores
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise PcmcNetError(
-                "the kernels for pairwise rates on a GPU have a first derivative only: take second ones by torch.func "
-                "(hessian, or grad of grad), which computes without these kernels, or on a CPU."
+                "second derivatives are not supported by the GPU kernels for pairwise rates: use torch.func (hessian, "
+                "or grad of grad), which does not use these kernels, or a CPU."
             )
-        (first, given, end), saved = ctx.counts, ctx.saved_tensors
-        packed, kept = saved[given:end], saved[end:]
+        (first, count, end), saved = ctx.counts, ctx.saved_tensors
+        packed, kept = saved[count:end], saved[end:]
         dtype = torch.bfloat16 if packed else torch.float32
         sums = ctx.network.all_gradients(kept, gradient, dtype, shift=ctx.needs_input_grad[-1])
         if not packed:
             return None, None, None, None, *sums.halves.chunk(2, -1), *sums.layers, sums.shift
-        wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
-        of_first = first_layer_gradients(FirstLayer(*saved[:first]), packed[0], sums.halves, of_inputs=wanted)
+        needs_gradient = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
+        of_first = first_layer_gradients(FirstLayer(*saved[:first]), packed[0], sums.halves, of_inputs=needs_gradient)
         return None, None, None, None, *of_first, *sums.layers, sums.shift

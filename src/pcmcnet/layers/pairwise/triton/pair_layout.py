@@ -1,12 +1,12 @@
-"""Where pairs stand: set after set, row after row, with neither padding nor the pairs of an alternative with itself.
+"""Positions of pairs in memory: by set and row, without padding and without pairs of an alternative with itself.
 
 A row (b, i) is an alternative that is left, with number b J + i; it has a pair (b, i, j) for every other real j. Real
 alternatives come first, so the pair is at
 
     starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
 
-The sizes n are known to the device alone: tensors have room for as many pairs as padded sets would have, and kernels
-read how many there are. Without a mask all n^2 pairs stand, as no alternative is entered that is also left.
+Only the device knows the sizes n: tensors have room for the pairs of padded sets, and kernels read the actual number.
+Without a mask all n^2 pairs are included, because the alternatives entered are not those left.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -26,26 +26,26 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 
 class DeviceChunk(NamedTuple):
-    """Some rows, and the numbers of their first pair and of the first after their last."""
+    """Some rows; ``bounds`` are the numbers of their first pair and of the first pair after them."""
 
     rows: range
     bounds: Tensor  # (2,) int64
-    room: int  # for pairs
+    room: int  # maximum number of pairs
 
 
 @dataclass(frozen=True)
 class PairLayout:
-    """The places of all pairs of B sets of up to J alternatives."""
+    """The positions of all pairs of B sets of up to J alternatives."""
 
     sizes: Tensor  # (B + 1,) int32, the last 0
     starts: Tensor  # (B + 1,) int64
     whole: Tensor  # (2,) int64, the bounds of all pairs
     places: int
-    skip: bool  # the pairs of an alternative with itself
+    skip: bool  # whether pairs of an alternative with itself are left out
 
     @classmethod
     def of(cls, mask: Tensor | None, halves: Tensor) -> PairLayout:
-        """Count the real alternatives of (B, J), or take all of them."""
+        """Return the layout of the real alternatives of a mask (B, J), or of all alternatives without one."""
         sets, places, _ = halves.shape
         if mask is None:
             sizes = halves.new_full((sets + 1,), places, dtype=torch.int32)
@@ -65,11 +65,11 @@ class PairLayout:
 
     @property
     def row(self) -> int:
-        """Pairs of a row, at most."""
+        """Maximum number of pairs of a row."""
         return self.places - self.skip
 
     def cut(self, rows: int) -> Iterator[DeviceChunk]:
-        """Cut all rows into chunks of so many."""
+        """Yield chunks of ``rows`` rows."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
         if count == 1:
@@ -84,23 +84,23 @@ class PairLayout:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, int]:
-        """What kernels need to find a pair."""
+        """Arguments with which kernels find a pair."""
         return self.sizes, self.starts, self.places
 
     @property
     def kind(self) -> dict[str, Any]:
-        """And what they are compiled for."""
+        """Constants for which these kernels are compiled."""
         return {"SKIP": int(self.skip)}
 
 
 def columns(places: int) -> int:
-    """Return the size of a block for a row of (J, J): one of few, as kernels are compiled for each."""
+    """Return the block size for a row of (J, J); there are few sizes, because kernels are compiled for each."""
     return max(int(triton.next_power_of_2(places)), 64)
 
 
 @triton.jit(do_not_specialize=["sets", "J"])
 def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
-    """Fill in sizes."""
+    """Write the numbers of real alternatives."""
     wait_for_earlier()
     b, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     at = b.to(tl.int64)[:, None] * J + j[None, :]
@@ -110,7 +110,7 @@ def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["sets"])
 def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
-    """Go through all sets with one program: where the pairs of each begin, and the bounds of all."""
+    """Write the start of each set's pairs, and the bounds of all pairs, with one program."""
     wait_for_earlier()
     before = tl.zeros((), tl.int64)
     for begin in range(0, sets + 1, C):
@@ -125,7 +125,7 @@ def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
 def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
-    """Find the first pair from each multiple of ``rows`` on: the end of a chunk, and the beginning of the next."""
+    """Write the first pair at each multiple of ``rows``: the end of a chunk, and the beginning of the next."""
     wait_for_earlier()
     k = tl.arange(0, C)
     row = tl.minimum(k.to(tl.int64) * rows, total)
@@ -138,13 +138,13 @@ def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl
 
 @triton.jit
 def set_of(sizes, starts, bounds, b):
-    """Return the size of a set, and where its first pair stands in a chunk, which may begin later."""
+    """Return the size of a set, and the position of its first pair in a chunk; negative if the chunk begins later."""
     return tl.load(sizes + b), tl.load(starts + b) - tl.load(bounds)
 
 
 @triton.jit
 def pairs_of(n, i, j, SKIP: tl.constexpr):
-    """Return where the pairs of a row stand among those of its set, and which of them are any."""
+    """Return the positions of a row's pairs within its set, and which of them exist."""
     at = i * (n - SKIP) + j
     here = j < n
     if SKIP:
@@ -171,7 +171,7 @@ def scores_to_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Fill (B, J, J) with sums of parts (PARTS, room), shifted; 0 where there is no pair."""
+    """Fill (B, J, J) with the sums of partial scores (PARTS, room) plus the shift; 0 if there is no such pair."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -203,7 +203,7 @@ def pairs_from_grid(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Take the pairs of a chunk out of (B, J, J), with 0 for some more after the last."""
+    """Copy the pairs of a chunk from (B, J, J), followed by MORE zeros."""
     wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
@@ -219,7 +219,7 @@ def pairs_from_grid(
 
 @triton.jit(do_not_specialize=["room", "H"])
 def zero_after_last_pair(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
-    """Set rows (room, H) after the last pair to 0, as many as there are programs for."""
+    """Set rows of (room, H) after the last pair to 0, as many as the programs cover."""
     wait_for_earlier()
     r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
     u = tl.program_id(1) * C + tl.arange(0, C)
