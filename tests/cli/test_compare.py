@@ -130,7 +130,7 @@ CASES = {
     "split of all": ([*FINE, "--split", "1"], r"--split must be a number above 0 and below 1"),
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "missing group": ([*FINE, "--by", "persn"], r"has no column 'persn'"),
-    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
+    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not available"),
     "top of words": ([*FINE, "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and holds no comparison: choose another"),
     "output in a file": ([*FINE, "-o", "{table}/out"], r"cannot be written"),

@@ -196,7 +196,7 @@ CASES = {
     ),
     "memory without stream": ([*FINE, "--memory", "1 GiB"], r"read part by part: add --stream"),
     "too little memory": ([*FINE, "--stream", "--memory", "3 cups"], r"memory must be an amount of at least 1 MiB"),
-    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
+    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not available"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
     "output in a file": ([*FINE, "-o", "{table}/model"], r"model cannot be written: .*trips.csv is a file"),
 }
@@ -272,7 +272,7 @@ def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
     with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
         load(folder)
     again = cli(*words)
-    assert "holds an unfinished run: go on with it (resume=True, or --resume)" in again.message
+    assert "holds an unfinished run: resume it (resume=True, or --resume)" in again.message
     assert again.status == 2
     other = cli(*words, "--resume", "--seed", 1)
     assert re.search(r"belongs to another run; what differs: .*seed", other.message)

@@ -51,7 +51,7 @@ CASES = {
     "unknown use": (["--use", "mine"], r"use must be one of 'development', 'judged', 'simulated'"),
     "one fold": ([*TABLES, "--folds", "1"], "folds must be a whole number of at least 2"),
     "no time": ([*TABLES, "--seconds", "0"], "seconds must be a number above 0"),
-    "unknown device": ([*TABLES, "--device", "abacus"], "device 'abacus' is not to be had here"),
+    "unknown device": ([*TABLES, "--device", "abacus"], "device 'abacus' is not available"),
 }
 
 

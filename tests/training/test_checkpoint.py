@@ -89,7 +89,7 @@ class Slow(Checkpoint):
 def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint) -> None:
     state, slow = a_state(), Slow(checkpoint.path, IDENTITY)
     with CheckpointWriter(slow) as keeper:
-        keeper.keep(state)
+        keeper.save(state)
         state.module["layer.weight"].zero_()
         state.history.append({"epoch": 3})
         slow.go_on.set()
@@ -114,7 +114,7 @@ def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
 
     with CheckpointWriter(Noting(checkpoint.path, IDENTITY)) as keeper:
         for epoch in range(1, 5):
-            keeper.keep(replace(a_state(), epoch=epoch))
+            keeper.save(replace(a_state(), epoch=epoch))
         go_on.set()
     assert written == [1, 4]
 
@@ -127,7 +127,7 @@ def test_states_are_written_as_often_as_the_pause_between_them_allows(
     found = []
     with CheckpointWriter(checkpoint) as keeper:
         for epoch in range(1, 8):
-            keeper.keep(replace(a_state(), epoch=epoch))
+            keeper.save(replace(a_state(), epoch=epoch))
             keeper._thread.submit(int).result()  # whatever was begun before is done
             back = checkpoint.read()
             assert back is not None
@@ -140,7 +140,7 @@ def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Check
     def run() -> None:
         with CheckpointWriter(checkpoint) as keeper:
             for epoch in (1, 2, 3):
-                keeper.keep(replace(a_state(), epoch=epoch))
+                keeper.save(replace(a_state(), epoch=epoch))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -158,9 +158,9 @@ def test_an_error_of_an_earlier_state_ends_the_run_at_a_later_one(
 
     def run() -> None:
         with CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
-            keeper.keep(a_state())
+            keeper.save(a_state())
             keeper._thread.submit(int).result()  # the first is done
-            keeper.keep(a_state())
+            keeper.save(a_state())
             pytest.fail("it went on")
 
     with pytest.raises(ArtifactError, match="cannot be written"):
@@ -174,7 +174,7 @@ def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
         pytest.raises(ArtifactError, match="cannot be written"),
         CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper,
     ):
-        keeper.keep(a_state())
+        keeper.save(a_state())
 
 
 def test_there_is_nothing_to_go_on_from_without_a_file_or_without_resume(checkpoint: Checkpoint) -> None:
@@ -255,11 +255,11 @@ def test_a_run_that_ends_by_another_error_tells_of_the_state_that_was_lost(
 
     def run() -> None:
         with CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
-            keeper.keep(a_state())
+            keeper.save(a_state())
             if by is ZeroDivisionError:
                 raise by
             keeper.wait()  # whose error says it already
 
     with caplog.at_level("WARNING", logger="pcmcnet"), pytest.raises(by):
         run()
-    assert ("could not be kept" in caplog.text) == told
+    assert ("could not be saved" in caplog.text) == told

@@ -10,7 +10,7 @@ def run(losses: Sequence[float], *, patience: int, min_delta: float) -> tuple[in
     rule = EarlyStopping(patience, min_delta)
     for epoch, loss in enumerate(losses, 1):
         rule.update(epoch, loss)
-        if rule.stop:
+        if rule.should_stop:
             return epoch, rule.best_epoch
     return None, rule.best_epoch
 

@@ -348,7 +348,7 @@ def test_better_is_what_exceeds_two_standard_errors_of_the_difference(
     by_set = torch.tensor([[1.0, 50.0, 7.0, 20.0], gains]).T
     data = replace(data, numeric=by_set.repeat_interleave(data.counts, 0))
     first, second = ({"w": torch.tensor(w)} for w in (1.0, 0.0))
-    assert loop._clearly_better(first, second, Gaining(), data, CONFIG) == clear
+    assert loop._is_clearly_better(first, second, Gaining(), data, CONFIG) == clear
 
 
 def test_without_a_validation_part_the_last_weights_are_kept(make_sets: MakeSets) -> None:
@@ -436,8 +436,8 @@ class Breaking(Checkpoint):
 class Patient(CheckpointWriter):
     """Writes every state, and waits until it has."""
 
-    def keep(self, state: RunState) -> None:
-        super().keep(state)
+    def save(self, state: RunState) -> None:
+        super().save(state)
         self.wait()
 
 

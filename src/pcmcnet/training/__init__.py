@@ -1,4 +1,4 @@
-"""One training loop for every network, and prediction in batches."""
+"""One training loop for all networks, and prediction in batches."""
 
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.config import TrainConfig

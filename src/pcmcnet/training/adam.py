@@ -1,8 +1,8 @@
-"""Adam (Kingma & Ba, 2015) with decoupled decay (Loshchilov & Hutter, 2019): one call for all weights.
+"""Adam (Kingma & Ba, 2015) with decoupled weight decay (Loshchilov & Hutter, 2019): one call for all weights.
 
-The numbers are those of ``torch.optim.AdamW`` with ``fused=True``, whose state this one shares. That class loads the
-compiler of torch when it is first made, which takes longer than to fit a small table. The function inside it is not one
-that torch promises to keep: a version without it gets the formula itself.
+The results are those of ``torch.optim.AdamW`` with ``fused=True``, and the state has the same form. Creating the first
+``AdamW`` loads torch's compiler, which takes longer than fitting a small table. The fused function used here is not
+part of torch's public interface: in versions without it the formula is computed directly.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ AdamState = Mapping[int, Mapping[str, Tensor]]
 
 
 class Slot(NamedTuple):
-    """A weight, and running means of its gradient and of the gradient's square."""
+    """A weight with the running means of its gradient and of the squared gradient."""
 
     weight: Tensor
     exp_avg: Tensor
     exp_avg_sq: Tensor
-    step: Tensor  # taken so far
+    step: Tensor  # steps taken so far
     decay: float
 
 
 class Adam:
-    """The optimiser of some weights; ``lr`` may be changed at any time, and may be a tensor.
+    """Adam for some weights. Those in ``without_decay`` have no weight decay.
 
-    Weights in ``without_decay`` have no weight decay.
+    ``lr`` may be changed at any time and may be a tensor.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class Adam:
         self.slots: list[Slot] = []
         for p in parameters:
             step = torch.zeros((), dtype=torch.float32, device=p.device)
-            own_decay = 0.0 if id(p) in exempt else decay
-            self.slots.append(Slot(p, torch.zeros_like(p), torch.zeros_like(p), step, own_decay))
-        kinds = sorted(self.slots, key=_kind)  # one call moves all weights of one kind
-        self.groups = [list(slots) for _, slots in groupby(kinds, key=_kind)]
+            weight_decay = 0.0 if id(p) in exempt else decay
+            self.slots.append(Slot(p, torch.zeros_like(p), torch.zeros_like(p), step, weight_decay))
+        # One call updates all weights with the same device, dtype and decay.
+        self.groups = [list(slots) for _, slots in groupby(sorted(self.slots, key=_call_key), key=_call_key)]
 
     def step(self) -> None:
-        """Move the weights that have a gradient."""
+        """Update the weights that have a gradient."""
         for group in self.groups:
-            # 1. The weights of one kind that have a gradient, as lists of tensors.
+            # 1. Collect the weights of the group that have a gradient, as lists of tensors.
             moved = [(slot, slot.weight.grad) for slot in group if slot.weight.grad is not None]
             if not moved:
                 continue
             slots, gradients = zip(*moved, strict=True)
             weights, means, squares, steps = (list(part) for part in list(zip(*slots, strict=True))[:4])
-            # 2. Count the step, then move all of them in one call.
+            # 2. Count the step, then update all of them in one call.
             options = {"lr": self.lr, "beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": group[0].decay, "eps": EPS}
             for_each("add", steps, 1)
             with torch.no_grad():
@@ -65,12 +65,12 @@ class Adam:
 
     @property
     def state(self) -> dict[int, dict[str, Tensor]]:
-        """The state that a resumed run needs, by the number of the weight."""
+        """The state that a resumed run needs, by position of the weight."""
         return {k: {"step": s.step, "exp_avg": s.exp_avg, "exp_avg_sq": s.exp_avg_sq} for k, s in enumerate(self.slots)}
 
     @torch.no_grad()
     def restore(self, state: AdamState) -> None:
-        """Copy the state of an earlier run into the memory of this one, which a recorded graph reads."""
+        """Copy the state of an earlier run into the existing tensors, whose memory a recorded CUDA graph reads."""
         for k, entries in state.items():
             slot = self.slots[k]
             for tensor, name in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
@@ -80,21 +80,21 @@ class Adam:
 def _plain_adamw_(
     *lists: list[Tensor], lr: float | Tensor, beta1: float, beta2: float, weight_decay: float, eps: float, **_: bool
 ) -> None:
-    """Compute what the fused function does, weight by weight: weights, gradients, means, squares, nothing, steps."""
-    *tensors, _nothing, steps = lists
+    """Update weights like torch's fused function, given weights, gradients, means, squares, an unused list, steps."""
+    *tensors, _unused, steps = lists
     for w, g, m, v, step in zip(*tensors, steps, strict=True):
-        # 1. Decoupled decay.
+        # 1. Apply the decoupled decay.
         w.mul_(1 - lr * weight_decay)
-        # 2. Running means of the gradient and of its square.
+        # 2. Update the running means of the gradient and of its square.
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        # 3. A step along their quotient, both freed of their bias towards 0.
-        first, second = (1 - beta ** step.double() for beta in (beta1, beta2))  # in float32 they would lose digits
+        # 3. Correct both means for their bias towards 0, and step along their quotient.
+        first, second = (1 - beta ** step.double() for beta in (beta1, beta2))  # float32 would lose digits
         w.sub_(lr / first * m / ((v / second).sqrt_() + eps))
 
 
 def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> None:
-    """Apply an operator of torch in place to all tensors, in one call if torch has one for it."""
+    """Apply an operator of torch in place to all tensors, in one call if torch has a multi-tensor version."""
     one_call = getattr(torch, f"_foreach_{operator}_", None)
     if one_call is not None:
         one_call(tensors, value)
@@ -103,6 +103,6 @@ def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> Non
         getattr(tensor, f"{operator}_")(value)
 
 
-def _kind(slot: Slot) -> tuple[str, str, float]:
-    """Return what the weights of one call share: device, dtype, decay."""
+def _call_key(slot: Slot) -> tuple[str, str, float]:
+    """Return what all weights of one call share: device, dtype, decay."""
     return str(slot.weight.device), str(slot.weight.dtype), slot.decay

@@ -1,15 +1,15 @@
-"""The ends of a recorded step on a CUDA device: what it takes from the epoch, and clipping, Adam and the totals.
+"""First and last part of a recorded step on a CUDA device: reading its batch; then clipping, Adam and the sums.
 
-A recorded step takes its sets, its learning rate and the seeds of its dropout by its number from the ``EpochTape``, and
-the device counts the steps itself: nothing is launched but the graph. Shapes: sets of all batches, one after the other
-(S,), where each batch begins (K,) -> sets of the next batch (B,).
+A recorded step reads its sets, its learning rate and its dropout seeds from the ``EpochTape``, by its number. The
+device counts the steps itself, so that only the graph is launched. Shapes: sets of all batches, one after another (S,),
+start of each batch (K,) -> sets of the next batch (B,).
 
-``ClippedAdam`` moves all weights in two kernels, whatever their number. torch's functions for many tensors give 65,536
-numbers to a program, so that a small network has a handful of programs, and a step waits for them longer than for the
+``ClippedAdam`` updates all weights in two kernels, whatever their number. torch's multi-tensor functions give 65,536
+numbers to a program. A small network then has only a few programs, and a step waits for them longer than for the
 products of its first layer. Here a program has ``WEIGHTS_PER_PROGRAM`` numbers. The formulas are those of
-:mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table tells programs where weights,
-means, squares and numbers of steps are; gradients, which are in other memory in each recorded graph, are copied into
-one row first.
+:mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table holds the addresses of weights,
+means, squares and numbers of steps. Gradients, whose memory differs between recorded graphs, are first copied into one
+row.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -31,29 +31,29 @@ from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 from pcmcnet.layers.pairwise.triton.elementwise import scramble
 from pcmcnet.training.adam import BETAS, EPS, Adam, Slot
 
-SEEDS_PER_STEP = 64  # a network that wants more draws them from a generator
-SETS_PER_COPY = 1024  # sets of a batch that are copied at a time. By choice
-WEIGHTS_PER_PROGRAM = 1024  # by choice
-PARTIAL_SUMS = 256  # of the squares of a gradient, each by a program. By choice
+SEEDS_PER_STEP = 64  # a network that needs more draws them from a generator
+SETS_PER_COPY = 1024  # sets of a batch copied at a time. Not tuned
+WEIGHTS_PER_PROGRAM = 1024  # not tuned
+PARTIAL_SUMS = 256  # partial sums of the squared gradient, one per program. Not tuned
 
 
 class EpochTape:
-    """Holds an epoch in memory that stays where it is, as long as no later epoch is longer."""
+    """The batches of an epoch on the device, at fixed addresses unless a later epoch is longer."""
 
     def __init__(self, device: torch.device) -> None:
-        self.lr = torch.zeros((), device=device)  # of the step that was taken last
+        self.lr = torch.zeros((), device=device)  # of the last step
         self.seeds = torch.zeros(SEEDS_PER_STEP, dtype=torch.int32, device=device)
-        self.at = torch.zeros(2, dtype=torch.int64, device=device)  # number of the next step, and seed of the epoch
+        self.at = torch.zeros(2, dtype=torch.int64, device=device)  # number of the next step; seed of the epoch
         self.sets, self.begins = (torch.zeros(0, dtype=torch.int64, device=device) for _ in range(2))
         self.rates = torch.zeros(0, device=device)
 
     def write(self, plan: Sequence[Ints], rates: Sequence[float], seed: int) -> bool:
-        """Write an epoch from its first step on; return whether it fitted into the same memory as before."""
-        # 1. The tapes of the epoch: sets of all batches, where each batch begins, learning rates.
+        """Write a new epoch; return True if it fitted into the existing memory."""
+        # 1. Lay out the epoch: sets of all batches, start of each batch, learning rates.
         begins = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
         epoch = {"sets": np.concatenate(plan), "begins": begins, "rates": np.array(rates, np.float32)}
         fits = all(len(values) <= len(getattr(self, name)) for name, values in epoch.items())
-        # 2. Copy them into the memory that recorded graphs read, or, if one is too short, into new memory.
+        # 2. Copy it into the memory that recorded graphs read or, if that is too short, into new memory.
         for name, values in epoch.items():
             tape: Tensor = getattr(self, name)
             if not fits:
@@ -65,7 +65,7 @@ class EpochTape:
         return fits
 
     def take(self, count: int) -> Tensor:
-        """Go on to the next step; return the ``count`` sets of its batch."""
+        """Advance to the next step; return the ``count`` sets of its batch."""
         index = self.sets.new_empty(count)
         arguments = (self.at, self.begins, self.sets, self.rates, index, self.lr, self.seeds, count)
         launch(_take, (1,), *arguments, S=SEEDS_PER_STEP, C=SETS_PER_COPY)
@@ -73,15 +73,15 @@ class EpochTape:
 
 
 class WeightTable(NamedTuple):
-    """Where some weights and their optimiser state are in the device's memory."""
+    """Addresses of some weights and of their optimiser state in the device's memory."""
 
-    slots: Tensor  # (K, 6): addresses of weights, means, squares and steps; first number in the row, how many
+    slots: Tensor  # (K, 6): addresses of weight, mean, square and step; start in the row, count
     decays: Tensor  # (K,)
-    blocks: Tensor  # (programs, 2): a slot, and the first of its numbers
+    blocks: Tensor  # (programs, 2): a slot, and the first number within it
 
 
 class ClippedAdam:
-    """The steps of an ``Adam`` whose weights are all float32 and contiguous, with gradients clipped before."""
+    """The steps of an ``Adam`` whose weights are all float32 and contiguous, after clipping the gradients."""
 
     def __init__(self, adam: Adam, max_norm: float) -> None:
         self.adam, self.max_norm = adam, max_norm
@@ -89,29 +89,29 @@ class ClippedAdam:
 
     @staticmethod
     def takes(adam: Adam) -> bool:
-        """Return True if all weights are contiguous and float32, as the kernels need them."""
+        """Return True if all weights are contiguous and float32, as the kernels require."""
         return all(s.weight.dtype == torch.float32 and s.weight.is_contiguous() for s in adam.slots)
 
     def step(self, loss: Tensor, weight: Tensor, total: Tensor) -> None:
-        """Move the weights that have a gradient; add loss, weight and the norm before clipping to the totals (3,)."""
-        # 1. Where the weights with a gradient are; the table is made once for each choice of them.
+        """Update the weights that have a gradient; add loss, weight and the norm before clipping to the totals (3,)."""
+        # 1. Find the weights with a gradient; each combination of them gets one table.
         moved = tuple(k for k, slot in enumerate(self.adam.slots) if slot.weight.grad is not None)
         if moved not in self.tables:
             self.tables[moved] = _table([self.adam.slots[k] for k in moved])
         slots, decays, blocks = self.tables[moved]
-        # 2. All gradients in one row, and partial sums of their squares.
+        # 2. Copy all gradients into one row, and compute partial sums of their squares.
         row = torch.cat([g.flatten() for k in moved if (g := self.adam.slots[k].weight.grad) is not None])
         parts = row.new_empty(PARTIAL_SUMS)
         count = {"K": len(slots), "S": triton.next_power_of_2(len(slots))}
         launch(_square_sums, (PARTIAL_SUMS,), row, parts, slots, len(row), **count, C=WEIGHTS_PER_PROGRAM)
-        # 3. Clip by the norm, move the weights, and add to the totals.
+        # 3. Clip by the norm, update the weights, and add to the totals.
         arguments = (row, parts, slots, decays, blocks, self.adam.lr, self.max_norm, loss, weight, total)
         betas = {"B1": BETAS[0], "B2": BETAS[1], "LOG1": math.log(BETAS[0]), "LOG2": math.log(BETAS[1]), "EPSILON": EPS}
         launch(_move, (len(blocks),), *arguments, **betas, P=PARTIAL_SUMS, C=WEIGHTS_PER_PROGRAM)
 
 
 def _table(slots: Sequence[Slot]) -> WeightTable:
-    """Return the table of some weights, in the order in which their gradients are put in a row."""
+    """Return the table of some weights, in the order of their gradients in the row."""
     places, blocks, begin = [], [], 0
     for k, slot in enumerate(slots):
         tensors = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)
@@ -135,13 +135,13 @@ def _take(at, begins, sets, rates, index, lr, seeds, count, S: tl.constexpr, C: 
     tl.store(lr, tl.load(rates + step))
     drawn = scramble(scramble(scramble(seed) + step.to(tl.uint32)) + s.to(tl.uint32))
     tl.store(seeds + s, (drawn >> 1).to(tl.int32))
-    tl.debug_barrier()  # until all threads have read the number of the step
+    tl.debug_barrier()  # all threads must have read the number of the step
     tl.store(at, step + 1)
 
 
 @triton.jit(do_not_specialize=["count"])
 def _square_sums(row, parts, slots, count, K: tl.constexpr, S: tl.constexpr, C: tl.constexpr):
-    """Compute partial sums of the squares of the gradient; count a step of each weight."""
+    """Compute partial sums of the squared gradient; increment the step of each weight."""
     wait_for_earlier()
     at = tl.program_id(0) * C + tl.arange(0, C)
     total = tl.zeros((C,), tl.float32)
@@ -175,9 +175,9 @@ def _move(
     P: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Move a block of a weight."""
+    """Update a block of a weight."""
     wait_for_earlier()
-    # 1. The norm of the whole gradient, and where this block of a weight is.
+    # 1. Compute the norm of the whole gradient, and locate this block of a weight.
     norm = tl.sqrt(tl.sum(tl.load(parts + tl.arange(0, P)), 0))
     slot, first = tl.load(blocks + 2 * tl.program_id(0)), tl.load(blocks + 2 * tl.program_id(0) + 1)
     place, at = slots + slot * 6, first + tl.arange(0, C)
@@ -187,7 +187,7 @@ def _move(
     v = tl.load(place + 2).to(tl.pointer_type(tl.float32)) + at
     step = tl.load(tl.load(place + 3).to(tl.pointer_type(tl.float32))).to(tl.float64)
     rate = tl.load(lr)
-    # 2. The clipped gradient, and the running means of it and of its square.
+    # 2. Clip the gradient, and update the running means of it and of its square.
     g = tl.load(row + tl.load(place + 4) + at, mask=here, other=0.0)
     g *= tl.minimum(limit / (norm + 1e-6), 1.0, propagate_nan=tl.PropagateNan.ALL)
     old, mean, square = tl.load(w, mask=here), tl.load(m, mask=here), tl.load(v, mask=here)
@@ -195,12 +195,12 @@ def _move(
     square = square * B2 + g * g * (1.0 - B2)
     tl.store(m, mean, mask=here)
     tl.store(v, square, mask=here)
-    # 3. Decoupled decay, then the step of Adam with the means freed of their bias towards 0.
+    # 3. Apply the decoupled decay, then the step of Adam with bias-corrected means.
     unbiased = (1.0 - tl.exp(step * LOG1)).to(tl.float32)
     spread = tl.sqrt(1.0 - tl.exp(step * LOG2)).to(tl.float32)
     old -= rate * tl.load(decays + slot) * old
     tl.store(w, old - rate / unbiased * mean / (tl.sqrt(square) / spread + EPSILON), mask=here)
-    # 4. The totals of the epoch, by one program.
+    # 4. One program adds to the totals of the epoch.
     if tl.program_id(0) == 0:
         tl.store(total, tl.load(total) + tl.load(loss).to(tl.float64))
         tl.store(total + 1, tl.load(total + 1) + tl.load(weight).to(tl.float64))

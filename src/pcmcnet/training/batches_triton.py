@@ -1,8 +1,8 @@
-"""Batches on a CUDA device: one kernel gathers a batch, one writes its log-probabilities back; torch takes dozens.
+"""Batches on a CUDA device: one kernel gathers a batch, one writes its log-probabilities back; torch needs dozens.
 
-``gather`` gives the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
-positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first; sets (S, F) -> (B, F).
-``scatter`` puts log-probabilities at the places of their sets, and notes by how much a sum of p misses 1 at most:
+``gather`` returns the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
+positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first alternative; sets (S, F) -> (B, F).
+``scatter`` writes log-probabilities to the rows of their alternatives, and the largest deviation of a sum of p from 1:
 log p (B, J), positions of the sets (B,) -> log p (N,), set after set.
 """
 
@@ -18,22 +18,22 @@ from torch import Tensor
 from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.layers.kernel_launch import is_collecting_kernels, launch, wait_for_earlier
 
-GATHER_BLOCK = 1024  # numbers that a program copies at a time. By choice
-SPREAD_BLOCK = 128  # alternatives that a program writes at a time. By choice
+GATHER_BLOCK = 1024  # numbers that a program copies at a time. Not tuned
+SPREAD_BLOCK = 128  # alternatives that a program writes at a time. Not tuned
 
 
 def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
-    """Gather sets by positions (B,), padded to so many places; data without contents and persons."""
+    """Gather sets by positions (B,), padded to ``places`` alternatives; for data without contents and persons."""
     sets = len(index)
-    flat, own = (data.numeric, data.categorical), (data.individual_numeric, data.individual_categorical)
-    wide = [x.new_empty(sets, places, x.shape[1]) for x in flat]
-    thin = [x.new_empty(sets, x.shape[1]) for x in own]
+    features, individual = (data.numeric, data.categorical), (data.individual_numeric, data.individual_categorical)
+    wide = [x.new_empty(sets, places, x.shape[1]) for x in features]
+    thin = [x.new_empty(sets, x.shape[1]) for x in individual]
     mask = torch.empty(sets, places, dtype=torch.bool, device=index.device)
     chosen, weight = (x.new_empty(sets) for x in (data.chosen, data.weight))
-    given = (index, data.starts, data.counts, *flat, *own, data.chosen, data.weight)
-    widths = [x.shape[1] for x in (*flat, *own)]
-    launch(_gather, (sets,), *given, *wide, *thin, chosen, weight, mask, places, *widths, C=GATHER_BLOCK)
-    if is_collecting_kernels():  # nothing was launched, and what reads the batch is to find categories that there are
+    inputs = (index, data.starts, data.counts, *features, *individual, data.chosen, data.weight)
+    widths = [x.shape[1] for x in (*features, *individual)]
+    launch(_gather, (sets,), *inputs, *wide, *thin, chosen, weight, mask, places, *widths, C=GATHER_BLOCK)
+    if is_collecting_kernels():  # nothing was launched, but the batch must hold valid categories
         return data.gather(index, places)
     return Batch(
         numeric=wide[0],
@@ -48,7 +48,7 @@ def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
 
 @triton.jit
 def _copy_rows(rows, out, first, n, b, J, F, C: tl.constexpr):
-    """Copy n rows from the first on, and that again up to J of them, to the rows of set b."""
+    """Copy n rows, beginning at ``first``, to set b; repeat the first row up to J rows."""
     out += b * J * F
     for begin in range(0, J * F, C):
         at = begin + tl.arange(0, C)
@@ -98,9 +98,9 @@ def _gather(
 
 
 def scatter(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
-    """Fill in float64 log p of the batch; the last place of ``flat`` is for the largest miss so far."""
-    given = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
-    launch(_spread, (len(index),), *given, C=SPREAD_BLOCK, num_warps=1)
+    """Write log p of the batch in float64; the last entry of ``flat`` is the largest deviation from a sum of 1."""
+    arguments = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
+    launch(_spread, (len(index),), *arguments, C=SPREAD_BLOCK, num_warps=1)
 
 
 @triton.jit(do_not_specialize=["last", "J"])
@@ -116,4 +116,4 @@ def _spread(log_p, index, starts, counts, flat, last, J, C: tl.constexpr):
         tl.store(flat + first + j, x, mask=j < n)
         total += tl.sum(tl.exp(x), 0)
     miss = tl.abs(total - 1.0)
-    tl.atomic_max(flat + last, tl.where(miss == miss, miss, float("inf")))  # a NaN might get lost there
+    tl.atomic_max(flat + last, tl.where(miss == miss, miss, float("inf")))  # atomic_max may drop NaN

@@ -1,8 +1,8 @@
 """The state of a training run on disk: one safetensors file per run, replaced atomically after epochs.
 
-Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, how far the next one has come if it takes long,
-the history, the state of early stopping, the identity of the run (options, data, seed) and a hash over all of it.
-Nothing in it is executed on reading.
+Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, the progress within a long epoch, the history,
+the state of early stopping, the identity of the run (options, data, seed) and a hash over everything.
+Reading the file executes no code.
 """
 
 from __future__ import annotations
@@ -33,16 +33,23 @@ from pcmcnet.training.data_parallel import ProcessGroup, current_group
 
 log = logging.getLogger("pcmcnet")
 
-CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
-JSON_FIELDS = ("epoch", "within", "finished", "history", "stopping", "cooling")  # of a state; the others are tensors
-SECONDS_BETWEEN_WRITES = 1.0  # which a killed run loses beside an epoch. By choice
+CHECKPOINT = "checkpoint.safetensors"  # default file name
+JSON_FIELDS = (
+    "epoch",
+    "within",
+    "finished",
+    "history",
+    "stopping",
+    "cooling",
+)  # fields of a state; the others are tensors
+SECONDS_BETWEEN_WRITES = 1.0  # a killed run loses up to this much work and the current epoch. Not tuned
 
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """How far an epoch has come: parts of the source and steps that are done, seconds, and sums over the steps."""
+    """Progress within an epoch: parts of the source and steps done, seconds, and sums over the steps."""
 
     parts: int = 0
     steps: int = 0
@@ -52,10 +59,10 @@ class EpochProgress:
 
 @dataclass
 class RunState:
-    """Where a training run stands after an epoch, or within one."""
+    """State of a training run after an epoch, or within one."""
 
-    epoch: int = 0  # the last that is done
-    within: EpochProgress | None = None  # how far the next has come
+    epoch: int = 0  # last complete epoch
+    within: EpochProgress | None = None  # progress of the next epoch
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     stopping: EarlyStopping | None = None
@@ -64,8 +71,8 @@ class RunState:
     best: Tensors = field(default_factory=dict)
     optimiser: dict[int, Tensors] = field(default_factory=dict)
 
-    def copied(self) -> RunState:
-        """Return a copy in the host's memory: the run goes on in the tensors of this state."""
+    def copy_to_host(self) -> RunState:
+        """Return a copy in host memory, because the run continues to change the tensors of this state."""
         copy = replace(
             self,
             history=list(self.history),
@@ -75,34 +82,34 @@ class RunState:
             optimiser={i: _on_host(slot) for i, slot in self.optimiser.items()},
         )
         for device in {tensor.device for tensor in self.module.values() if tensor.is_cuda}:
-            torch.cuda.current_stream(device).synchronize()  # for all copies together
+            torch.cuda.current_stream(device).synchronize()  # waits for all copies
         return copy
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run's file and identity; ``identity`` is anything JSON that must be equal for a run to go on."""
+    """The file and the identity of a run. A run can be resumed only if its ``identity``, any JSON value, is equal."""
 
     path: Path
     identity: Mapping[str, Any]
     resume: bool = False
 
     def write(self, state: RunState) -> None:
-        """Replace the file by the new state."""
-        # 1. All tensors under one flat name each.
+        """Replace the file with a new state."""
+        # 1. Give each tensor a flat name.
         tensors = {f"module/{k}": v for k, v in state.module.items()}
         tensors |= {f"best/{k}": v for k, v in state.best.items()}
         tensors |= {f"optimiser/{i}/{k}": v for i, slot in state.optimiser.items() for k, v in slot.items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-        # 2. All other entries as JSON, and a hash over both.
+        # 2. Write the other entries as JSON, and a hash over both.
         entries = {name: getattr(state, name) for name in JSON_FIELDS}
         text = json.dumps({"identity": self.identity, **entries}, default=asdict)
         content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
-        # 3. Replace the file whole, or leave the earlier one.
+        # 3. Replace the file atomically: an error leaves the earlier one.
         write_bytes(self.path, content, named=f"checkpoint {self.path}")
 
     def read(self) -> RunState | None:
-        """Return the state to resume from; None if the run starts afresh or there is no file."""
+        """Return the state to resume from; None without ``resume`` or without a file."""
         if not self.resume or not self.path.exists():
             return None
         tensors, text = self._load()
@@ -133,27 +140,27 @@ class Checkpoint:
 
 
 class CheckpointWriter:
-    """Writes states of a run in a thread while the run goes on: the first, the last, and others once in a while.
+    """Writes states of a run in a thread while the run continues: the first, the last, and others now and then.
 
-    The run does not wait for the disk; an error there ends it at a later state. Of several processes the first writes
-    every state, and waits until it has.
+    The run does not wait for the disk; an error in the thread is raised at a later state. In a group, the first process
+    writes every state, and waits until it is written.
     """
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
         self._checkpoint = checkpoint if current_group().is_first else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-checkpoint")
-        self._newest: RunState | None = None  # until it is written
+        self._newest: RunState | None = None  # not written yet
         self._last_write, self._writing = -math.inf, Future[None]()
         self._writing.set_result(None)
 
-    def keep(self, state: RunState) -> None:
-        """Take a copy of the state, and begin to write it if the last write is done and some time ago."""
+    def save(self, state: RunState) -> None:
+        """Copy the state; start writing it if the last write is done and ``SECONDS_BETWEEN_WRITES`` have passed."""
         if self._checkpoint is None:
             return
-        # 1. The copy replaces an earlier state that is not written yet, whose memory is freed first.
+        # 1. The copy replaces an earlier unwritten state, whose memory is freed first.
         self._newest = None
-        self._newest = state.copied()
-        # 2. In a group write it at once: the other processes rely on it. Alone, write it beside the run, now or later.
+        self._newest = state.copy_to_host()
+        # 2. In a group, write it now: the other processes rely on it. Otherwise write it in the thread, now or later.
         if (group := current_group()) != ProcessGroup():
             self.wait()
             group.on_checkpoint()
@@ -166,7 +173,7 @@ class CheckpointWriter:
         self._writing.result()
 
     def _write(self) -> None:
-        """Begin to write the newest state, if there is one."""
+        """Start writing the newest state, if there is one."""
         self._writing.result()  # raises the error of the last write
         if self._checkpoint is not None and self._newest is not None:
             self._last_write, state, self._newest = time.monotonic(), self._newest, None
@@ -182,18 +189,18 @@ class CheckpointWriter:
             except Exception as failure:
                 if kind is None:
                     raise
-                if failure is not error:  # an error ends the run already: only report this one
-                    log.warning("the last state of the run could not be kept: %s", failure)
+                if failure is not error:  # another error ends the run already: report this one only
+                    log.warning("the last state of the run could not be saved: %s", failure)
 
 
 def _on_host(tensors: Tensors) -> Tensors:
-    """Begin to copy tensors to the host, into page-locked memory from a CUDA device."""
+    """Start copying tensors to the host; copies from a CUDA device use page-locked memory."""
     return {k: v.detach().to("cpu", copy=True, non_blocking=v.is_cuda) for k, v in tensors.items()}
 
 
 def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
-    """Return the state of a file's entries and tensors."""
-    # 1. Group the tensors by the first word of their name; those of the optimiser also by parameter.
+    """Return the state stored in the entries and tensors of a file."""
+    # 1. Group the tensors by the first part of their name; those of the optimiser also by parameter.
     parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
     for key, tensor in tensors.items():
         part, _, rest = key.partition("/")
@@ -202,7 +209,7 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
             parts[part].setdefault(int(index), {})[name] = tensor
         else:
             parts[part][rest] = tensor
-    # 2. The other entries are fields of the state.
+    # 2. Set the other fields from the JSON entries.
     state = RunState(**{name: entries[name] for name in JSON_FIELDS}, **parts)
     state.within = None if entries["within"] is None else EpochProgress(**entries["within"])
     state.stopping = None if entries["stopping"] is None else EarlyStopping(**entries["stopping"])
@@ -210,7 +217,7 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
 
 
 def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Raise if a file was written by a run with another identity."""
+    """Raise ArtifactError if a file was written by a run with another identity."""
     if saved != ours:
         raise ArtifactError(
             f"{path} belongs to another run; what differs: {', '.join(differences(saved, ours))}. "

@@ -1,8 +1,8 @@
-"""Log-probabilities of choice sets, chunk by chunk: threads read and encode some while the device predicts another.
+"""Log-probabilities of choice sets, chunk by chunk: threads read and encode chunks while the device predicts another.
 
     chunk  ->  encoded sets on the device  ->  log p (B, J) of each batch  ->  log p (N,), set after set, on the host
 
-Chunks come in the order of the table. The device may be a CPU: tests take the way that a GPU takes.
+Chunks come in the order of the table. The device may be a CPU, so that tests run the same code as a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pcmcnet.training.device import copy_positions, device_of, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
-ENCODING_THREADS = 2  # measured: with more, they and the launches of the network wait for each other
+ENCODING_THREADS = 2  # measured: with more, they and the launches of the network block each other
 
 
 def predict_chunks(
@@ -39,30 +39,31 @@ def predict_chunks(
     pair_budget: int,
     max_sum_error: float | None = None,
 ) -> Iterator[Floats | ChunkProblem]:
-    """Yield log p (N,) of the alternatives of one chunk after the other, set after set; a problem ends it.
+    """Yield log p (N,) of the alternatives of each chunk, set after set; stop after the first problem.
 
-    It is a problem if the probabilities of a set miss the sum 1 by ``max_miss`` or more; None: the caller checks that.
+    It is a problem if the probabilities of a set deviate from a sum of 1 by ``max_sum_error`` or more. With None, the
+    default, the caller checks the sums.
     """
     unseen, spans, problems = UnseenCounts(), dict[str, Span](), list[ChunkProblem]()
 
-    def on_the_device() -> Iterator[tuple[EncodedChunk, Tensor]]:
+    def predict_each() -> Iterator[tuple[EncodedChunk, Tensor]]:
         for chunk in encode_chunks(encoder, chunks, device_of(module)):
             if isinstance(chunk, ChunkProblem):
                 problems.append(chunk)
                 return
             yield chunk, _flat(module, chunk.sets, pair_budget)
 
-    # 1. Predict on the device; results come to the host while it works on the next chunk.
-    for chunk, log_p in to_host(on_the_device()):
-        if max_sum_error is not None and not log_p[-1] < max_sum_error:  # also where the sum is NaN
+    # 1. Predict on the device; results are copied to the host while the device predicts the next chunk.
+    for chunk, log_p in to_host(predict_each()):
+        if max_sum_error is not None and not log_p[-1] < max_sum_error:  # also True if the sum is NaN
             yield ChunkProblem("probabilities do not sum to 1")
             return
         unseen.add(chunk.unseen)
         merge_spans(spans, chunk.spans)
         yield log_p[:-1].numpy()
-    # 2. Only all chunks together show whether 32 bits tell the numbers of a column apart.
+    # 2. Check over all chunks whether float32 distinguishes the values of each column.
     problems += too_fine_columns(spans)
-    # 3. Report what was seen, unless the table is read once more.
+    # 3. Report unseen categories, unless a problem makes the caller read the table again.
     if problems:
         yield problems[0]
     else:
@@ -72,7 +73,7 @@ def predict_chunks(
 def encode_chunks(
     encoder: Encoder, chunks: Iterable[Chunk | ChunkProblem | ChoiceData], device: torch.device
 ) -> Iterator[EncodedChunk | ChunkProblem]:
-    """Encode chunks on a device in threads, and yield them in their order."""
+    """Encode chunks on a device in threads, and yield them in order."""
     tasks = (partial(encode_chunk, encoder, chunk, device) for chunk in chunks)
     if device.type != "cuda":
         return results_in_order(tasks, ENCODING_THREADS)
@@ -86,7 +87,7 @@ def encode_chunks(
 def _on_stream(
     stream: torch.cuda.Stream, encode: Callable[[], EncodedChunk | ChunkProblem], reader: torch.cuda.Stream
 ) -> EncodedChunk | ChunkProblem:
-    """Encode a chunk on a stream of its own; its memory is kept until the reader is done with it, too."""
+    """Encode a chunk on a separate stream; its memory is not reused before the reader's stream is done with it."""
     with torch.cuda.stream(stream):
         chunk = encode()
     stream.synchronize()
@@ -97,18 +98,18 @@ def _on_stream(
 
 @cache
 def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    """Return streams that are used again and again: memory once used on one is at hand there only.
+    """Return streams for encoding; they are reused, because memory freed on a stream is available on this stream only.
 
-    Their short kernels come before those of the network, which would keep them waiting for milliseconds each.
+    They have priority over the network, whose kernels would delay each of their short kernels by milliseconds.
     """
     return [torch.cuda.Stream(device, priority=-1) for _ in range(ENCODING_THREADS)]  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
 def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
-    """(N + 1,) log-probabilities of all alternatives, set after set, and by how much a set's sum misses 1 at most.
+    """Return (N + 1,) log-probabilities of all alternatives, set after set, then the largest deviation of a sum from 1.
 
-    On the device; nothing waits for them.
+    They are on the device, and may still be computed on return.
     """
     n = len(data.numeric)
     flat = torch.zeros(n + 1, dtype=torch.float64, device=data.device)
@@ -119,10 +120,10 @@ def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
 
             scatter(log_p, index, data, flat)
             continue
-        # the largest miss of this batch and those before
-        miss = (log_p.double().exp().masked_fill(~batch.mask, 0.0).sum(1) - 1).abs().amax()
-        largest = torch.maximum(flat[n], miss)
-        # padding is written to the last place, which then gets the largest miss back
+        # The largest deviation from a sum of 1 in this batch and the ones before.
+        deviation = (log_p.double().exp().masked_fill(~batch.mask, 0.0).sum(1) - 1).abs().amax()
+        largest = torch.maximum(flat[n], deviation)
+        # Padding is written to the last entry, which is then overwritten with the largest deviation.
         places = data.starts[index].unsqueeze(1) + torch.arange(log_p.shape[1], device=data.device)
         flat[places.masked_fill(~batch.mask, n)] = log_p.double()
         flat[n] = largest

@@ -1,8 +1,8 @@
-/* Steps of training for small networks on a CPU: one call for many batches.
+/* Training steps of small networks on a CPU: one call for many batches.
 
-The steps of a small network through PyTorch are a hundred calls each, which take longer than the arithmetic. Here the
-same step is one function: gather a batch, score the pairs, solve the chains, differentiate, move the weights. Losses of
-held-out sets are the first half of that.
+In PyTorch, a step of a small network is about a hundred calls, which take longer than the arithmetic. Here a step is
+one function: gather a batch, score the pairs, solve the chains, differentiate, update the weights. The losses of
+held-out sets use the first half of a step.
 
     S_j = [embeddings, numbers] of an alternative, I the same of the individual
     x_ij = a(W0 I + Wa S_i + Wb S_j + b),  then  x <- a(W x + b) layer by layer,  f_ij = w . x_ij + b
@@ -10,23 +10,23 @@ held-out sets are the first half of that.
     q_ij = exp(f_ij + u_j),  or  max(0, f_ij) + epsilon
     p = stationary distribution of q by elimination (see layers/stationary/elimination.py), loss = -log p_chosen
 
-Products are in float32, chains in double. Pairs of an alternative with itself are left out, and sets are not padded.
-Weights come as a list, in this order: embeddings of alternatives, embeddings of the individual, W0, Wa, Wb, b, then W
-and b of each further layer, constants by category, slopes, v, V. What a network does not have is of size 0.
+Products are in float32, chains in double. Pairs of an alternative with itself are skipped, and sets are not padded.
+The weights are a list in this order: embeddings of alternatives, embeddings of the individual, W0, Wa, Wb, b, then W
+and b of each further layer, constants by category, slopes, v, V. Weights that a network lacks have size 0.
 */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16     /* columns of a product computed together: rows of matrices are padded to a multiple */
-#define ROWS 6       /* rows of a product computed together */
-#define TOGETHER 128 /* pairs whose layers stay in the processor's cache; a larger set has its own */
-#define SETS 64      /* of which losses are computed together */
-#define MOST 64      /* layers, or columns of categories */
-#define HUGE_UTILITY 1e30f /* where inputs near the largest number were multiplied */
+#define LANES 16            /* columns of a product computed together: rows of matrices are padded to a multiple */
+#define ROWS 6              /* rows of a product computed together */
+#define PAIRS_PER_CHUNK 128 /* their layers fit into the processor's cache; a larger set is a chunk of its own size */
+#define SETS_PER_PASS 64    /* sets whose losses are computed in one pass */
+#define MAX_LAYERS 64       /* layers, or categorical columns: MAX_LAYERS_OR_COLUMNS in Python */
+#define MAX_UTILITY 1e30f   /* utilities that overflow are clipped to this */
 
-/* Vectors of 32 bytes: with the longer ones of newer processors the same code is not faster (measured). */
+/* Vectors of 32 bytes: the longer vectors of newer processors are not faster (measured). */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
@@ -36,21 +36,21 @@ and b of each further layer, constants by category, slopes, v, V. What a network
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t bits __attribute__((vector_size(32)));
-#define VEC(at) (*(vec *)(at)) /* eight numbers, from an address on */
+#define VEC(at) (*(vec *)(at)) /* eight numbers at an address */
 
-typedef struct { /* A weight with its state of Adam. */
+typedef struct { /* A weight with its Adam state. */
     float *value, *mean, *square;
     int64_t size;
-    float decay, prior; /* prior: what its own value adds to its gradient */
+    float decay, prior; /* prior: factor of the weight that is added to its gradient */
     int32_t moves, unused;
 } Weight;
 
 typedef struct {
-    int64_t layers, numbers, categories, own_numbers, own_categories; /* hidden layers; columns; of the individual */
-    int64_t width[MOST], embedding[MOST], own_embedding[MOST];        /* of hidden layers and of embeddings */
-    int64_t utility, exponential, labels; /* whether there is u; the form of rates; size of ``items``, or 0 */
-    double slope, epsilon, floor;         /* of the activation below 0; of rates */
-    const float *items;                   /* (labels, labels) to be added to the scores, by the first category */
+    int64_t layers, numbers, categories, own_numbers, own_categories; /* hidden layers; numbers of columns */
+    int64_t width[MAX_LAYERS], embedding[MAX_LAYERS], own_embedding[MAX_LAYERS]; /* of layers and embeddings */
+    int64_t utility, exponential, labels; /* has utilities u; rates are exp(f); size of ``items``, or 0 */
+    double slope, epsilon, floor;         /* slope of the activation below 0; constants of the rates */
+    const float *items;                   /* (labels, labels) added to the scores, by first category */
 } Network;
 
 typedef struct {
@@ -64,21 +64,22 @@ typedef struct {
 } Optimiser;
 
 INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
-INLINE double larger(double a, double b) { return a > b ? a : b; } /* b, if that is no number */
+INLINE double larger(double a, double b) { return a > b ? a : b; } /* b if b is NaN */
 
 /* -- products ------------------------------------------------------------------------------------------------- */
 
-/* x where the activation's input or output is above 0, and slope * x elsewhere. */
+/* x if the activation's input or output ``at`` is above 0, otherwise slope * x. */
 INLINE void put_leaky(float *to, const vec *x, const vec *at, float slope) {
     bits above = (bits)(*at > 0);
     VEC(to) = (vec)((above & (bits)*x) | (~above & (bits)(slope * *x)));
 }
 
-/* What becomes of a product: c = a b, c += a b, c += a' b, c = activation(a b + bias), or c = a b times the slopes of
-   the activation at its outputs. */
+/* Use of a product: c = a b, c += a b, c += a' b, c = activation(a b + bias), or c = a b times the slopes of the
+   activation at its outputs. */
 enum { SET, ADD, ADD_TRANSPOSED, ACTIVATE, BACK };
 
-/* m rows of c, 16 columns; a[i, k] is at a[i * row + k * step], rows of b and c are n long. ``with`` is bias or outputs. */
+/* Compute m rows and 16 columns of c; a[i, k] is at a[i * row + k * step], rows of b and c have length n. ``with`` is
+   the bias or the outputs. */
 INLINE void block(int what, int m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step, const float *b,
                   float *c, const float *with, float slope) {
     vec sum[ROWS][2];
@@ -101,7 +102,7 @@ INLINE void block(int what, int m, int64_t n, int64_t depth, const float *a, int
         }
 }
 
-/* All rows of c: blocks side by side first, so that their rows of a are read from the cache. */
+/* Compute all rows of c, block by block along a row, so that rows of a are read from the cache. */
 INLINE void blocks(int what, int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step, const float *b,
                    float *c, const float *with, float slope) {
     for (int64_t i = 0; i < m; i += ROWS)
@@ -119,7 +120,7 @@ INLINE void blocks(int what, int64_t m, int64_t n, int64_t depth, const float *a
         }
 }
 
-/* The product of a (m, depth) in rows of ``wide``, or of its transpose, and of b (depth, n); n is a multiple of 16. */
+/* Multiply a (m, depth), with rows ``wide`` apart, or its transpose, by b (depth, n); n is a multiple of 16. */
 FOR_EACH_PROCESSOR
 static void multiply(int what, int64_t m, int64_t n, int64_t depth, const float *a, int64_t wide, const float *b, float *c,
                      const float *with, float slope) {
@@ -142,7 +143,7 @@ INLINE float dot(int64_t n, const float *a, const float *b) { /* n is a multiple
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-/* w (rows, columns), in rows of ``wide`` -> to (rows, padded columns), or its transpose (columns, padded rows). */
+/* Copy w (rows, columns), with rows ``wide`` apart, to (rows, padded columns) or, transposed, (columns, padded rows). */
 INLINE void pack(const float *w, int64_t wide, int64_t rows, int64_t columns, int transposed, float *to) {
     int64_t length = padded(transposed ? rows : columns);
     memset(to, 0, sizeof(float) * (size_t)((transposed ? columns : rows) * length));
@@ -150,7 +151,7 @@ INLINE void pack(const float *w, int64_t wide, int64_t rows, int64_t columns, in
         for (int64_t j = 0; j < columns; j++) to[transposed ? j * length + i : i * length + j] = w[i * wide + j];
 }
 
-/* The gradient (rows, columns) of a weight, from one in padded rows, or from the transpose of such a one. */
+/* Add a gradient with padded rows, or its transpose, to the gradient (rows, columns) of a weight. */
 INLINE void unpack(const float *from, int64_t rows, int64_t columns, int transposed, float *grad) {
     int64_t length = padded(transposed ? rows : columns);
     for (int64_t i = 0; i < rows; i++)
@@ -159,7 +160,7 @@ INLINE void unpack(const float *from, int64_t rows, int64_t columns, int transpo
 
 /* -- the chain of one set ------------------------------------------------------------------------------------- */
 
-/* Rates q (n, n), overwritten by factors -> p (n,). */
+/* Solve the chain of rates q (n, n), which are overwritten by factors -> p (n,). */
 INLINE void solve(int64_t n, double *q, double *exits, double *p) {
     for (int64_t k = n - 1; k > 0; k--) {
         double *leave = q + k * n, s = 0;
@@ -179,7 +180,7 @@ INLINE void solve(int64_t n, double *q, double *exits, double *p) {
     }
 }
 
-/* Factors and p -> weight * d(-log p_chosen + log sum p tilt) / dq in flow (n, n), where sum p tilt = 1. */
+/* From the factors and p compute flow (n, n) = weight * d(-log p_chosen + log sum p tilt) / dq, with sum p tilt = 1. */
 INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, const double *tilt,
                             double *b, double *flow, int64_t chosen, double weight) {
     for (int64_t i = 0; i < n; i++) b[i] = weight * (tilt[i] - (i == chosen) / p[chosen]);
@@ -204,11 +205,11 @@ INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, con
     }
 }
 
-/* Whether the rates of each state are in units of their own largest: see layers/stationary/log_law.py. */
+/* Whether the rates of each state are divided by the largest of them: see layers/stationary/log_distribution.py. */
 INLINE int by_rows(const Network *net) { return net->exponential && net->epsilon == 0 && !net->utility; }
 
-/* Scores (n, n) and utilities (n,) -> rates q in units of the largest, which is returned, and their slopes; ``level`` is
-   the largest score of a row, or of all. */
+/* Compute rates q from scores (n, n) and utilities (n,), divided by the largest, and their slopes; return the largest.
+   ``level`` is the largest score of each row, or of the set. */
 INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, double *q, double *slope,
                        double *level) {
     double top = -INFINITY;
@@ -218,7 +219,7 @@ INLINE double rates_of(const Network *net, int64_t n, const float *f, const floa
             if (i == j) continue;
             double s = net->exponential ? (double)f[i * n + j] + u[j] : larger(0, f[i * n + j]) + net->epsilon;
             q[i * n + j] = s;
-            if (!(s <= level[i])) level[i] = s; /* a NaN stays one */
+            if (!(s <= level[i])) level[i] = s; /* NaN stays NaN */
         }
         if (!(level[i] <= top)) top = level[i];
     }
@@ -238,7 +239,8 @@ INLINE double rates_of(const Network *net, int64_t n, const float *f, const floa
     return scale;
 }
 
-/* Levels of rows and the law p of rates in their units -> the law of all rates is p tilt; returns log tilt_chosen. */
+/* Given the levels of the rows and the distribution p of the scaled rates, compute tilt, so that p tilt is the
+   distribution of the unscaled rates; return log tilt_chosen. */
 INLINE double tilt_of(const Network *net, int64_t n, const double *level, const double *p, int64_t chosen, double *tilt) {
     double low = INFINITY, whole = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -251,8 +253,8 @@ INLINE double tilt_of(const Network *net, int64_t n, const double *level, const 
     return low - level[chosen] - log(whole);
 }
 
-/* Scores and utilities of a set -> loss. For a step, the gradient of the scores takes their place, that of u goes to
-   ``du``; ``weight`` is the set's share of the batch. */
+/* Return the loss of a set, given scores and utilities. In a step, overwrite the scores with their gradient and add
+   that of u to ``du``; ``weight`` is the set's share of the batch. */
 INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const float *u, float *du, double *work,
                       int64_t chosen, double weight) {
     double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
@@ -272,26 +274,26 @@ INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const f
 
 /* -- a batch -------------------------------------------------------------------------------------------------- */
 
-typedef struct { /* A network with its weights, and the memory of a step; d... is the gradient of ... */
+typedef struct { /* A network with its weights, and the memory of a step; dX is the gradient of X */
     const Network *net;
     const Sets *sets;
     Weight *weights;
     int64_t D, D0, Dp, D0p, H, Hp, count;               /* widths of S, I and of the first layer; number of weights */
-    int64_t E, E0, Ep, E0p;                             /* widths of the embeddings, with which S and I begin */
-    int64_t own, first, later, constants, slopes;       /* where groups begin among the weights */
-    float *grad[6 * MOST];                              /* of each weight */
+    int64_t E, E0, Ep, E0p;                             /* widths of the embeddings, the first columns of S and I */
+    int64_t own, first, later, constants, slopes;       /* first weight of each group */
+    float *grad[6 * MAX_LAYERS];                        /* of each weight */
     float *S, *I, *leave, *enter, *who, *taste, *u;     /* rows of alternatives, or of sets */
     float *dS, *dI, *dleave, *denter, *dwho, *dtaste, *du;
-    float *x[MOST], *dx, *dy, *f, *matrix;              /* rows of pairs */
-    float *W[MOST], *Wt[MOST], *bias[MOST];             /* packed weights of the layers, and their gradients */
-    float *dW[MOST], *dbias[MOST], *packed, *sum;
+    float *x[MAX_LAYERS], *dx, *dy, *f, *matrix;        /* rows of pairs */
+    float *W[MAX_LAYERS], *Wt[MAX_LAYERS], *bias[MAX_LAYERS]; /* packed weights of the layers, and gradients */
+    float *dW[MAX_LAYERS], *dbias[MAX_LAYERS], *packed, *sum;
     double *losses;                                     /* of the sets */
     double *work;
 } Step;
 
 INLINE float *value(const Step *t, int64_t k) { return t->weights[k].value; }
 
-/* Represent alternatives or individuals: embeddings side by side, then numbers. */
+/* Represent an alternative or an individual: embeddings, then numeric columns. */
 INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
     const Network *net = t->net;
     int64_t columns = own ? net->own_categories : net->categories, numbers = own ? net->own_numbers : net->numbers;
@@ -306,7 +308,7 @@ INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
     for (int64_t k = 0; k < numbers; k++) to[k] = number[k];
 }
 
-/* Give the gradient of a representation to the embeddings; category 0, never seen, has none. */
+/* Add the gradient of a representation to the embeddings; category 0 (unseen) has none. */
 INLINE void embed_gradient(const Step *t, int own, int64_t row, int64_t at) {
     const Network *net = t->net;
     int64_t columns = own ? net->own_categories : net->categories;
@@ -321,7 +323,7 @@ INLINE void embed_gradient(const Step *t, int own, int64_t row, int64_t at) {
     }
 }
 
-/* Represent the sets and compute all that is linear in one alternative: the first layer's parts, and utilities. */
+/* Represent the sets, and compute what is linear in one alternative: the parts of the first layer, and utilities. */
 INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
     const Network *net = t->net;
     int64_t R = 0;
@@ -339,7 +341,7 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
     }
     if (net->utility) {
         pack(value(t, t->slopes + 1), t->D, 1, t->D, 0, t->packed);
-        for (int64_t k = 0; k < net->numbers; k++) t->packed[t->E + k] += value(t, t->slopes)[k]; /* of numbers, too */
+        for (int64_t k = 0; k < net->numbers; k++) t->packed[t->E + k] += value(t, t->slopes)[k];
         for (int64_t s = 0; s < B; s++) memcpy(t->taste + s * t->Dp, t->packed, sizeof(float) * (size_t)t->Dp);
         if (t->D0) {
             pack(value(t, t->slopes + 2), t->D0, t->D, t->D0, 1, t->packed);
@@ -355,11 +357,11 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
             if (!net->utility) continue;
             float u = dot(t->Dp, t->S + r * t->Dp, t->taste + s * t->Dp);
             for (int64_t k = 0; k < net->categories; k++) u += value(t, t->constants + k)[code[k]];
-            t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(HUGE_UTILITY, u);
+            t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(MAX_UTILITY, u);
         }
 }
 
-/* Scores of the pairs of some sets, whose first alternative is in row r -> f (P,). */
+/* Score the pairs of some sets, whose first alternative is in row r -> f (P,). */
 INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
     int64_t P = 0, L = t->net->layers;
     float slope = L ? (float)t->net->slope : 1, *x = t->x[0];
@@ -386,7 +388,7 @@ INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
         t->f[p] = dot(last, t->x[L ? L - 1 : 0] + p * last, t->W[L]) + (L ? t->bias[L][0] : 0);
 }
 
-/* Scores f (P,) of the pairs of some sets -> their losses; for a step, gradients take the place of the scores. */
+/* Compute the losses of some sets from the scores f (P,) of their pairs; in a step, overwrite f with gradients. */
 INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, int64_t r, double whole, double *losses) {
     const Network *net = t->net;
     float *f = t->f, *m = t->matrix;
@@ -402,7 +404,7 @@ INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, in
         double weight = t->sets->weight[batch[s]] / whole;
         losses[s] = n > 1 ? loss_of(net, step, n, m, t->u + r, t->du + r, t->work, chosen, weight) : 0;
         for (int64_t i = 0; i < n; i++) {
-            if (fabsf(t->u[r + i]) >= HUGE_UTILITY) t->du[r + i] = 0;
+            if (fabsf(t->u[r + i]) >= MAX_UTILITY) t->du[r + i] = 0;
             for (int64_t j = 0; j < n; j++)
                 if (i != j) *f++ = m[i * n + j];
         }
@@ -410,7 +412,7 @@ INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, in
     }
 }
 
-/* Gradients of the scores f (P,) -> those of the layers, and of the first one's parts. */
+/* Compute the gradients of the layers, and of the parts of the first layer, from those of the scores f (P,). */
 INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, int64_t P) {
     const Network *net = t->net;
     int64_t L = net->layers, last = L ? padded(net->width[L - 1]) : t->Hp;
@@ -444,14 +446,14 @@ INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, in
     }
 }
 
-/* Inputs (R, D) and gradients of what a matrix makes of them (R, H) -> the gradient of the matrix (H, D). */
+/* Compute the gradient of a matrix (H, D) from its inputs (R, D) and the gradients of its outputs (R, H). */
 INLINE void matrix_gradient(Step *t, int64_t R, int64_t D, const float *inputs, int64_t H, const float *rows, float *grad) {
     memset(t->sum, 0, sizeof(float) * (size_t)(D * padded(H)));
     multiply(ADD_TRANSPOSED, D, padded(H), R, inputs, padded(D), rows, t->sum, NULL, 0);
     unpack(t->sum, H, D, 1, grad);
 }
 
-/* Gradients of the first layer's parts and of utilities -> those of the weights before the pairs. */
+/* Compute the gradients of the weights before the pairs from those of the first layer's parts and of utilities. */
 INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
     const Network *net = t->net;
     for (int64_t s = 0, r = 0; s < B; s++)
@@ -497,7 +499,7 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
     }
 }
 
-/* Add what priors say to the gradients; returns the norm of all. Sums are kept apart by place, to be vectors. */
+/* Add the gradients of the priors; return the norm of all gradients. LANES separate sums allow vectorisation. */
 INLINE double norm_of_gradients(Step *t) {
     double squares[LANES] = {0}, square = 0;
     for (int64_t k = 0; k < t->count; k++) {
@@ -506,14 +508,14 @@ INLINE double norm_of_gradients(Step *t) {
         if (!w->moves) continue;
         if (prior)
             for (int64_t j = 0; j < w->size; j++) grad[j] += prior * w->value[j];
-        for (int64_t j = 0; j < w->size; j += LANES) /* beyond the end there are zeros */
+        for (int64_t j = 0; j < w->size; j += LANES) /* padded with zeros */
             for (int64_t h = 0; h < LANES; h++) squares[h] += (double)grad[j + h] * grad[j + h];
     }
     for (int h = 0; h < LANES; h++) square += squares[h];
     return sqrt(square);
 }
 
-/* Adam with decoupled decay, after the gradients' norm is brought down to the limit; returns the norm they had. */
+/* Clip the gradients, and take a step of Adam with decoupled decay; return the norm before clipping. */
 INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
     double norm = norm_of_gradients(t), down = adam->clip / (norm + 1e-6);
     float scale = (float)(down < 1 ? down : 1);
@@ -538,7 +540,7 @@ INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
 
 /* -- steps ---------------------------------------------------------------------------------------------------- */
 
-typedef struct { /* Memory handed out piece by piece; without an address it is only measured. */
+typedef struct { /* Memory that is allocated once and divided; without an address, only its size is measured. */
     char *address;
     size_t used;
 } Arena;
@@ -549,13 +551,13 @@ static void *take(Arena *arena, int64_t count, size_t size) {
     return piece;
 }
 
-/* Lay out the memory of a step: B sets of n alternatives at most, R alternatives in all. */
+/* Divide the memory of a step: up to B sets of up to n alternatives, R alternatives in all. */
 static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     const Network *net = t->net;
-    int64_t P = n * n > TOGETHER ? n * n : TOGETHER, L = net->layers, widest = t->Hp;
+    int64_t P = n * n > PAIRS_PER_CHUNK ? n * n : PAIRS_PER_CHUNK, L = net->layers, widest = t->Hp;
     size_t f = sizeof(float);
     for (int64_t k = 0; k < t->count; k++) t->grad[k] = take(a, t->weights[k].size, f);
-    for (int64_t k = 0; k <= L; k++) { /* the last has one output */
+    for (int64_t k = 0; k <= L; k++) { /* the last layer has one output */
         int64_t wide = k < L ? net->width[k] : 1, before = k ? net->width[k - 1] : 0;
         t->dW[k] = take(a, wide * padded(before), f), t->dbias[k] = take(a, k ? padded(wide) : t->Hp, f);
     }
@@ -581,7 +583,7 @@ static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
 /* Pack the weights of the layers. */
 INLINE void pack_layers(Step *t) {
     pack(value(t, t->first + 3), t->H, 1, t->H, 0, t->bias[0]);
-    t->W[0][0] = 1; /* without hidden layers, the only output of the first is the score */
+    t->W[0][0] = 1; /* without hidden layers, the first layer's output is the score */
     for (int64_t k = 1; k <= t->net->layers; k++) {
         int64_t wide = k < t->net->layers ? t->net->width[k] : 1, before = t->net->width[k - 1];
         const float *w = value(t, t->later + 2 * (k - 1));
@@ -599,14 +601,14 @@ INLINE void unpack_layers(Step *t) {
     }
 }
 
-/* Score and solve the sets of a batch, some at a time; for a step, differentiate their mean loss, too. */
+/* Score and solve the sets of a batch in chunks; in a step, also differentiate their mean loss. */
 INLINE void pass(Step *t, int step, const int64_t *batch, int64_t B, double whole) {
     gather(t, batch, B);
     for (int64_t begin = 0, r = 0; begin < B;) {
         int64_t end = begin, pairs = 0, rows = 0;
         for (; end < B; end++) {
             int64_t n = t->sets->counts[batch[end]];
-            if (end > begin && pairs + n * (n - 1) > TOGETHER) break;
+            if (end > begin && pairs + n * (n - 1) > PAIRS_PER_CHUNK) break;
             pairs += n * (n - 1), rows += n;
         }
         score(t, batch + begin, end - begin, r);
@@ -620,7 +622,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
     int64_t R = 0;
     double whole = 0;
     for (int64_t s = 0; s < B; s++) R += t->sets->counts[batch[s]], whole += t->sets->weight[batch[s]];
-    memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* what is added to lies together */
+    memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* all accumulated gradients are adjacent */
     pack_layers(t);
     pass(t, 1, batch, B, whole);
     unpack_layers(t);
@@ -629,14 +631,14 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
     totals[1] += whole, totals[2] += move(t, adam, lr, steps);
 }
 
-/* The version of what is expected of callers, and the sizes of structures. */
+/* Return the version of this interface with the sizes of the structures, as one number. */
 int64_t pcmcnet_steps_layout(void) {
     int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 3;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }
 
-/* A network with its weights, and memory for batches of B sets, R alternatives in all, n of a set at most. */
+/* Return a network with its weights, and memory for batches of B sets, R alternatives in all, up to n per set. */
 static Step prepared(const Network *net, const Sets *sets, Weight *weights, int64_t count, int64_t B, int64_t R, int64_t n,
                      Arena *arena) {
     Step t = {.net = net, .sets = sets, .weights = weights, .count = count, .D = net->numbers, .D0 = net->own_numbers};
@@ -655,8 +657,8 @@ static Step prepared(const Network *net, const Sets *sets, Weight *weights, int6
     return t;
 }
 
-/* Take a step for each batch: positions of its sets are order[ends[k - 1] .. ends[k]]. Returns 0, or 1 without memory.
-   ``totals`` gets the sums of weighted losses, of weights and of the norms of gradients. */
+/* Take a step for each batch k, with the sets order[ends[k - 1] .. ends[k]]. Return 0, or 1 if memory is insufficient.
+   Add the sums of weighted losses, of weights and of the norms of gradients to ``totals``. */
 FOR_EACH_PROCESSOR
 int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
                   const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
@@ -678,18 +680,18 @@ int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t
     return 0;
 }
 
-/* The losses of some sets, by their positions. Returns 0, or 1 without memory. */
+/* Compute the losses of the sets at some positions. Return 0, or 1 if memory is insufficient. */
 FOR_EACH_PROCESSOR
 int pcmcnet_losses(const Network *net, const Sets *sets, Weight *weights, int64_t count, const int64_t *order, int64_t many,
                    double *losses) {
     int64_t n = 0;
     for (int64_t s = 0; s < many; s++) n = sets->counts[order[s]] > n ? sets->counts[order[s]] : n;
     Arena arena = {NULL, 0};
-    Step t = prepared(net, sets, weights, count, SETS, SETS * n, n, &arena);
+    Step t = prepared(net, sets, weights, count, SETS_PER_PASS, SETS_PER_PASS * n, n, &arena);
     if (!arena.address) return 1;
     pack_layers(&t);
-    for (int64_t s = 0; s < many; s += SETS) {
-        int64_t B = many - s < SETS ? many - s : SETS;
+    for (int64_t s = 0; s < many; s += SETS_PER_PASS) {
+        int64_t B = many - s < SETS_PER_PASS ? many - s : SETS_PER_PASS;
         pass(&t, 0, order + s, B, 1);
         memcpy(losses + s, t.losses, sizeof(double) * (size_t)B);
     }

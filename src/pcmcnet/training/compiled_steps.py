@@ -1,10 +1,9 @@
-"""Steps of small networks on a CPU by compiled code: one call for many batches (``compiled_steps.c``).
+"""Training steps of small networks on a CPU in compiled code: one call for many batches (``compiled_steps.c``).
 
-Through PyTorch a step of a small network is some hundred calls, which take longer than its arithmetic. The numbers are
-the same to rounding. Weights and the optimiser's state stay in the memory of their tensors, so checkpoints are the
-same, too. Losses of held-out sets after each epoch come from the same code.
-The code is compiled when the package is built. If it was not, and for networks that it does not know, steps go through
-PyTorch.
+In PyTorch, a step of a small network is about a hundred calls, which take longer than its arithmetic. The results are
+equal up to rounding. Weights and optimiser state stay in the memory of their tensors, so checkpoints are the same. The
+same code computes the losses of held-out sets after each epoch.
+The code is compiled when the package is built. If it is missing, or does not support the network, PyTorch is used.
 """
 
 from __future__ import annotations
@@ -35,42 +34,42 @@ from pcmcnet.training.step import Steps
 
 log = logging.getLogger("pcmcnet")
 
-LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
-MAX_LAYERS_OR_COLUMNS = 64  # layers, or columns of categories: MOST in the C code
-MULTIPLICATIONS_PER_CALL = 1e9  # some tenths of a second: Ctrl-C is checked between calls
-VERSION = 3  # of the arguments; the C code returns its own, with the sizes of its structures
+LIBRARY_FILE = Path(__file__).with_name("libsteps.so")  # the same name on every platform
+MAX_LAYERS_OR_COLUMNS = 64  # layers, or categorical columns; MAX_LAYERS in the C code
+MULTIPLICATIONS_PER_CALL = 1e9  # a few tenths of a second: Ctrl-C is checked between calls
+VERSION = 3  # of the C interface; must equal the version in the C code
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledForm:
-    """The weights of a pairwise network, by their part in the formula at the head of ``compiled_steps.c``."""
+    """The weights of a pairwise network, by their role in the formula at the top of ``compiled_steps.c``."""
 
-    embeddings: Sequence[Tensor]  # of alternatives
+    embeddings: Sequence[Tensor]  # of the alternatives
     individual_embeddings: Sequence[Tensor]
     numbers: int  # numeric columns of an alternative
     individual_numbers: int
     first: tuple[Tensor | None, Tensor, Tensor, Tensor]  # W0, Wa, Wb, b
     layers: Sequence[tuple[Tensor, Tensor]]  # after the first, the last with one output
     utility: tuple[Sequence[Tensor], Tensor, Tensor, Tensor | None] | None  # constants, slopes, v, V
-    items: Tensor | None  # (n, n) scores to add by labels
+    items: Tensor | None  # (n, n) scores added to pairs of labels
     slope: float  # of the activation below 0
-    exponential: bool  # rates exp f, or max(0, f)
+    exponential: bool  # rates exp(f); otherwise max(0, f)
     epsilon: float
     floor: float
 
     @property
     def weights(self) -> list[Tensor | None]:
-        """The weights in the order of the compiled code."""
+        """The weights in the order of the C code."""
         before = [*self.embeddings, *self.individual_embeddings, *self.first]
         layers = [weight for layer in self.layers for weight in layer]
         if self.utility is None:
             return [*before, *layers, *[None] * (len(self.embeddings) + 3)]
-        constants, *others = self.utility
-        return [*before, *layers, *constants, *others]
+        constants, *coefficients = self.utility
+        return [*before, *layers, *constants, *coefficients]
 
 
 class _Weight(ctypes.Structure):
-    """A weight with its state of Adam, as the C code has it."""
+    """A weight with its Adam state, as declared in the C code."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("value", "mean", "square")),
@@ -83,7 +82,7 @@ class _Weight(ctypes.Structure):
 
 
 class _NetworkShape(ctypes.Structure):
-    """The shape of a network, as the C code has it."""
+    """The shape of a network, as declared in the C code."""
 
     sizes = ("layers", "numbers", "categories", "individual_numbers", "individual_categories")
     _fields_ = (
@@ -96,7 +95,7 @@ class _NetworkShape(ctypes.Structure):
 
 
 class _Sets(ctypes.Structure):
-    """The addresses of encoded choice sets, as the C code has them."""
+    """The addresses of encoded choice sets, as declared in the C code."""
 
     whole = ("starts", "counts", "categorical", "individual_categorical", "chosen")
     names = (*whole, "numeric", "individual_numeric", "weight")
@@ -104,32 +103,37 @@ class _Sets(ctypes.Structure):
 
 
 class _Optimiser(ctypes.Structure):
-    """The options of Adam, as the C code has them."""
+    """The options of Adam, as declared in the C code."""
 
     _fields_ = (*((name, ctypes.c_double) for name in ("clip", "beta1", "beta2", "eps")), ("taken", ctypes.c_int64))
 
 
 @cache
 def compiled_library() -> Any:
-    """Return the compiled code, or None if the package was built without it."""
+    """Return the compiled library, or None if it is missing or unusable."""
     if not LIBRARY_FILE.exists():
         return None
-    # Refuse code of another version: its structures may have another layout.
+    # Another version is not used, because its structures may have another layout.
     try:
         code = ctypes.CDLL(str(LIBRARY_FILE))
         code.pcmcnet_steps_layout.restype = ctypes.c_int64
         layout = code.pcmcnet_steps_layout()
     except (OSError, AttributeError) as error:
-        log.warning("%s cannot be used (%s): fits go through PyTorch. Install pcmcnet again", LIBRARY_FILE, error)
+        log.warning(
+            "%s cannot be loaded (%s): training uses PyTorch, which is slower. Reinstall pcmcnet", LIBRARY_FILE, error
+        )
         return None
     if layout != _layout():
-        log.warning("%s is of another version, and not used: install pcmcnet again", LIBRARY_FILE)
+        log.warning(
+            "%s has another version than this package: training uses PyTorch, which is slower. Reinstall pcmcnet",
+            LIBRARY_FILE,
+        )
         return None
     return code
 
 
 def _layout() -> int:
-    """Return one number for the version and the sizes of structures in bytes."""
+    """Return one number that encodes the version and the sizes of the structures in bytes."""
     layout = VERSION
     for structure in (_NetworkShape, _Sets, _Weight, _Optimiser):
         layout = layout * 10_000 + ctypes.sizeof(structure)
@@ -137,12 +141,12 @@ def _layout() -> int:
 
 
 class CompiledSteps(Steps):
-    """The steps of a small network, many in one call."""
+    """The steps of a small network in compiled code, many steps per call."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, form: CompiledForm) -> None:
         super().__init__(network, source, config)
         self.form, self.shape, self.size = form, _shape(form), parameter_count(network)
-        # Write a table of the weights in the order of the C code: where each and its state are, its decay or prior.
+        # Fill the table of weights in the order of the C code: addresses of weight and state, decay or prior.
         slots = {slot.weight.data_ptr(): slot for slot in self.optimiser.slots}
         prior = {weight.data_ptr() for weight in self.prior_weights}
         self.moving = [slot for slot in self.optimiser.slots if slot.weight.requires_grad]
@@ -163,17 +167,17 @@ class CompiledSteps(Steps):
         if not len(plan) or not self.moving or not _is_readable(part):
             return super().run(part, plan, rates)
         totals, rates = np.zeros(3), iter(rates)
-        # 1. The work of each batch, by which consecutive batches are grouped into calls.
+        # 1. Estimate the work of each batch, by which consecutive batches are grouped into calls.
         starts = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
         work = np.add.reduceat(self._work(part.sizes[np.concatenate(plan)]), starts)
-        # 2. Each call takes the steps of its batches. To ask for a learning rate checks for Ctrl-C.
+        # 2. Run the steps of each group in one call. Reading a learning rate from ``rates`` checks for Ctrl-C.
         for calls in _split_by_work(work):
             batches = [plan[k] for k in calls]
             self._call(batches, np.fromiter(islice(rates, len(batches)), float), part, totals)
         return torch.from_numpy(totals)
 
     def nll(self, data: EncodedSets) -> Tensor | None:
-        """Return the NLL of the choices (S,) by the weights as they are, in float64; None for sets it does not take."""
+        """Return the NLL of the choices (S,) with the current weights, in float64; None if not supported."""
         if not 0 < data.largest <= settings.COMPILED_UP_TO_ALTERNATIVES or not _is_readable(data):
             return None
         losses, addresses = np.empty(len(data)), _addresses(data)
@@ -184,15 +188,15 @@ class CompiledSteps(Steps):
         return torch.from_numpy(losses)
 
     def _work(self, sizes: Ints) -> Floats:
-        """Return about how many multiplications a pass over each set takes."""
+        """Return the approximate number of multiplications of a pass over each set."""
         return self.size * sizes.astype(float) ** 2
 
     def _arguments(self, addresses: _Sets) -> tuple[Any, ...]:
-        """Return the arguments that all functions of the C code begin with."""
+        """Return the first arguments of all C functions."""
         return ctypes.byref(self.shape), ctypes.byref(addresses), self.table, ctypes.c_int64(len(self.table))
 
     def _call(self, plan: Sequence[Ints], rates: Floats, data: EncodedSets, totals: Floats) -> None:
-        """Take a step for each batch of a plan in one call, and add to the totals."""
+        """Run the steps of the batches of a plan in one call, and add to the totals."""
         order = np.ascontiguousarray(np.concatenate(plan), dtype=np.int64)
         ends = np.cumsum([len(sets) for sets in plan], dtype=np.int64)
         adam = _Optimiser(self.max_norm, *BETAS, EPS, int(self.moving[0].step))
@@ -203,20 +207,20 @@ class CompiledSteps(Steps):
 
 
 def _split_by_work(work: Floats) -> list[Ints]:
-    """Return the positions that one call computes, then those of the next."""
+    """Return the positions of each call, in order."""
     calls = np.cumsum(work) // MULTIPLICATIONS_PER_CALL
     return np.split(np.arange(len(work)), np.flatnonzero(np.diff(calls)) + 1)
 
 
 def _address(array: Floats | Ints) -> ctypes.c_void_p:
-    """Return the address of an array, which is valid as long as the array is referenced."""
+    """Return the address of an array, valid as long as the array is referenced."""
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def _require_memory(missing: int) -> None:
-    """Raise if the C code reports that it got no memory."""
-    if missing:
-        raise TrainingError("there is no memory for a batch: lower batch_size or pair_budget.")
+def _require_memory(status: int) -> None:
+    """Raise TrainingError if the C code reports that it could not allocate memory."""
+    if status:
+        raise TrainingError("not enough memory for a batch: lower batch_size or pair_budget.")
 
 
 def _shape(form: CompiledForm) -> _NetworkShape:
@@ -245,7 +249,7 @@ def _shape(form: CompiledForm) -> _NetworkShape:
 
 
 def _is_readable(data: EncodedSets) -> bool:
-    """Return True if the tensors lie in memory as the C code reads them."""
+    """Return True if the tensors have the memory layout and types that the C code reads."""
     tensors = {name: getattr(data, name) for name in _Sets.names}
     kinds = {name: torch.int64 if name in _Sets.whole else torch.float32 for name in tensors}
     return all(tensor.is_contiguous() and tensor.dtype == kinds[name] for name, tensor in tensors.items())

@@ -1,7 +1,7 @@
-"""The options of the training loop, and the two rules that follow from them: learning rate and early stopping.
+"""Options of the training loop, and the two rules that they define: learning rate and early stopping.
 
-The learning rate rises linearly, then stays, or falls to 0 along half a cosine; a cool-down brings it to 0 in a
-straight line. Early stopping is the rule of the paper.
+The learning rate rises linearly, then stays constant or falls to 0 along half a cosine; a cool-down lowers it to 0
+linearly. Early stopping follows the paper.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pcmcnet.errors import ConfigError
 
 Schedule = Literal["constant", "cosine"]
 
-DEFAULT_EPOCHS = 20  # passes over the training part, unless they are given or learnt
-DEFAULT_WEIGHT_DECAY = 1.0  # unless it is given or learnt
+DEFAULT_EPOCHS = 20  # passes over the training part, unless set by the user or learnt
+DEFAULT_WEIGHT_DECAY = 1.0  # unless set by the user or learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,29 +26,42 @@ class TrainConfig:
     Parameters
     ----------
     epochs
-        Passes over the training part, at most; "auto" is 20, or fewer where a model's fit finds that these overfit.
+        Maximum number of passes over the training part. Default "auto": 20, or fewer if a model's fit finds that 20
+        overfit.
     batch_size
-        In choice sets, never in rows; "auto" is a 25th of the training sets, at least 8 and at most 64, so that small
-        tables get enough steps in an epoch.
-    lr, schedule, warmup
-        Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
-        first share ``warmup`` of the epochs.
+        Choice sets per batch. Default "auto": a 25th of the training sets, at least 8 and at most 64, so that small
+        tables get enough steps per epoch.
+    lr
+        Learning rate of Adam. Default 0.005.
+    schedule
+        Learning rate after the warm-up: "constant", or "cosine" (default), which falls to 0 along half a cosine.
+    warmup
+        Share of the epochs in which the learning rate rises linearly, from a twentieth of ``lr``. Default 0.05.
     weight_decay
-        Decoupled weight decay; "auto" is learnt from the table by a model's fit: see
-        :mod:`pcmcnet.models.networks.fitting`. Weights to which a network gives a prior
-        (``prior_weights``) have that instead.
+        Decoupled weight decay. Default "auto": learnt from the table by a model's fit, see
+        :mod:`pcmcnet.models.networks.fitting`; 1 elsewhere. Weights with a prior (``prior_weights`` of the network)
+        have no decay.
     clip
-        Largest norm of a gradient; 0 for no limit.
-    patience, min_delta
-        With a validation part: "noise" goes through all epochs and keeps the last weights, unless those of an earlier
-        epoch are better by more than the noise of the validation part. With a number, stop after ``patience`` epochs in
-        a row of which none was better than the best before it by more than ``min_delta``, and keep the best weights.
-        Under "cosine" a cool-down of ``patience`` epochs follows, in which the learning rate falls to 0: stopped at a
-        high rate, a network has yet to settle.
+        Maximum norm of the gradient; 0 for no limit. Default 1.
+    patience
+        Epochs without improvement after which training stops, if ``min_delta`` is a number; and length of the cool-down
+        in epochs. Default 5.
+    min_delta
+        Rule for a validation part. Default "noise": run all epochs and keep the last weights, unless those of an
+        earlier epoch are better by more than the noise of the validation part. A number: stop after ``patience``
+        consecutive epochs that improve the best validation loss by no more than ``min_delta``, and keep the best
+        weights. With schedule="cosine" a cool-down of ``patience`` epochs follows, in which the learning rate falls to
+        0: weights from a high learning rate have not settled.
     refit
-        With a validation part: afterwards train again on both parts, for as many epochs as the best took.
+        Whether to train again on training and validation part together, for the number of epochs that was best.
+        Default False.
     pair_budget
-        Ordered pairs of alternatives in a batch, at most; bounds the memory.
+        Maximum number of ordered pairs of alternatives in a batch, which limits memory. Default 1,000,000.
+
+    Raises
+    ------
+    ConfigError
+        If an option has an unknown or impossible value.
     """
 
     epochs: int | Literal["auto"] = "auto"
@@ -87,12 +100,12 @@ class TrainConfig:
 
     @property
     def passes(self) -> int:
-        """Number of epochs, with the default in place of "auto"."""
+        """Number of epochs, with the default for "auto"."""
         return DEFAULT_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def decay(self) -> float:
-        """Weight decay, with the default in place of "auto": only a model's fit learns it."""
+        """Weight decay, with the default for "auto": only a model's fit learns it."""
         return DEFAULT_WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
 
 
@@ -100,19 +113,19 @@ class TrainConfig:
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:
-    """Return the learning rate when a share ``progress`` of the epochs is done."""
-    # 1. A linear rise from a twentieth of lr.
+    """Return the learning rate after a share ``progress`` of the epochs."""
+    # 1. Rise linearly from a twentieth of lr.
     if progress < config.warmup:
         return config.lr * (0.05 + 0.95 * progress / config.warmup)
-    # 2. Constant, or half a cosine over the rest of the epochs.
+    # 2. Stay constant, or follow half a cosine over the remaining epochs.
     if config.schedule == "constant":
         return config.lr
-    left = (progress - config.warmup) / (1 - config.warmup) if config.warmup < 1 else 1.0
-    return config.lr * 0.5 * (1 + math.cos(math.pi * left))
+    elapsed = (progress - config.warmup) / (1 - config.warmup) if config.warmup < 1 else 1.0
+    return config.lr * 0.5 * (1 + math.cos(math.pi * elapsed))
 
 
 def cooling_rate(config: TrainConfig, done: float, *, since: int) -> float:
-    """Return the learning rate after ``done`` epochs, if the cool-down began after epoch ``since``."""
+    """Return the learning rate after ``done`` epochs in a cool-down that started after epoch ``since``."""
     return learning_rate(config, since / config.passes) * max(1 - (done - since) / config.patience, 0.0)
 
 
@@ -121,10 +134,10 @@ def cooling_rate(config: TrainConfig, done: float, *, since: int) -> float:
 
 @dataclass
 class EarlyStopping:
-    """Stop after ``patience`` epochs in a row without an improvement above ``min_delta`` on the best so far.
+    """Stop after ``patience`` consecutive epochs that improve the best loss by no more than ``min_delta``.
 
-    The best so far is the least loss of all earlier epochs, so many small improvements in a row do not count. The
-    weights of the best epoch are those to keep.
+    The best loss is the smallest of all earlier epochs, so that a series of small improvements does not count. The
+    weights of the best epoch are kept.
     """
 
     patience: int
@@ -135,13 +148,13 @@ class EarlyStopping:
 
     @classmethod
     def of(cls, config: TrainConfig) -> EarlyStopping:
-        """Return the rule of a configuration; with min_delta="noise" it never stops the training."""
+        """Return the rule of a configuration; with min_delta="noise" it never stops training."""
         if config.min_delta == "noise":
             return cls(patience=config.passes + 1, min_delta=0.0)
         return cls(config.patience, config.min_delta)
 
     def update(self, epoch: int, loss: float) -> bool:
-        """Record the loss of an epoch; return whether it is the best so far."""
+        """Record the loss of an epoch; return True if it is the best so far."""
         self.waited = 0 if loss < self.best - self.min_delta else self.waited + 1
         is_best = loss < self.best
         if is_best:
@@ -149,6 +162,6 @@ class EarlyStopping:
         return is_best
 
     @property
-    def stop(self) -> bool:
-        """Whether patience has run out."""
+    def should_stop(self) -> bool:
+        """Whether ``patience`` epochs have passed without an improvement."""
         return self.waited >= self.patience

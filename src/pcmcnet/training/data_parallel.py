@@ -1,15 +1,15 @@
-"""Several processes that train one network together, each on its share of every batch.
+"""Several processes train one network together, each on its share of every batch.
 
-    batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on, where each holds all sets,
-                                             or those of S that it holds, where each has read a part of the table
+    batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on, if each process holds all sets,
+                                             or the sets of S that it holds, if each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
-which is the gradient of one process that holds all of S, up to rounding, whose effects grow with the steps: the weights
-are not those of one process. All processes of a group plan the same batches, take the same steps and come to the same
-weights as each other; the first of them writes the checkpoints. Dropout is drawn by each for itself.
+This is the gradient of one process that holds all of S, up to rounding. The effects of rounding grow with the steps, so
+the weights differ from those of a single process. All processes of a group plan the same batches, take the same steps
+and reach the same weights; the first one writes the checkpoints. Each process draws its own dropout.
 
-How sums are taken over the processes is given from outside (``torch.distributed`` for instance): the loop only asks
-which group it is in.
+The function that sums over processes is passed in (for example from ``torch.distributed``): the loop only needs to know
+its group.
 """
 
 from __future__ import annotations
@@ -27,39 +27,37 @@ from pcmcnet.arrays import Ints
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """A process among others; the default is one process alone."""
+    """One process of a group; the default is a single process."""
 
     rank: int = 0
     size: int = 1
-    sum_over_processes: Callable[[Tensor], object] = lambda tensor: (
-        None
-    )  # replaces a tensor by its sum over all processes
-    on_checkpoint: Callable[[], object] = lambda: None  # called by the first process after it has written a checkpoint
+    sum_over_processes: Callable[[Tensor], object] = lambda tensor: None  # replaces a tensor by its sum over processes
+    on_checkpoint: Callable[[], object] = lambda: None  # called by the first process after writing a checkpoint
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what all of them share."""
+        """Whether this is the first process, which writes shared files."""
         return self.rank == 0
 
     def share(self, sets: Ints) -> Ints:
-        """Return this process's share of a batch: every n-th set, so that large and small ones are spread evenly."""
+        """Return this process's share of a batch: every n-th set, so that each process gets large and small sets."""
         return sets[self.rank :: self.size]
 
     def seed(self, drawn: int) -> int:
-        """Return this process's own seed; that of the first is the one drawn."""
+        """Return the seed of this process; the first process uses the drawn seed itself."""
         return (drawn + self.rank) % 2**63
 
     def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn gradients of the sums of the shares into the gradient of the batch's mean.
+        """Replace the gradients of this process's sums by the gradient of the mean over the whole batch.
 
-        One message for all: gradients, loss and weight. Returns the loss and the weight of the whole batch.
+        Gradients, loss and weight are sent in one message. Return the loss and the weight of the whole batch.
         """
-        # 1. One row of all gradients, 0 for a process without a share, then loss and weight; summed over processes.
+        # 1. Sum a row of all gradients, loss and weight over processes; a process without a share adds zeros.
         parameters = [p for p in parameters if p.requires_grad]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(g.flatten() for g in gradients), torch.stack([loss, weight])])
         self.sum_over_processes(flat)
-        # 2. The mean over the batch, as views of the row.
+        # 2. Divide by the weight; the new gradients are views of the row.
         loss, weight = flat[-2], flat[-1]
         flat = flat / weight
         begin = 0
@@ -73,13 +71,13 @@ _group: ContextVar[ProcessGroup] = ContextVar("group", default=ProcessGroup())  
 
 
 def current_group() -> ProcessGroup:
-    """Return the group of processes in which this context trains."""
+    """Return the process group of the current context."""
     return _group.get()
 
 
 @contextmanager
 def training_in_group(group: ProcessGroup) -> Iterator[None]:
-    """Share the training within the block among the processes of a group, which all run the same block."""
+    """Train inside the block together with the other processes of a group, which run the same block."""
     token = _group.set(group)
     try:
         yield

@@ -1,8 +1,8 @@
-"""The device that a network is on, the settings of torch under which it computes, and batches on the device.
+"""The device of a network, the torch settings under which it computes, and batches on the device.
 
-A process may set autocast, inference mode, a default device and a default dtype for all of torch. These are for the
-caller's own code. A model has its own dtypes and devices: under another setting it would learn other weights, or fail
-half-way. :func:`default_torch_settings` ignores such settings within a block.
+A process may set autocast, inference mode, a default device and a default dtype for all of torch. These settings are
+meant for the caller's code. A model chooses its own dtypes and devices: under other settings it would learn different
+weights, or fail half-way. :func:`default_torch_settings` ignores them inside a block.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pcmcnet.layers.tensor_ops import has_triton, preload_kernels
 
 T = TypeVar("T")
 
-_AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # autocast is a setting of each kind of device
-_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # that use the default dtype
+_AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # autocast is set separately for each device type
+_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # functions that use the default dtype
 
 _loading: list[Thread] = []
 
@@ -39,14 +39,15 @@ _loading: list[Thread] = []
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of this name; raise if it is not there or cannot compute."""
+    """Return the device of this name; raise ConfigError if it is not available."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} is not available ({reason}): use 'auto', 'cpu' or 'cuda'.") from error
     return device
 
 
@@ -56,21 +57,22 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def start_preloading(name: str) -> None:
-    """Load in a thread what the first kernel on a device of this name waits for."""
+    """Start a thread that loads drivers and kernels, for which the first computation on a GPU would wait."""
     if name in ("auto", "cuda", "cuda:0"):
-        thread = Thread(target=_load_quietly)
+        thread = Thread(target=_preload)
         thread.start()
         _loading.append(thread)
 
 
 def wait_for_preloading() -> None:
-    """Wait for the threads of :func:`start_preloading`: loading would disturb the recording of a CUDA graph."""
+    """Wait for the threads of :func:`start_preloading`: loading would interfere with recording a CUDA graph."""
     for thread in _loading:
         thread.join()
 
 
-def _load_quietly() -> None:
-    with suppress(Exception):  # the next caller meets the same error, and reports it
+def _preload() -> None:
+    """Preload the kernels, and ignore errors: the first computation raises them again."""
+    with suppress(Exception):
         preload_kernels()
 
 
@@ -79,14 +81,14 @@ def _load_quietly() -> None:
 
 @contextmanager
 def default_torch_settings() -> Iterator[None]:
-    """Compute within the block as if the caller had set nothing for this thread."""
-    # 1. Find what is set. Nothing is, as a rule: leave at once.
+    """Ignore the torch settings of the calling thread inside the block."""
+    # 1. Find the settings. Usually there are none, and nothing has to be undone.
     cast = [kind for kind in _AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)]
     elsewhere, inference = torch.empty(0).device.type != "cpu", torch.is_inference_mode_enabled()
     if not (cast or elsewhere or inference):
         yield
         return
-    # 2. Undo each setting until the end of the block.
+    # 2. Undo each setting inside the block.
     with ExitStack() as stack:
         for kind in cast:
             stack.enter_context(torch.autocast(kind, enabled=False))
@@ -99,13 +101,13 @@ def default_torch_settings() -> Iterator[None]:
 
 @contextmanager
 def seeded_initialisation(seed: int) -> Iterator[None]:
-    """Build modules within the block in float32, with initial weights from a seed; other threads notice nothing."""
+    """Build modules inside the block in float32, with initial weights from a seed; other threads are not affected."""
     with default_torch_settings(), _Float32(), drawing_from(SeededGenerators(seed)), redirect_draws():
         yield
 
 
 class _Float32(TorchFunctionMode):
-    """Makes float32 the default dtype of one thread."""
+    """A function mode that makes float32 the default dtype of one thread."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -116,17 +118,15 @@ class _Float32(TorchFunctionMode):
 
 # -- batches on the device -------------------------------------------------------------------------------------------
 #
-# Batches on the device: gathered from tensors that are there, or, if these do not fit, copied over the bus as needed.
-#
-# In the second case the tensors stay in page-locked memory of the host. Each batch is put together there, and copied
-# on a stream of its own while the device works on the one before.
+# Batches are gathered from tensors on the device. If these do not fit, they stay in page-locked memory of the host:
+# each batch is gathered there, and copied on a separate stream while the device computes the previous one.
 
-ROWS_TO_ENCODE_ON_DEVICE = 2**13  # at least; fewer are not worth its calls. By choice
-SETS_SHARE_OF_MEMORY = 0.5  # of the device's free memory that choice sets may take
+ROWS_TO_ENCODE_ON_DEVICE = 2**13  # below this, encoding on the host is fast enough. Not tuned
+SETS_SHARE_OF_MEMORY = 0.5  # maximum share of the device's free memory for choice sets
 
 
 def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, warn: bool = True) -> EncodedSets:
-    """Encode choice sets on the device if they fit beside what else it needs, and else in page-locked memory."""
+    """Encode choice sets on the device if they fit, otherwise in page-locked memory of the host."""
     if device.type != "cuda":
         return encoder.encode(data, warn=warn).to(device)
     room = SETS_SHARE_OF_MEMORY * torch.cuda.mem_get_info(device)[0]
@@ -138,14 +138,14 @@ def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, warn:
 
 def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) -> Iterator[Batch]:
     """Yield the batches of a plan on the device."""
-    # 1. Sets that are on the device are gathered there. Positions are sent once, so that no batch waits for its own.
+    # 1. Sets on the device are gathered there. All positions are sent in one copy, so that no batch waits for its own.
     if data.starts.device.type == device.type:
         plan = list(plan)
         order = copy_positions(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
         for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
             yield gather_batch(data, index, int(data.sizes[sets].max()))
         return
-    # 2. Others are copied: the next batch on a stream of its own, while the caller works on the one before.
+    # 2. Sets on the host are copied: each batch on a separate stream, while the caller uses the previous one.
     stream, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
     previous: Batch | None = None
     for batch in map(data.batch, plan):
@@ -160,9 +160,9 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
 
 
 def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
-    """Gather sets by positions (B,) on the device, padded to so many places: in one kernel, where there is one."""
-    other_columns = bool(data.contents or data.individual_contents) or data.person is not None
-    if other_columns or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
+    """Gather sets by positions (B,) on the device, padded to ``places`` alternatives; in one kernel if supported."""
+    has_other_columns = bool(data.contents or data.individual_contents) or data.person is not None
+    if has_other_columns or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
         return data.gather(index, places)
     from pcmcnet.training import batches_triton
 
@@ -170,7 +170,7 @@ def gather_batch(data: EncodedSets, index: Tensor, places: int) -> Batch:
 
 
 def copy_positions(positions: Ints, device: torch.device) -> Tensor:
-    """Copy positions to a device; neither it nor the host waits."""
+    """Copy positions to a device without synchronisation."""
     on_gpu = device.type == "cuda"
     tensor = torch.from_numpy(positions)
     return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)
@@ -179,19 +179,19 @@ def copy_positions(positions: Ints, device: torch.device) -> Tensor:
 def predict_on_two_streams(
     module: nn.Module, batches: Iterable[Batch], compute: Callable[[Batch], Tensor]
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches and a module's answers on two streams in turn: one batch begins while the one before ends."""
+    """Yield batches and their results, on two alternating streams: a batch starts while the previous one ends."""
     device = device_of(module)
     here, streams = torch.cuda.current_stream(device), _streams(device)
     previous: tuple[Batch, Tensor, torch.cuda.Stream] | None = None
     try:
         for k, batch in enumerate(batches):
-            # 1. Launch this batch on the stream that the one before does not use.
+            # 1. Launch this batch on the stream that the previous batch does not use.
             stream = streams[k % 2]
             stream.wait_stream(here)
             with default_torch_settings(), torch.cuda.stream(stream):
                 result = compute(batch)
             result.record_stream(here)
-            # 2. Yield the one before; the caller's stream waits for it.
+            # 2. Yield the previous batch; the caller's stream waits for it.
             if previous is not None:
                 here.wait_stream(previous[2])
                 yield previous[:2]
@@ -199,27 +199,28 @@ def predict_on_two_streams(
         if previous is not None:
             here.wait_stream(previous[2])
             yield previous[:2]
-    finally:  # batches that still run read memory that is free from now on
+    finally:  # batches that still run use memory that may be freed from now on
         for stream in streams:
             here.wait_stream(stream)
 
 
 @cache
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """Return the two streams for predictions on a device."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def to_host(results: Iterable[tuple[T, Tensor]]) -> Iterator[tuple[T, Tensor]]:
-    """Yield results on the host: each is copied while the device works on the next."""
+    """Yield results on the host; each is copied while the device computes the next."""
     previous: tuple[T, Tensor, torch.cuda.Event] | None = None
     for sets, result in results:
-        # 1. Begin to copy this result; an event marks the end of the copy.
+        # 1. Start copying this result; an event marks the end of the copy.
         if result.device.type != "cuda":
             yield sets, result
             continue
         copy, done = result.to("cpu", non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(torch.cuda.current_stream(result.device))
-        # 2. Yield the one before, whose copy is done by now or soon.
+        # 2. Yield the previous result, whose copy is done or nearly done.
         if previous is not None:
             previous[2].synchronize()
             yield previous[:2]
@@ -230,7 +231,7 @@ def to_host(results: Iterable[tuple[T, Tensor]]) -> Iterator[tuple[T, Tensor]]:
 
 
 def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Batch:
-    """Copy a batch without waiting for it; its memory is kept until the reader's stream is done with it."""
+    """Start copying a batch; its memory is not reused before the reader's stream is done with it."""
 
     def copied(tensor: Tensor) -> Tensor:
         copy = tensor.pin_memory().to(device, non_blocking=True)

@@ -1,7 +1,7 @@
-"""Log-probabilities of encoded choice sets by a network, batch after batch and without gradients.
+"""Log-probabilities of encoded choice sets, predicted by a network in batches and without gradients.
 
-Batches are as large as memory allows; on a GPU two of them are computed at a time. The same batches serve other answers
-of a network than its log-probabilities (``answer``), such as its rates or its coefficients.
+Batches are as large as memory allows; on a GPU two of them overlap. A network can also compute other results for the
+same batches (``compute``), such as rates or coefficients.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pcmcnet.training.network import ChoiceNetwork
 
 BatchFunction = Callable[[Batch], Tensor]
 
-CONTENT_NUMBERS_PER_BATCH = 2**21  # a network has some tens of times as many in between
-GPU_PAIRS_PER_BATCH = 20_000_000  # that keep a GPU busy while the next batch is prepared
-GPU_PAIR_BUDGETS_PER_BATCH = 20  # at most, of training batches; for networks that compute in chunks
-GPU_SETS_PER_BATCH = 2**15  # at most
+CONTENT_NUMBERS_PER_BATCH = 2**21  # the network's hidden layers hold some tens of times as many
+GPU_PAIRS_PER_BATCH = 20_000_000  # enough to keep a GPU busy while the next batch is prepared
+GPU_PAIR_BUDGETS_PER_BATCH = 20  # relative to training batches; for networks that compute in chunks
+GPU_SETS_PER_BATCH = 2**15  # maximum
 
 
 @torch.no_grad()
@@ -35,36 +35,44 @@ def predict(
     share: Callable[[Ints], Ints] | None = None,
     compute: BatchFunction | None = None,
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Go through all sets in batches; yield positions (B,), batch, and log-probabilities (B, J).
+    """Predict all sets in batches; yield positions (B,), batch, and log-probabilities (B, J) of each.
 
     Parameters
     ----------
-    network, data
-        A network, and the encoded choice sets to predict.
+    network
+        The network.
+    data
+        Encoded choice sets to predict.
     pair_budget
-        Ordered pairs of alternatives in a batch of training; prediction may take more on a GPU.
+        Maximum number of ordered pairs of alternatives in a training batch; on a GPU, prediction may use larger ones.
     share
-        The sets of a batch that this process predicts, if several share the work; default all.
+        Function that selects the sets of a batch for this process, if several processes share the work. Default None:
+        all sets.
     answer
-        A method of the network to yield the result of, in place of log-probabilities.
+        Function of a batch whose results are yielded instead of log-probabilities. Default None: the network.
+
+    Yields
+    ------
+    tuple
+        Positions of the sets (B,), the batch, and its log-probabilities (B, J) or the results of ``compute``.
     """
-    # 1. Plan the batches, and leave this process its share of each.
+    # 1. Plan the batches, and select this process's share of each.
     network.eval()
     plan = prediction_plan(network, data, pair_budget)
     if share is not None:
-        plan = [own for sets in plan if len(own := share(sets))]
+        plan = [shared for sets in plan if len(shared := share(sets))]
     batches = batches_on(device_of(network), data, plan)
-    # 2. Two batches overlap on a GPU, but not where the user's own encoders of contents run: these may share state.
+    # 2. Two batches overlap on a GPU, unless content encoders run: those of a user may have shared state.
     overlap = _takes_large_batches(network) and not (data.contents or data.individual_contents)
     results = (predict_on_two_streams if overlap else _one_by_one)(network, batches, compute or network)
-    # 3. Yield results as they come; Ctrl-C ends the prediction in any thread.
+    # 3. Yield results as they are computed; Ctrl-C ends prediction in any thread.
     for sets, (batch, result) in zip(plan, results, strict=True):
         raise_if_interrupted()
         yield sets, batch, result
 
 
 def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> list[Ints]:
-    """Group sets into batches, those that take longest first: others are prepared meanwhile."""
+    """Group sets into batches; those that take longest come first, while the others are prepared."""
     sets_per_batch, large = _sets_per_batch(data), _takes_large_batches(network)
     if large:
         pair_budget = max(pair_budget, min(GPU_PAIRS_PER_BATCH, GPU_PAIR_BUDGETS_PER_BATCH * pair_budget))
@@ -74,14 +82,14 @@ def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int)
 
 
 def _takes_large_batches(network: ChoiceNetwork) -> bool:
-    """Return True on a GPU, if the network computes large batches in chunks."""
+    """Return True on a GPU if the network computes large batches in chunks."""
     return device_of(network).type == "cuda" and network.computes_in_chunks
 
 
 def _one_by_one(
     network: ChoiceNetwork, batches: Iterable[Batch], compute: BatchFunction
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches and their answers, one after the other."""
+    """Yield batches and their results, one after another."""
     for batch in batches:
         with (
             default_torch_settings(),
@@ -92,7 +100,7 @@ def _one_by_one(
 
 
 def _sets_per_batch(data: EncodedSets) -> int:
-    """Return how many sets to predict at once: as pairs allow, or fewer if contents such as pictures are large."""
+    """Return the maximum number of sets in a batch: all, or fewer if contents such as pictures are large."""
 
     def width(columns: Sequence[CodedContents]) -> int:
         return sum(column.table[:1].numel() for column in columns)
@@ -102,5 +110,5 @@ def _sets_per_batch(data: EncodedSets) -> int:
 
 
 def parameter_count(module: nn.Module) -> int:
-    """Return the number of parameters, which is about the number of multiplications per pair."""
+    """Return the number of parameters, which approximates the number of multiplications per pair."""
     return sum(p.numel() for p in module.parameters())

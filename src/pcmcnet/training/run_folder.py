@@ -1,12 +1,12 @@
-"""The folder of a run, which holds its checkpoints until the model is saved there.
+"""The folder of a run: it holds the checkpoints until the model is saved there.
 
-    search.json                     trials of options, on parts of the table
+    search.json                     trials of options on parts of the table
     checkpoint.safetensors          the state of training: see :mod:`pcmcnet.training.checkpoint`
-    refit-checkpoint.safetensors    likewise, of training again on both parts
-    network-2-checkpoint...         likewise, of further networks that are averaged with the first
-    member-1/, member-2/, ...       folders of the runs of several models that are trained as one
+    refit-checkpoint.safetensors    the state of the second training, on both parts
+    network-2-checkpoint...         the states of further networks, which are averaged with the first
+    member-1/, member-2/, ...       run folders of the members of an ensemble
 
-Once ``model.json`` is there, whatever else it holds is of no use any more, and is removed.
+Once ``model.json`` is written, the other files are obsolete and are removed.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ _RUN_FILE = re.compile(rf"{SEARCH}|(network-\d+-)?(refit-)?{CHECKPOINT}".replace
 
 @contextmanager
 def open_run_folder(folder: Path | None, *, resume: bool) -> Iterator[None]:
-    """Make the folder of a run before any work is done for it, and leave none where nothing came of it."""
+    """Create the folder of a run before any work is done; remove it afterwards if it is empty."""
     if folder is None:
         yield
         return
     if checkpoint_files(folder) and not resume:
         raise InputError(
-            f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
+            f"{folder} holds an unfinished run: resume it (resume=True, or --resume), or choose another folder."
         )
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        with suppress(OSError):  # it holds something
+        with suppress(OSError):  # rmdir fails unless the folder is empty
             folder.rmdir()
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
-    folders = [place for place in (folder, *member_folders(folder)) if place.is_dir()]
-    return [file for place in folders for file in sorted(place.iterdir()) if is_run_file(file.name)]
+    """Return the files of an unfinished run in its folder, including those of its members."""
+    folders = [path for path in (folder, *member_folders(folder)) if path.is_dir()]
+    return [file for path in folders for file in sorted(path.iterdir()) if is_run_file(file.name)]
 
 
 def is_run_file(name: str) -> bool:
-    """Tell the files of a run that is under way."""
+    """Return True for the name of a file of an unfinished run."""
     return _RUN_FILE.fullmatch(name) is not None
 
 
 def network_checkpoint_file(file: str, number: int) -> str:
-    """Return the file for the state of a further network beside that of the first, numbered from 2."""
+    """Return the name of the checkpoint of a further network, numbered from 2, given that of the first."""
     return f"network-{number}-{file}"
 
 
 def member_folder(folder: Path, number: int) -> Path:
-    """Return the folder for the run of one of several models that are trained as one, numbered from 1."""
+    """Return the run folder of a member of an ensemble, numbered from 1."""
     return folder / f"member-{number}"
 
 
 def member_folders(folder: Path) -> list[Path]:
-    """Return such folders that are there."""
-    found = folder.glob("member-*") if folder.is_dir() else []
-    return [place for place in found if place.is_dir() and place.name.removeprefix("member-").isdecimal()]
+    """Return the existing run folders of members."""
+    paths = folder.glob("member-*") if folder.is_dir() else []
+    return [path for path in paths if path.is_dir() and path.name.removeprefix("member-").isdecimal()]

@@ -1,19 +1,19 @@
-"""The steps of an epoch: gather a batch, differentiate its loss, move the weights.
+"""The steps of an epoch: gather a batch, differentiate its loss, update the weights.
 
     gradient of the mean loss  ->  + gradient of the prior  ->  clip  ->  Adam  ->  project to signs
 
-There are four kinds, of which :func:`steps_for` takes the fastest that the network, its data and its device allow:
+There are four kinds. :func:`steps_for` selects the fastest one that the network, its data and its device allow:
 
-- ``Steps``: through PyTorch, one batch after another;
-- ``SharedSteps``: the same, by several processes together;
+- ``Steps``: in PyTorch, one batch after another;
+- ``SharedSteps``: in PyTorch, by several processes together;
 - ``RecordedSteps``: on a CUDA device, recorded as CUDA graphs;
-- ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`): small networks on a CPU, by compiled code.
+- ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`): small networks on a CPU, in compiled code.
 
-On a CUDA device a step of a small batch is over sooner than its kernels can be launched one by one. So the steps of a
-network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each shape of batch, and from
-then on replayed by a single launch: what differs between steps is on the device beforehand (``EpochTape``). Recording
-takes as long as a hundred steps, so there must be few shapes: batches are padded to one of few widths. Nothing is read
-back from the device before the end of the epoch.
+On a CUDA device a step of a small batch takes less time than launching its kernels one by one. So the steps of a
+network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each shape of batch, and then
+replayed with a single launch. Everything that differs between steps is copied to the device beforehand (``EpochTape``).
+Recording takes as long as a hundred steps, so there must be few shapes: batches are padded to one of a few widths.
+Nothing is read back from the device before the end of the epoch.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from pcmcnet.training.device import batches_on, device_of, gather_batch, wait_fo
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import prediction_plan
 
-MAX_GRAPHS = 64  # recorded shapes of batches; other batches are launched kernel by kernel
-WIDTHS_PER_DOUBLING = 8  # widths between n and 2 n alternatives to which batches are padded
-MAX_RECORDED_PAIRS = 1 << 22  # pairs of a batch; the kernels of larger ones take longer than launching them
+MAX_GRAPHS = 64  # recorded shapes of batches; other shapes are launched kernel by kernel
+WIDTHS_PER_DOUBLING = 8  # padded widths between n and 2 n alternatives
+MAX_RECORDED_PAIRS = 1 << 22  # pairs of a batch; the kernels of larger batches run longer than a launch takes
 
 
 class StepSums(NamedTuple):
@@ -53,12 +53,12 @@ class StepSums(NamedTuple):
     norm: float = 0.0  # of the gradients, before clipping
 
     def plus(self, other: StepSums) -> StepSums:
-        """Add the sums over further steps."""
+        """Return the sums over these and further steps."""
         return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class EpochPlan(NamedTuple):
-    """All that is random in an epoch: the seed of its dropout, and the sets of each batch."""
+    """The random parts of an epoch: its dropout seed, and the sets of each batch."""
 
     seed: int
     batches: list[Ints]
@@ -66,7 +66,7 @@ class EpochPlan(NamedTuple):
 
 def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> Steps:
     """Return the steps of a run: the fastest kind that the network, its data and its device allow."""
-    from pcmcnet.training import compiled_steps  # which imports this module
+    from pcmcnet.training import compiled_steps  # imports this module
 
     if (group := current_group()).size > 1:
         return SharedSteps(network, source, config, group)
@@ -80,10 +80,10 @@ def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> St
 
 
 class Steps:
-    """The steps of a run through PyTorch, and the state that they share: optimiser, generators, totals.
+    """The steps of a run in PyTorch, and the state that they share: optimiser, generators, totals.
 
-    Subclasses override where batches come from (``batches``), how the gradient of a batch is computed (``gradient``),
-    how weights move along it (``descend``), or, with a loop of their own, ``run``.
+    Subclasses override the source of batches (``batches``), the gradient of a batch (``gradient``), the update of the
+    weights (``descend``), or the whole loop (``run``).
     """
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
@@ -91,15 +91,15 @@ class Steps:
         self.parameters = list(network.parameters())
         self.prior_weights, self.sign_constrained = list(network.prior_weights), list(network.sign_constrained)
         self.device = device_of(network)
-        # Without weight decay this is the optimiser of the paper.
+        # Without weight decay, this is the optimiser of the paper.
         self.optimiser = Adam(self.parameters, lr=config.lr, decay=config.decay, without_decay=self.prior_weights)
-        self.draws = SeededGenerators()  # the run's own generators
-        self.total = torch.zeros(3, dtype=torch.float64, device=self.device)  # as Totals, on the device
-        self.one = torch.ones((), device=self.device)  # made once, and not at each step
-        self.plans_ahead: dict[int, EpochPlan] = {}  # of later epochs, drawn while the device was busy
+        self.generators = SeededGenerators()
+        self.total = torch.zeros(3, dtype=torch.float64, device=self.device)  # ``StepSums`` on the device
+        self.one = torch.ones((), device=self.device)  # created once and not in each step
+        self.plans_ahead: dict[int, EpochPlan] = {}  # plans of later epochs, drawn while the device was busy
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return the sums of ``StepSums``, unread."""
+        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
         self.total.zero_()
         for batch, lr in zip(self.batches(part, plan), rates, strict=True):
             self.optimiser.lr = lr
@@ -107,35 +107,35 @@ class Steps:
         return self.total
 
     def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
-        """Yield the batches of a plan; None for one of which this process has no set."""
-        assert isinstance(part, EncodedSets)  # a process alone has all sets
+        """Yield the batches of a plan; None for a batch without a set of this process."""
+        assert isinstance(part, EncodedSets)  # a single process holds all sets
         return batches_on(self.device, part, plan)
 
     def step(self, batch: Batch | None) -> None:
-        """Move the weights by the gradient of a batch."""
-        # 1. The gradient of the mean loss of the batch.
+        """Update the weights by the gradient of a batch."""
+        # 1. Compute the gradient of the mean loss of the batch.
         for parameter in self.parameters:
             parameter.grad = None
         loss, weight = self.gradient(batch)
-        # 2. The gradient of the standard normal prior, |w|^2 / 2 over all sets: w / S per set.
+        # 2. Add the gradient of the standard normal prior: |w|^2 / 2 over all sets gives w / S per set.
         for parameter in self.prior_weights:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
         # 3. Clip the gradient, and take a step of Adam.
         self.descend(loss, weight)
-        # 4. Weights with a sign return to it.
+        # 4. Project weights with a sign constraint.
         for part in self.sign_constrained:
             part.project_()
 
     def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Set the gradients to those of the mean loss of a batch; return the sums of its losses and of its weights."""
+        """Compute the gradients of a batch's mean loss; return the sums of its weighted losses and of its weights."""
         assert batch is not None
         mean, loss, weight = self.mean_loss(batch)
         differentiate(mean, self.one.to(mean.dtype))
         return loss, weight
 
     def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean loss of a batch, and the sums of losses and of weights, without a gradient."""
+        """Return the mean loss of a batch, and, without gradients, the sums of weighted losses and of weights."""
         if self.network.loss_is_nll:
             return mean_nll(self.network(batch), batch.chosen, batch.weight)
         return weighted_mean(self.network.set_losses(batch), batch.weight)
@@ -147,20 +147,20 @@ class Steps:
         self.total += torch.stack([loss, weight, norm]).double()
 
     def nll(self, data: EncodedSets) -> Tensor | None:
-        """Return the NLL of the choices (S,) by the weights as they are, or None if the network itself is to say."""
+        """Return the NLL of the choices (S,) with the current weights; None if only the network can compute it."""
         return None
 
 
 class SharedSteps(Steps):
-    """Steps that the processes of a group take together, each with its share of every batch."""
+    """Steps of a group of processes, each with its share of every batch."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, group: ProcessGroup) -> None:
         super().__init__(network, source, config)
         self.group = group
 
     def batches(self, part: EncodedPart, plan: Sequence[Ints]) -> Iterator[Batch | None]:
-        """Yield this process's share of each batch of a plan; None where it is empty."""
-        # A process holds all sets and takes every n-th, or it has read some of them and takes those.
+        """Yield this process's share of each batch of a plan; None if it is empty."""
+        # A process that holds all sets takes every n-th; one that has read only some sets takes these.
         local, share = (part.local, part.share) if isinstance(part, DistributedSets) else (part, self.group.share)
         shares = [share(sets) for sets in plan]
         filled = [sets for sets in shares if len(sets)]
@@ -169,7 +169,7 @@ class SharedSteps(Steps):
             yield next(batches) if len(sets) else None
 
     def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
-        """Set the gradients to those of the whole batch's mean loss; return its sums of losses and of weights."""
+        """Compute the gradients of the whole batch's mean loss; return its sums of weighted losses and of weights."""
         loss = weight = torch.zeros((), dtype=torch.float32, device=self.device)
         if batch is not None:
             loss = (batch.weight * self.network.set_losses(batch)).sum()
@@ -179,45 +179,45 @@ class SharedSteps(Steps):
 
 
 class RecordedSteps(Steps):
-    """Steps on a CUDA device that are recorded as CUDA graphs, once for each shape of batch, and replayed."""
+    """Steps on a CUDA device, recorded as CUDA graphs once for each shape of batch, and replayed."""
 
     def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
         from pcmcnet.training.adam_triton import ClippedAdam, EpochTape
 
         super().__init__(network, source, config)
         self.tape = EpochTape(self.device)
-        self.optimiser.lr = self.tape.lr  # which the device itself sets before each step
-        fused = ClippedAdam.takes(self.optimiser)
-        self.clipped = ClippedAdam(self.optimiser, self.max_norm) if fused else None
+        self.optimiser.lr = self.tape.lr  # set on the device before each step
+        is_supported = ClippedAdam.takes(self.optimiser)
+        self.clipped = ClippedAdam(self.optimiser, self.max_norm) if is_supported else None
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by number of sets and of alternatives
-        self.shapes_met: set[tuple[int, int]] = set()
-        self.data: EncodedSets | None = None  # the part in the memory that the graphs read
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by numbers of sets and alternatives
+        self.seen_shapes: set[tuple[int, int]] = set()
+        self.data: EncodedSets | None = None  # the sets in the memory that the graphs read
         self.pair_budget = config.pair_budget
 
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Clip, take a step of Adam and add to the totals in two kernels, if they take such weights."""
+        """Clip, take a step of Adam and add to the totals; in two kernels if they support the weights."""
         if self.clipped is None:
             super().descend(loss, weight)
         else:
             self.clipped.step(loss, weight, self.total)
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return the sums of ``StepSums``, unread."""
-        # 1. Put on the device what differs between steps: the sets, the learning rates, the seeds of dropout.
-        data = self._in_place(part)
-        if not self.tape.write(plan, list(rates), self.draws.value):
+        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
+        # 1. Copy to the device what differs between steps: sets, learning rates, dropout seeds.
+        data = self._move_into_place(part)
+        if not self.tape.write(plan, list(rates), self.generators.seed_value):
             self.graphs.clear()
-        # 2. The shape of each batch, padded to one of few widths.
+        # 2. Compute the shape of each batch, padded to one of a few widths.
         counts = [len(sets) for sets in plan]
         largest, begins = int(data.sizes.max()), np.cumsum([0, *counts[:-1]])
         widest = np.maximum.reduceat(data.sizes[np.concatenate(plan)], begins)
         widths = [min(padded_width(int(n)), largest) for n in widest]
-        # 3. Compile all kernels at once before the first step.
-        if not self.shapes_met:
+        # 3. Before the first step, compile all kernels in parallel.
+        if not self.seen_shapes:
             self._compile(data, torch.split(self.tape.sets[: sum(counts)], counts), widths)
-        # 4. Launch the steps on a stream of their own; the current one waits for them.
+        # 4. Launch the steps on a separate stream; the current stream waits for them.
         self.total.zero_()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
@@ -226,8 +226,8 @@ class RecordedSteps(Steps):
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return self.total
 
-    def _in_place(self, part: EncodedPart) -> EncodedSets:
-        """Return a part in the memory that the graphs read; if it does not fit there, drop the graphs."""
+    def _move_into_place(self, part: EncodedPart) -> EncodedSets:
+        """Return a part, copied into the memory that the graphs read; if it does not fit, discard the graphs."""
         assert isinstance(part, EncodedSets)
         if self.data is None or self.data is part:
             self.data = part
@@ -239,31 +239,33 @@ class RecordedSteps(Steps):
         return self.data
 
     def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
-        """Compile the kernels of batches like these before the first step: one batch of about each shape shows them."""
+        """Compile the kernels of such batches before the first step; one batch per approximate shape shows them."""
         from pcmcnet.layers.kernel_launch import compile_in_parallel
 
-        # 1. One batch for each order of magnitude of sets and of alternatives, the widest first: their kernels take
-        #    longest to compile.
+        # 1. Select one batch for each power of two of sets and of alternatives. The widest come first, because their
+        #    kernels take longest to compile.
         batches = sorted(zip(order, widths, strict=True), key=lambda batch: -batch[1])
-        shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in batches}
-        # 2. The same for predictions, which come with more sets.
+        examples = {
+            ((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in batches
+        }
+        # 2. Select batches of predictions, which have more sets, in the same way.
         plan = prediction_plan(self.network, data, self.pair_budget)
         predicted = {(int(data.sizes[sets].max()) - 1).bit_length(): sets for sets in plan}
 
         def passes() -> None:
             self.network.eval()
-            with torch.no_grad(), suppress(torch.OutOfMemoryError):  # predictions follow, of these sets if of no others
+            with torch.no_grad(), suppress(torch.OutOfMemoryError):  # predictions of these sets may follow
                 for batch in batches_on(self.device, data, predicted.values()):
                     self.network(batch)
             self.network.train()
             self.tape.take(1)
-            for index, width in shown.values():
+            for index, width in examples.values():
                 mean, loss, weight = self.mean_loss(gather_batch(data, index, width))
                 mean.backward()  # type: ignore[no-untyped-call]
                 if self.clipped is not None:
                     self.clipped.step(loss, weight, self.total)
 
-        # 3. Run them without launching anything: their kernels are noted, and compiled in parallel.
+        # 3. Run them without launching anything: their kernels are collected, and compiled in parallel.
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(SeededGenerators()):
             compile_in_parallel(passes, self.stream)
@@ -271,12 +273,12 @@ class RecordedSteps(Steps):
             parameter.grad = None
 
     def _launch(self, data: EncodedSets, count: int, width: int) -> None:
-        """Take a step: kernel by kernel for the first batch of a shape, recorded for the second, then replayed."""
+        """Take a step: launched kernel by kernel for the first batch of a shape, then recorded, then replayed."""
         shape = (count, width)
         if shape not in self.graphs:
             too_large = count * width**2 > MAX_RECORDED_PAIRS
-            if shape not in self.shapes_met or len(self.graphs) == MAX_GRAPHS or too_large:
-                self.shapes_met.add(shape)
+            if shape not in self.seen_shapes or len(self.graphs) == MAX_GRAPHS or too_large:
+                self.seen_shapes.add(shape)
                 self._next_step(data, count, width)
                 return
             self.graphs[shape] = self._record(data, count, width)
@@ -285,16 +287,16 @@ class RecordedSteps(Steps):
     def _record(self, data: EncodedSets, count: int, width: int) -> torch.cuda.CUDAGraph:
         """Record a step for batches of a shape, while earlier steps may still be running.
 
-        ``torch.cuda.graph`` would wait for them, and give back memory that the next batches need again.
+        ``torch.cuda.graph`` would wait for them, and release memory that the next batches need again.
         """
-        # 1. Make room for the memory that the graph keeps, if the device has little left.
+        # 1. If the device has little memory left, release cached memory for the graph.
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
             wait_for_preloading()
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()
-        # 2. A replay draws from the run's generator, and has gradients of its own.
+        # 2. Register the generator from which replays draw, and let the graph allocate its own gradients.
         graph = torch.cuda.CUDAGraph()
-        if (generator := self.draws.generator_if_used(self.device)) is not None:
+        if (generator := self.generators.generator_if_used(self.device)) is not None:
             graph.register_generator_state(generator)
         for parameter in self.parameters:
             parameter.grad = None
@@ -307,31 +309,32 @@ class RecordedSteps(Steps):
         return graph
 
     def _next_step(self, data: EncodedSets, count: int, width: int) -> None:
-        """Take the next step of the epoch from the tape."""
+        """Take the next step of the epoch, as written on the tape."""
         index = self.tape.take(count)
-        self.draws.seeds = self.tape.seeds
+        self.generators.seeds = self.tape.seeds
         self.step(gather_batch(data, index, width))
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
-    """Run ``loss.backward(by)`` without its check of ``by``, which loads a library of algebra for half a second."""
+    """Run ``loss.backward(by)`` without its check of ``by``, which takes half a second to import sympy."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
-    if run is None:  # in another version of PyTorch, as it is not public
+    if run is None:  # private function of PyTorch, which may be missing in some versions
         loss.backward(by)  # type: ignore[no-untyped-call]
     else:
         run((loss,), (by,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def padded_width(alternatives: int) -> int:
-    """Round a number of alternatives up to one of few widths."""
+    """Round a number of alternatives up to one of a few widths."""
     step = max((1 << alternatives.bit_length() - 1) // WIDTHS_PER_DOUBLING, 1)
     return -(-alternatives // step) * step
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-    """Scale the gradients down to a norm of ``max_norm``, in place; return the norm they had.
+    """Scale the gradients down to a norm of at most ``max_norm``, in place; return the original norm.
 
-    As ``torch.nn.utils.clip_grad_norm_``, which sorts by devices for longer than a small network's products take.
+    Equivalent to ``torch.nn.utils.clip_grad_norm_``, which sorts gradients by device and takes longer than the products
+    of a small network.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm: Tensor = torch.cat([g.flatten() for g in gradients]).norm()

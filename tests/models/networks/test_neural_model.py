@@ -218,7 +218,7 @@ def test_a_folder_with_an_unfinished_run_is_refused_unless_resumed(
     trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
-    with pytest.raises(InputError, match=r"holds an unfinished run: go on with it \(resume=True, or --resume\)"):
+    with pytest.raises(InputError, match=r"holds an unfinished run: resume it \(resume=True, or --resume\)"):
         PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
 
 
@@ -308,7 +308,7 @@ def test_choice_sets_of_one_alternative_teach_nothing(quick: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta"])
 def test_a_device_that_is_not_there_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"device '{device}' is not to be had here: "):
+    with pytest.raises(ConfigError, match=rf"device '{device}' is not available "):
         PCMCNet(**quick).fit(trips, device=device, progress=False)
 
 
