@@ -1,6 +1,6 @@
 """Launch Triton kernels, or collect them without launching, so that all of them are compiled in parallel.
 
-Launching a kernel and starting its programs takes longer than many small kernels compute. On Hopper GPUs and later, a
+Launching a kernel and starting its programs takes longer than many small kernels run. On Hopper GPUs and later, a
 kernel whose first statement is ``wait_for_earlier()`` is launched while the previous kernel of its stream still runs
 (programmatic dependent launch), and then waits for the results of all earlier kernels.
 
@@ -77,7 +77,7 @@ def _waits(kernel: Any) -> bool:
 
 
 def _type_of(value: Any) -> Any:
-    """Return what stands for an argument when a kernel is compiled: tensors are not held in memory."""
+    """Return the stand-in for an argument when a kernel is compiled, so that no tensor is held in memory."""
     if isinstance(value, Tensor):
         return value.dtype if value.data_ptr() % ALIGNMENT_BYTES == 0 else value
     base = getattr(value, "base", None)  # a tensor descriptor refers to its tensor

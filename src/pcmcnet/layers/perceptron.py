@@ -38,8 +38,8 @@ _aten = torch.ops.aten
 class ActivationRule:
     """An activation, which may overwrite its input, and its derivative.
 
-    ``pull_back_(g, y)`` replaces the gradient g in the result by the gradient in the input. y is the result, or the
-    input if ``needs_input``.
+    ``pull_back_(g, y)`` replaces the gradient g w.r.t. the result by the gradient w.r.t. the input, in place. y is the
+    result, or the input if ``needs_input``.
     """
 
     apply: Callable[[Tensor], Tensor]

@@ -162,7 +162,7 @@ class CompiledSteps(Steps):
             entry.prior = 1 / len(source) if weight.data_ptr() in prior else 0.0
 
     def run(self, part: EncodedPart, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``."""
+        """Take a step for each batch of the plan, with its learning rate; return ``StepSums`` as a tensor."""
         assert isinstance(part, EncodedSets)  # a process alone has all sets
         if not len(plan) or not self.moving or not _is_readable(part):
             return super().run(part, plan, rates)

@@ -110,7 +110,7 @@ def train(
     TrainingError
         If the loss is no longer finite, or the gradient of all weights is 0.
     """
-    # 1. Choose the kind of step, and start anew or from the state of an earlier run.
+    # 1. Choose the kind of step, and start from scratch or from the state of an earlier run.
     steps = steps_for(network, data, config)
     state = checkpoint.read() if checkpoint else None
     if state is None:

@@ -65,7 +65,18 @@ class ChoiceNetwork(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} does not define forward(batch).")
 
     def probabilities(self, batch: Batch) -> Tensor:
-        """Return the probabilities of the alternatives of a batch (B, J); padding gets 0."""
+        """Return the probabilities of the alternatives.
+
+        Parameters
+        ----------
+        batch
+            B choice sets with up to J alternatives.
+
+        Returns
+        -------
+        Tensor
+            (B, J) probabilities; padding gets 0.
+        """
         p: Tensor = self(batch).exp()
         return p
 
@@ -97,10 +108,20 @@ class ChoiceNetwork(nn.Module):
         """
 
     def set_losses(self, batch: Batch) -> Tensor:
-        """Return the loss of each set of a batch (B,): by default the negative log-likelihood of its choice.
+        """Return the loss of each choice set: by default the negative log-likelihood of its choice.
 
         Training minimises the weighted mean of these losses. The losses of held-out sets are always negative
         log-likelihoods.
+
+        Parameters
+        ----------
+        batch
+            B choice sets with up to J alternatives.
+
+        Returns
+        -------
+        Tensor
+            (B,) losses.
         """
         return choice_nll(self(batch), batch.chosen)
 

@@ -239,7 +239,7 @@ class RecordedSteps(Steps):
         return self.data
 
     def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
-        """Compile the kernels of such batches before the first step; one batch per approximate shape shows them."""
+        """Compile the kernels of such batches before the first step, with one batch per approximate shape."""
         from pcmcnet.layers.kernel_launch import compile_in_parallel
 
         # 1. Select one batch for each power of two of sets and of alternatives. The widest come first, because their
@@ -316,7 +316,7 @@ class RecordedSteps(Steps):
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
-    """Run ``loss.backward(by)`` without its check of ``by``, which takes half a second to import sympy."""
+    """Run ``loss.backward(by)`` without its check of ``by``: that imports sympy, which takes half a second."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
     if run is None:  # private function of PyTorch, which may be missing in some versions
         loss.backward(by)  # type: ignore[no-untyped-call]

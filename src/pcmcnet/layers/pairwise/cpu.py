@@ -113,7 +113,7 @@ class RowChunk:
         return torch.cat([segment.of(table).flatten() for segment in self.segments])
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add the gradients g in the sums of halves to the gradients in the halves."""
+        """Add the gradients g w.r.t. the sums of halves to the gradients w.r.t. the halves."""
         for segment, block in self.blocks(g):
             segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # these rows are in no other chunk
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
@@ -179,7 +179,7 @@ class PairChunk:
         return table.view(-1).index_select(0, self.positions)
 
     def add_gradients(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:  # (P, H), (B, J, H), (B, J, H)
-        """Add the gradients g in the sums of halves to the gradients in the halves."""
+        """Add the gradients g w.r.t. the sums of halves to the gradients w.r.t. the halves."""
         g = g.to(g_leave.dtype)
         g_leave.view(-1, g.shape[1]).index_add_(0, self.left, g)
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
@@ -345,9 +345,9 @@ class _CpuPairNetwork:
         return h if mask is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(mask))
 
     def backward(self, done: list[HiddenValues], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
-        """Return the gradient in the sums of halves (P, H); add the gradients of the layers to ``sums``.
+        """Return the gradient w.r.t. the sums of halves (P, H); add the gradients of the layers to ``sums``.
 
-        ``g_scores`` (P,) is the gradient in the scores.
+        ``g_scores`` (P,) is the gradient w.r.t. the scores.
         """
         # 1. The output layer.
         sums[-2][0].addmv_(done[-1].result.to(g_scores.dtype).t(), g_scores)
@@ -439,7 +439,7 @@ def _forward(
 
 
 def _backward(network: _CpuPairNetwork, part: ThreadChunks, saved: Sequence[Any], gradient: Tensor) -> list[Tensor]:
-    """Return the gradients in the halves of a part and in the layers, given the gradient in the scores."""
+    """Return the gradients w.r.t. the halves of a part and the layers, given the gradient w.r.t. the scores."""
     local = network.for_thread(part)
     inputs = (local.leave, local.enter, *local.parameters)
     g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs)

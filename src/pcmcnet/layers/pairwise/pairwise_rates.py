@@ -216,7 +216,20 @@ class PairwiseRates(nn.Module):
         return self.rates_from_scores(self.scores(individual, alternatives, mask), mask)
 
     def rates_from_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Return the rates of given scores: (B, J, J), mask (B, J) -> (B, J, J)."""
+        """Return the rates of given scores.
+
+        Parameters
+        ----------
+        scores
+            (B, J, J) scores of all ordered pairs.
+        mask
+            (B, J) True for real alternatives.
+
+        Returns
+        -------
+        Tensor
+            (B, J, J) rates, with a maximum of about 1 in each set.
+        """
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
     def _require_shapes(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> None:
@@ -259,14 +272,40 @@ class PairwiseRates(nn.Module):
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the two halves of the first layer (B, J, H): alternative left with individual, alternative entered."""
+        """Return the two halves of the first layer, whose sum for a pair is the input of the first activation.
+
+        Parameters
+        ----------
+        individual
+            (B, D0) representations of the individuals.
+        alternatives
+            (B, J, D) representations of the alternatives.
+
+        Returns
+        -------
+        tuple
+            (B, J, H) part of the alternative left and the individual, and (B, J, H) part of the alternative entered.
+        """
         leave, enter = self.leave(alternatives), self.enter(alternatives)
         if self.who is not None:
             leave = leave + self.who(individual).unsqueeze(1)
         return leave, enter
 
     def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the scores of all pairwise sums of the halves: (B, J, H), (B, J, H) -> (B, J, J)."""
+        """Return the scores of all ordered pairs, given the halves of the first layer.
+
+        Parameters
+        ----------
+        leave, enter
+            (B, J, H) halves of the first layer, as returned by :meth:`halves`.
+        mask
+            (B, J) True for real alternatives, as in :meth:`scores`. Default None: all scores are defined.
+
+        Returns
+        -------
+        Tensor
+            (B, J, J) scores.
+        """
         kernels = self._has_kernels(leave)
         return pair_scores(leave, enter, self._later_layers(), self._options(leave), mask, kernels=kernels)
 

@@ -58,7 +58,7 @@ def result_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return p (B, n) and, all flat, what ``backward`` needs: factors, exits, p in working precision, scale."""
+    """Return p (B, n), and flat tensors for ``backward``: factors, exits, p in working precision, scale."""
     q, scale = scaled_rates(rates, mask)
     q, present = q.permute(1, 2, 0).contiguous(), mask.t()
     exits = eliminate(q, present)
@@ -67,7 +67,7 @@ def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient in the rates (B, n, n), given dL/dp (B, n)."""
+    """Return the gradient w.r.t. the rates (B, n, n), given dL/dp (B, n)."""
     B, n = mask.shape
     q, exits, p = factors.view(n, n, B), exits.view(n, B), p.view(n, B)
     flow = pull_back(q, exits, p, grad.t().to(p.dtype), mask.t()) / scale  # (n, n, B)
@@ -110,7 +110,7 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
     Elimination only adds to an entry of q, so the entry keeps its gradient and no earlier value of q is needed.
     Values of ``grad`` at padding, even NaN, are ignored.
     """
-    # 1. Undo the substitution, from the last state to the first: b_k is the derivative of L in the flow into k.
+    # 1. Undo the substitution, from the last state to the first: b_k is the derivative of L w.r.t. the flow into k.
     n = len(q)
     grad = torch.where(present, grad, 0)
     b = torch.where(present, grad - (grad * p).sum(0), 0)

@@ -31,7 +31,7 @@ PANEL_KERNELS = "pcmcnet.layers.stationary.panel_triton"
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return p (B, n) and, all flat, what ``backward`` needs: factors, exits, p in working precision, scale."""
+    """Return p (B, n), and flat tensors for ``backward``: factors, exits, p in working precision, scale."""
     q, scale = scaled_rates(rates, mask)
     with torch.autocast(q.device.type, enabled=False):
         exits = eliminate(q, mask)
@@ -40,7 +40,7 @@ def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient in the rates (B, n, n), given dL/dp (B, n)."""
+    """Return the gradient w.r.t. the rates (B, n, n), given dL/dp (B, n)."""
     B, n = mask.shape
     q, exits, p = factors.view(B, n, n), exits.view(B, n), p.view(B, n)
     with torch.autocast(q.device.type, enabled=False):

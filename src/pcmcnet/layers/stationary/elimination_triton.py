@@ -22,7 +22,7 @@ from pcmcnet.layers.stationary.gradient import factor_width
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return p (B, n) and, all flat, what ``backward`` needs: factors, exits, a copy of p, scale."""
+    """Return p (B, n), and flat tensors for ``backward``: factors, exits, a copy of p, scale."""
     q = rates.to(result_type(rates.dtype)).contiguous()
     sets, n, _ = q.shape
     p = q.new_empty(sets, n)
@@ -34,7 +34,7 @@ def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient in the rates (B, n, n), given dL/dp (B, n)."""
+    """Return the gradient w.r.t. the rates (B, n, n), given dL/dp (B, n)."""
     sets, n = mask.shape
     flow, room = factors.new_empty(sets, n, n), factors.new_empty(len(factors) // 4)
     arguments = (grad.contiguous(), mask.contiguous(), factors, exits, p, scale)
@@ -124,7 +124,7 @@ def _state(factors, exits, law, g, W: tl.constexpr, k, real, N: tl.constexpr):
 
 @triton.jit
 def _grow(f, factors, exits, law, g, bottom, top, W: tl.constexpr, N: tl.constexpr):
-    """Restore the states from ``bottom`` to ``top`` - 1, with the gradient in their rates."""
+    """Restore the states from ``bottom`` to ``top`` - 1, with the gradient w.r.t. their rates."""
     r, c = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     p = tl.load(law + r, mask=r < top, other=0.0)
     enter, leave, leaving, mass, here = _state(factors, exits, law, g, W, bottom, bottom < top, N)

@@ -1,7 +1,7 @@
 """Derivatives of the stationary distribution: its solvers as operators of torch, each with its backward pass.
 
     pcmcnet::stationary(rates, mask) -> (p, factors, exits, working_p, scale)
-    pcmcnet::stationary_backward(grad, mask, factors, exits, working_p, scale) -> gradient in the rates
+    pcmcnet::stationary_backward(grad, mask, factors, exits, working_p, scale) -> gradient w.r.t. the rates
 
 Plain reverse mode, which training uses, is one backward pass from the factors of the elimination. Gradients that are
 differentiated again come from ``elimination.differentiable_distribution``. ``torch.compile`` and ``torch.export`` treat
@@ -54,7 +54,7 @@ class Solver(Protocol):
     def backward(
         self, grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, p: Tensor, scale: Tensor, /
     ) -> Tensor:
-        """Return the gradient in the rates (B, n, n), in the type of ``grad`` (B, n), given results of ``forward``."""
+        """Return the gradient w.r.t. the rates (B, n, n), given dL/dp (B, n) and the results of ``forward``."""
 
 
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)

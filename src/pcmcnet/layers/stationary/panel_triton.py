@@ -43,7 +43,7 @@ def restore_panel(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, t
 
 
 def finish_gradient(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
-    """Complete the gradient in the rows of the panel, in place.
+    """Complete the rows of the panel in the gradient, in place.
 
     The rows already hold the contributions of the states below the panel and, right of the diagonal, p_i b_k. With
     A = q[P, P] and the jump probabilities l, the row f_k of each state k in turn satisfies

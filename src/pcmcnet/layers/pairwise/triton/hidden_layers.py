@@ -68,7 +68,7 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients in all tensors of ``given``, from the gradient in both halves (B, J, 2 H), in bfloat16."""
+    """Return the gradients w.r.t. all of ``given``, from that w.r.t. both halves (B, J, 2 H), in bfloat16."""
     # 1. The gradients of the weights: one product over all alternatives, then its columns are distributed.
     _, *shape = given.shape
     units, both = len(given.bias), d_halves.flatten(0, 1)

@@ -325,7 +325,7 @@ def _slopes(x, SLOPE: gl.constexpr):
     )
 
 
-# -- gradient in the input: a product of slopes, weighted by pair, without dropped units -------------------------------
+# -- gradient w.r.t. the input: a product of slopes, weighted by pair, without dropped units ---------------------------
 
 
 def last_layer_input_gradient(
@@ -405,8 +405,8 @@ def last_layer_gradients(
 ) -> None:
     """Write, or add to, the gradients ``out`` of ``layer``: weight (H, D), bias (H,) and output weight (H,).
 
-    Whole tiles of pairs are read: after the last pair, h and ``gradient``, the gradient in the scores, must be 0, and
-    ``gradient`` must extend to the end of the last tile. Gradients of weights are multiplied by the dropout ``scale``.
+    ``gradient`` is the gradient w.r.t. the scores. Whole tiles of pairs are read: h and ``gradient`` must be 0 after the
+    last pair, and extend to the end of its tile. Gradients of weights are multiplied by the dropout ``scale``.
     """
     # 1. Divide the pairs into as many parts as there are processors for each tile of the result.
     (room, units), width = slopes.shape, h.shape[1]

@@ -109,10 +109,10 @@ class TritonPairNetwork:
         whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
         chunks, parts = list(self.chunks(None if whole else self.pairs_at_once)), self.parts_of_scores()
         self.kept = chunks if whole else None
-        kept: list[Tensor] = []
+        saved: list[Tensor] = []
         if whole:
             state = self.forward(chunks[0], self.first_hidden(chunks[0], clear=True), parts)
-            kept = [*state.inputs, *state.results]
+            saved = [*state.inputs, *state.results]
         elif len(chunks) > 1 and self.hopper is not None:
             self.score_in_turns(chunks, parts)
         else:
@@ -122,7 +122,7 @@ class TritonPairNetwork:
         everything = DeviceChunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
         tensors = (parts, self.shift, scores)
         self.over_sets(layout.scores_to_grid, everything, *tensors, room=everything.room, PARTS=len(parts))
-        return scores, kept
+        return scores, saved
 
     def score_in_turns(self, chunks: Sequence[DeviceChunk], parts: Tensor) -> None:
         """Score chunks; the first hidden layer of each is built while the products of the previous chunk run.
@@ -236,7 +236,7 @@ class TritonPairNetwork:
 
     def backward(self, chunk: DeviceChunk, state: ChunkState, gradient: Tensor, sums: Gradients) -> None:
         """Add the contributions of a chunk to the gradients."""
-        # 1. The gradient in the scores, pair by pair, with 0 after the last pair; its sum is the gradient of the shift.
+        # 1. The gradient w.r.t. the scores, by pair, with 0 after the last pair; its sum is the gradient of the shift.
         read = settings.GPU_PAIRS_PER_READ
         room = triton.cdiv(chunk.room, read) * read
         df = gradient.new_zeros(room) if self.hopper is None or sums.shift is not None else gradient.new_empty(room)
@@ -263,13 +263,13 @@ class TritonPairNetwork:
         self.first_hidden_backward(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: ChunkState, sums: Gradients) -> Tensor:
-        """Return the gradient in the input of a product, given that in its result; add those of weight and bias."""
+        """Return the gradient w.r.t. the input of a product, given that of its result; add those of weight and bias."""
         sums.layers[2 * k - 1].add_(d_bias.sum(0))
         sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
         return d @ self.hidden[k - 1][0]
 
     def backward_from_slopes(self, chunk: DeviceChunk, state: ChunkState, df: Tensor, sums: Gradients) -> Tensor:
-        """Return the gradient in the input of the last product, 0 where the input was dropped."""
+        """Return the gradient w.r.t. the input of the last product, 0 where the input was dropped."""
         assert self.hopper is not None
         slopes, h, where = state.results[-1], state.inputs[-1], {"bounds": chunk.bounds}
         tensors = (slopes, h, df, (*self.hidden[-1], self.weight), sums.layers[-3:])
@@ -279,7 +279,7 @@ class TritonPairNetwork:
         return d
 
     def first_hidden_backward(self, chunk: DeviceChunk, d: Tensor, sums: Gradients) -> None:
-        """Sum the gradient in the first layer over the pairs that leave, and that enter, each alternative."""
+        """Sum the gradient w.r.t. the first layer over the pairs that leave, and that enter, each alternative."""
         block = min(triton.next_power_of_2(self.width), 64)
         entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger block if it adds no padding
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
