@@ -405,8 +405,8 @@ def last_layer_gradients(
 ) -> None:
     """Write, or add to, the gradients ``out`` of ``layer``: weight (H, D), bias (H,) and output weight (H,).
 
-    ``gradient`` is the gradient w.r.t. the scores. Whole tiles of pairs are read: h and ``gradient`` must be 0 after the
-    last pair, and extend to the end of its tile. Gradients of weights are multiplied by the dropout ``scale``.
+    ``gradient`` is the gradient w.r.t. the scores. Whole tiles of pairs are read: h and ``gradient`` must be 0 after
+    the last pair, and extend to the end of its tile. Gradients of weights are multiplied by the dropout ``scale``.
     """
     # 1. Divide the pairs into as many parts as there are processors for each tile of the result.
     (room, units), width = slopes.shape, h.shape[1]
