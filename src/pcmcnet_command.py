@@ -1,4 +1,4 @@
-"""The command ``pcmcnet``, beside the package: Ctrl-C may come while the package is being loaded."""
+"""Entry point of the command ``pcmcnet``. It is outside the package to handle Ctrl-C while the package is imported."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import suppress
 
 
 def command() -> None:
-    """Run the program and end the process; one that used a GPU ends at once.
+    """Run the command line and end the process; a process that used a GPU exits without clean-up.
 
-    To give the GPU's memory back block by block takes a second, and the system does so by itself. All files are written
-    and closed by then.
+    PyTorch needs a second to free GPU memory block by block; the operating system frees it when the process exits. At
+    this point all files are closed.
     """
     try:
         main()
     except SystemExit as end:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and what is still to be ended takes a moment
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program has finished: Ctrl-C must not change its exit code
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized() and isinstance(end.code, int):
-            with suppress(OSError, ValueError):  # Python tells of output that cannot be written, in the usual way
+            with suppress(OSError, ValueError):  # if output cannot be flushed, Python reports it during a normal exit
                 print(end="", flush=True)  # noqa: T201
                 sys.stderr.flush()
                 os._exit(end.code)
@@ -28,20 +28,21 @@ def command() -> None:
 
 
 def main() -> None:
-    """Load the package and run its command line."""
-    listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not in the background of a shell
-    if listening:
+    """Import the package and run its command line."""
+    # A shell starts background jobs with SIGINT ignored: leave that as it is.
+    handles_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handles_interrupts:
         signal.signal(signal.SIGINT, exit_interrupted)
     from pcmcnet.cli import main as run
     from pcmcnet.concurrency import remember_interrupts
 
-    if listening:
+    if handles_interrupts:
         remember_interrupts()
     run()
 
 
 def exit_interrupted(number: int, frame: object) -> None:
-    """End at once: nothing is under way, and an exception might be lost in the middle of an import."""
+    """Exit with status 130. Signal handler during imports, where a library could swallow KeyboardInterrupt."""
     os.write(2, b"error: interrupted.\n")
     os._exit(130)
 

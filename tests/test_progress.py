@@ -135,7 +135,7 @@ def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
     monkeypatch.setattr(progress, "import_module", lambda name: Browser())
-    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    monkeypatch.setattr(progress, "_REDRAW_SECONDS", 0.0)
     with show_steps(2, show=True) as report:
         report.begin("<first>")
         report.end("<first>", "done")

@@ -1,25 +1,27 @@
-"""Feature-based pairwise choice Markov chains: fit a table, ask for probabilities.
+"""Feature-based pairwise choice Markov chains: fit a table of choices and predict probabilities.
 
-The public names are listed in ``pcmcnet.api``, which is loaded, PyTorch and all, when one of them is first asked for:
-the command line answers ``--help`` without it, and tables are read without it.
+The public names are listed in ``pcmcnet.api``. That module, which needs PyTorch, is imported when one of its names is
+first used, so ``pcmcnet --help`` and reading a table do not load PyTorch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pcmcnet.api import *  # noqa: F403 - the list itself
+    from pcmcnet.api import *  # noqa: F403 - re-exports the whole list
 
     __version__: str
 else:
     _LIGHT = {"pcmcnet.data": ("ChoiceData", "ScannedData", "Schema"), "pcmcnet.errors": ("PcmcNetError", "StopFit")}
 
     def __getattr__(name: str) -> Any:
+        # 1. Names that do not need PyTorch.
         for module, names in _LIGHT.items():
             if name in names:
                 return getattr(import_module(module), name)
-        if not name.startswith("__") or name in ("__all__", "__version__"):  # tools ask any module for other ones
-            for names in (vars(import_module("pcmcnet.api")), globals()):  # the latter: plots, for example
+        # 2. All other names. Tools probe modules for special names such as __wrapped__; these do not load PyTorch.
+        if not name.startswith("__") or name in ("__all__", "__version__"):
+            for names in (vars(import_module("pcmcnet.api")), globals()):  # globals() has subpackages, such as plots
                 if name in names:
                     return names[name]
         raise AttributeError(f"module 'pcmcnet' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The public names of pcmcnet, under which ``import pcmcnet`` gives them: the one module that takes from anywhere."""
+"""The public names of pcmcnet, as ``import pcmcnet`` provides them. Only this module may import from every stage."""
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.kinds.frozen import Frozen

@@ -1,4 +1,4 @@
-"""Types of NumPy arrays, named once for the whole package."""
+"""Type aliases for NumPy arrays."""
 
 import numpy as np
 from numpy.typing import NDArray

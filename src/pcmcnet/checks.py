@@ -1,4 +1,4 @@
-"""Checks of options: a number within bounds, one of some words."""
+"""Checks of options: numbers within bounds, and words from a list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from pcmcnet.errors import ConfigError, did_you_mean
 
-MAX_COUNT = 10**12  # of anything that is counted: more is a slip of the hand
+MAX_COUNT = 10**12  # upper bound of every whole-number option: a larger value is a typing error
 
 
 def require_number(
@@ -20,17 +20,31 @@ def require_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> None:
-    """Refuse anything but a (whole) number within bounds; a whole one counts something, and ends somewhere."""
+    """Raise ConfigError unless a value is a number within bounds.
+
+    Parameters
+    ----------
+    name
+        Name of the option, for the message.
+    value
+        Value to check; a bool is not a number.
+    whole
+        Whether the number must be an int. Without ``high``, it may be at most ``MAX_COUNT``.
+    low, high
+        Bounds, included by default.
+    open_low, open_high
+        Whether the bound itself is excluded.
+    """
     kinds = (int,) if whole else (int, float)
-    fine = isinstance(value, kinds) and not isinstance(value, bool)
-    if fine:
+    is_valid = isinstance(value, kinds) and not isinstance(value, bool)
+    if is_valid:
         assert isinstance(value, int | float)
         if whole and high == math.inf and value > MAX_COUNT:
             high = MAX_COUNT
-        above = value > low if open_low else value >= low
-        below = value < high if open_high else value <= high
-        fine = above and below and abs(value) <= sys.float_info.max
-    if not fine:
+        is_above = value > low if open_low else value >= low
+        is_below = value < high if open_high else value <= high
+        is_valid = is_above and is_below and abs(value) <= sys.float_info.max
+    if not is_valid:
         noun = "a whole number" if whole else "a number"
         bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
         if high < math.inf:
@@ -40,6 +54,6 @@ def require_number(
 
 
 def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
-    """Refuse a word that is not among those known."""
+    """Raise ConfigError unless a value is one of some words."""
     if value not in words:
         raise ConfigError(f"unknown {name} {value!r}." + did_you_mean(str(value), words))

@@ -1,7 +1,7 @@
 """Ctrl-C that is never lost, and tasks in threads with results in order.
 
-The exception of a Ctrl-C may come where a library drops all of them, such as within an import. So it is remembered, and
-long work raises it again.
+A library may swallow the KeyboardInterrupt of a Ctrl-C, for example while a module is imported. The command line
+therefore remembers every Ctrl-C, and long computations raise KeyboardInterrupt again.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from typing import TypeVar
 from pcmcnet_command import exit_interrupted
 
 T = TypeVar("T")
-_heard = False
+_interrupted = False
 
 
 def remember_interrupts() -> None:
-    """Remember Ctrl-C from now on, beside raising its exception; for the command line, which ends after it."""
+    """Remember each Ctrl-C in addition to raising KeyboardInterrupt. Only for the command line, which then exits."""
     signal.signal(signal.SIGINT, _interrupt)
 
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end the program on the spot where it is listened for: nothing is under way but imports."""
-    listening = signal.getsignal(signal.SIGINT) is _interrupt
-    if listening:
+    """Exit immediately on Ctrl-C within the block, if :func:`remember_interrupts` is active. For blocks of imports."""
+    is_active = signal.getsignal(signal.SIGINT) is _interrupt
+    if is_active:
         signal.signal(signal.SIGINT, exit_interrupted)
     try:
         yield
     finally:
-        if listening:
+        if is_active:
             remember_interrupts()
 
 
 def was_interrupted() -> bool:
-    """Tell whether Ctrl-C was pressed."""
-    return _heard
+    """Return True if Ctrl-C was pressed since :func:`remember_interrupts`."""
+    return _interrupted
 
 
 def raise_if_interrupted() -> None:
-    """Raise the exception of a Ctrl-C again; long work calls this now and then."""
-    if _heard:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed; long computations call this at regular intervals."""
+    if _interrupted:
         raise KeyboardInterrupt
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    global _heard  # noqa: PLW0603 - a signal is the process's
-    _heard = True
+    global _interrupted  # noqa: PLW0603 - a signal concerns the whole process
+    _interrupted = True
     signal.default_int_handler(number, frame)
 
 
-# -- work that threads do before its result is asked for --------------------------------------------------------------
+# -- Tasks in threads --------------------------------------------------------------------------------------------------
 
 
 def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
@@ -68,16 +68,16 @@ def submit_or_run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     except RuntimeError as error:
         if "shutdown" not in str(error):
             raise
-    done = Future[T]()
+    future = Future[T]()
     try:
-        done.set_result(work())
-    except Exception as error:  # noqa: BLE001 - as a pool does
-        done.set_exception(error)
-    return done
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001 - a pool also stores any exception in the future
+        future.set_exception(error)
+    return future
 
 
 def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
-    """Yield the results of tasks in their order; as many as there are threads run while one result is in use."""
+    """Yield the results of tasks in their order; up to ``threads`` later tasks run while the caller uses a result."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()
         try:
@@ -87,13 +87,13 @@ def results_in_order(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Gene
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # tasks that have not started are not needed any more
+        finally:  # the caller stopped early: cancel the tasks that have not started
             for future in waiting:
                 future.cancel()
 
 
 def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield items, none of which is None; a thread makes the next one while one is in use."""
+    """Yield the items of an iterator; a thread computes the next item while the caller uses one. Items are not None."""
     with closing(results_in_order(repeat(partial(next, items, None)))) as results:
         for item in results:
             if item is None:

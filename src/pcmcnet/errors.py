@@ -1,8 +1,8 @@
-"""The exceptions of pcmcnet: one root, one class per kind of trouble.
+"""The exceptions of pcmcnet: one root class, and one class per cause.
 
-Every message says what was expected, what was found, where, and what to do. Whatever comes from
-bad input is a ``ValueError`` too, so callers may catch either. Names and ids of a table or a file are shown in
-messages, so what a terminal would obey is written out: no message moves the cursor, hides a line or rings a bell.
+Each message states what was expected, what was found, where, and what to do. Errors about bad input are also
+``ValueError``, so callers may catch either. Messages quote names and ids from tables and files; control characters in
+them are escaped, so that no message moves the cursor, hides a line or rings a bell.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-# Control characters but tab and new line, marks that turn the direction of text, and halves of characters.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_LONGEST = 60  # characters of a value that is shown
+# Control characters except tab and newline, line separators, marks that change the direction of text, and surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_MAX_VALUE_CHARACTERS = 60  # of a value quoted in a message
 
 
 class PcmcNetError(Exception):
-    """Root of all exceptions raised on purpose by pcmcnet."""
+    """Base class of all exceptions that pcmcnet raises itself."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class InputError(PcmcNetError, ValueError):
-    """Something given to pcmcnet is not usable as it is."""
+    """An argument, a table or a file is not valid."""
 
 
 class SchemaError(InputError):
-    """A table does not fit the roles declared for its columns."""
+    """A table does not match the roles declared for its columns."""
 
 
 class ConfigError(InputError):
@@ -41,50 +41,50 @@ class ChainError(InputError):
 
 
 class ArtifactError(InputError):
-    """A saved model or another result is missing, damaged, altered or too new, or cannot be written."""
+    """A saved model or other result is missing, damaged, altered, too new, or cannot be written."""
 
 
 class DatasetError(InputError):
-    """A named table cannot be found; the message gives the command that installs it."""
+    """A named data set is not installed; the message gives the command that installs it."""
 
 
 class NotFittedError(PcmcNetError, RuntimeError, AttributeError):
-    """A model was asked for something before ``fit``; an AttributeError, since fitted attributes do not exist yet."""
+    """A method that needs a fitted model was called before ``fit``; fitted attributes raise it as an AttributeError."""
 
 
-class StopFit(PcmcNetError):  # noqa: N818 - a wish, and no error
-    """Raised by a callback of an epoch to end a fit there, with what was learnt so far."""
+class StopFit(PcmcNetError):  # noqa: N818 - a request, not an error
+    """Raise this in an ``on_epoch`` callback to stop a fit; the model keeps what it has learnt so far."""
 
 
 class TrainingError(PcmcNetError, RuntimeError):
-    """Training broke down; the last good state is kept where a run folder was given."""
+    """Training failed or diverged; with a run folder, the last good state is on disk."""
 
 
 def printable(text: str) -> str:
-    r"""Write out what a terminal would obey or could not show.
+    r"""Return a text with control characters escaped.
 
     >>> print(printable("price \x1b[2J"))
     price \x1b[2J
     """
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest known word, else the list of what is known."""
-    names = sorted(known)
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the closest of the valid words, or the list of them if none is close."""
+    names = sorted(words)
     near = get_close_matches(word, names, n=1)
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""
 
 
-def shortened(text: str, most: int = 500) -> str:
-    """Cut off what a message quotes at length."""
-    return text if len(text) <= most else text[:most] + "..."
+def shortened(text: str, max_characters: int = 500) -> str:
+    """Truncate a text that a message quotes."""
+    return text if len(text) <= max_characters else text[:max_characters] + "..."
 
 
 def describe_value(value: Any) -> str:
-    """Show what was found, in few characters: a client may send anything."""
+    """Describe a JSON value of a request in a few characters, for an error message."""
     match value:
         case None:
             return "null"
@@ -95,8 +95,9 @@ def describe_value(value: Any) -> str:
         case list():
             return f"a list of {len(value)}"
         case str():
-            return repr(shortened(value, _LONGEST))
-        case int():  # Python refuses to write very long ones
-            return str(value) if abs(value) < 10**_LONGEST else f"a whole number of more than {_LONGEST} digits"
+            return repr(shortened(value, _MAX_VALUE_CHARACTERS))
+        case int():  # str() raises for integers of more than 4,300 digits
+            is_short = abs(value) < 10**_MAX_VALUE_CHARACTERS
+            return str(value) if is_short else f"a whole number of more than {_MAX_VALUE_CHARACTERS} digits"
         case _:
             return str(value)

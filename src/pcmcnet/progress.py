@@ -1,11 +1,11 @@
-"""What a person sees of long work: a bar on a terminal or in a notebook, plain lines elsewhere, nothing if not wanted.
+"""Progress of long computations: a bar on a terminal or in a notebook, plain lines elsewhere, or nothing.
 
     terminal   ━━━━━━━━━━━━━━━╸━━━━━━━━━━  60%  0:00:12 elapsed  0:00:08 left
                fold 2/3, pcmcnet
     notebook   the same, drawn by the browser, in the output of the cell
-    elsewhere  a line for each step: to the log of the program where it has one, else to standard error
+    elsewhere  one line per step, to the log of the program if it has handlers, else to standard error
 
-Lines of the log that are written meanwhile go above the bar, never into it.
+Log lines written meanwhile appear above the bar.
 """
 
 from __future__ import annotations
@@ -25,61 +25,61 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 log = logging.getLogger("pcmcnet")
-EpochCallback = Callable[[dict[str, Any]], None]  # takes an epoch's entry of the history
+EpochCallback = Callable[[dict[str, Any]], None]  # called with each epoch's entry of the history
 
-_PAUSE = 0.2  # seconds between two pictures of a bar in a notebook
+_REDRAW_SECONDS = 0.2  # between two updates of a bar in a notebook
 
 
 @contextmanager
 def show_epochs(epochs: int, *, show: bool) -> Iterator[EpochCallback]:
-    """Yield a function that takes each epoch's entry of the history."""
+    """Show training progress; yields the function to call with each epoch's entry of the history."""
     if not show:
         yield lambda entry: None
         return
     with _bar(epochs) as bar:
 
-        def tell(entry: dict[str, Any]) -> None:
+        def show_epoch(entry: dict[str, Any]) -> None:
             words = f"epoch {entry['epoch']}/{epochs}: {describe_epoch(entry)}"
             log_line(words) if bar is None else bar.show(entry["epoch"], words)
 
-        yield tell
+        yield show_epoch
 
 
 def describe_epoch(entry: dict[str, Any]) -> str:
-    """Return an epoch's losses and seconds in words."""
+    """Return an epoch's losses and duration as text."""
     valid = "" if entry["valid_loss"] is None else f", valid {entry['valid_loss']:.4f}"
     return f"train {entry['train_loss']:.4f}{valid}, {entry['seconds']:.1f} s"
 
 
 class StepReporter:
-    """Told when a step begins, what is under way in it, and how it ended."""
+    """Reports the progress of a computation in steps; this base class shows nothing."""
 
     def begin(self, step: str) -> None:
-        """Say what is being done."""
+        """Show that a step has begun."""
 
     def note(self, text: str) -> None:
-        """Say how far it is."""
+        """Show the state of the current step."""
 
     def end(self, step: str, result: str) -> None:
-        """Say what came of it."""
+        """Show the result of a step."""
 
     def epochs(self, on_epoch: EpochCallback | None, **more: Any) -> EpochCallback:
-        """Return what notes each epoch of a step, and tells it, with ``more`` about it, to who asked for epochs."""
+        """Return a callback that shows each epoch of a step and passes its entry, with ``more``, to ``on_epoch``."""
 
-        def tell(entry: dict[str, Any]) -> None:
+        def report_epoch(entry: dict[str, Any]) -> None:
             self.note(f"epoch {entry['epoch']}, {describe_epoch(entry)}")
             if on_epoch is not None:
                 on_epoch({**entry, **more})
 
-        return tell
+        return report_epoch
 
 
-class _Lines(StepReporter):
+class _LineReporter(StepReporter):
     def end(self, step: str, result: str) -> None:
         log_line(f"{step}: {result}")
 
 
-class _Shown(StepReporter):
+class _BarReporter(StepReporter):
     def __init__(self, bar: Bar) -> None:
         self.bar, self.done, self.step = bar, 0, ""
 
@@ -100,41 +100,41 @@ class _Shown(StepReporter):
 
 @contextmanager
 def show_steps(steps: int, *, show: bool) -> Iterator[StepReporter]:
-    """Yield what is told of each of so many steps."""
+    """Show the progress of a computation in steps; yields the reporter to call."""
     if not show:
         yield StepReporter()
         return
     with _bar(steps) as bar:
-        yield _Lines() if bar is None else _Shown(bar)
+        yield _LineReporter() if bar is None else _BarReporter(bar)
 
 
 def log_line(line: str) -> None:
-    """Write a line to the log; a program that has set up none gets it on standard error."""
+    """Write a line to the log, or to standard error if the program has set up no log handler."""
     if log.hasHandlers():
         log.info("%s", line)
     elif sys.stderr is not None:
         sys.stderr.write(printable(line) + "\n")
 
 
-# -- bars ---------------------------------------------------------------------------------------------------------
+# -- Bars ---------------------------------------------------------------------------------------------------------
 
 
 class Bar(Protocol):
-    """A bar that is being shown."""
+    """A progress bar on the screen."""
 
     def show(self, done: int, words: str) -> None:
-        """Show how many steps are done, and what is to be said."""
+        """Set the number of finished steps and the text below the bar."""
 
     def draw(self) -> None:
-        """Show it now, and not when it next would be."""
+        """Redraw immediately."""
 
     def keep(self, line: str) -> None:
-        """Write a line that stays."""
+        """Write a line that remains after the bar has gone."""
 
 
 @contextmanager
 def _bar(total: int) -> Iterator[Bar | None]:
-    """Yield the bar that there can be here, if any."""
+    """Yield a bar for the notebook or the terminal; None if there is neither."""
     if _in_notebook():
         bar = _NotebookBar(total)
         try:
@@ -142,9 +142,9 @@ def _bar(total: int) -> Iterator[Bar | None]:
         finally:
             bar.draw()
     elif sys.stderr is not None and sys.stderr.isatty():
-        shown = _TerminalBar(total)  # which is gone at the end
-        with shown.live, _log_above(shown.console):
-            yield shown
+        terminal_bar = _TerminalBar(total)
+        with terminal_bar.live, _log_above(terminal_bar.console):
+            yield terminal_bar
     else:
         yield None
 
@@ -156,18 +156,19 @@ class _TerminalBar:
         from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
-        class Left(ProgressColumn):
+        class TimeLeftColumn(ProgressColumn):
             def render(self, task: Any) -> Text:
                 return Text(time_left(task.elapsed or 0.0, task.completed, task.total), style="progress.remaining")
 
         self.console = Console(stderr=True)
-        times = (TimeElapsedColumn(), TextColumn("elapsed"), Left(), TextColumn("left"))
+        times = (TimeElapsedColumn(), TextColumn("elapsed"), TimeLeftColumn(), TextColumn("left"))
         self.progress = Progress(BarColumn(), TaskProgressColumn(), *times, console=self.console)
         self.task = self.progress.add_task("", total=total)
         self.words = Text(no_wrap=True, overflow="ellipsis", style="dim")
-        picture = lambda: Group(self.progress.get_renderable(), self.words)  # noqa: E731
-        out = sys.stdout is not None and sys.stdout.isatty()  # what goes to a file is not for the terminal
-        self.live = Live(console=self.console, get_renderable=picture, transient=True, redirect_stdout=out)
+        render = lambda: Group(self.progress.get_renderable(), self.words)  # noqa: E731
+        # Output that is redirected to a file must not appear above the bar.
+        redirect = sys.stdout is not None and sys.stdout.isatty()
+        self.live = Live(console=self.console, get_renderable=render, transient=True, redirect_stdout=redirect)
 
     def draw(self) -> None:
         self.live.refresh()
@@ -182,23 +183,23 @@ class _TerminalBar:
 
 @contextmanager
 def _log_above(console: Console) -> Iterator[None]:
-    """Let handlers of the log that write to the terminal do so above what is shown there."""
+    """Redirect log handlers that write to the terminal, so that their lines appear above the bar."""
     from rich.file_proxy import FileProxy
 
-    moved = []
+    redirected = []
     for handler in (*log.handlers, *logging.getLogger().handlers):
         stream = getattr(handler, "stream", None)
         if isinstance(handler, logging.StreamHandler) and stream is not None and stream.isatty():
-            moved.append((handler, handler.setStream(FileProxy(console, stream))))
+            redirected.append((handler, handler.setStream(FileProxy(console, stream))))
     try:
         yield
     finally:
-        for handler, stream in moved:
+        for handler, stream in redirected:
             handler.setStream(stream)
 
 
 class _NotebookBar:
-    """HTML in the output of a cell, drawn anew as the work goes on; needs no widgets."""
+    """A bar as HTML in the output of a cell; needs no widgets."""
 
     def __init__(self, total: int) -> None:
         self.browser: Any = import_module("IPython.display")
@@ -208,7 +209,7 @@ class _NotebookBar:
 
     def show(self, done: int, words: str) -> None:
         self.done, self.words = done, words
-        if time.monotonic() - self.drawn >= _PAUSE:
+        if time.monotonic() - self.drawn >= _REDRAW_SECONDS:
             self.draw()
 
     def keep(self, line: str) -> None:
@@ -227,7 +228,7 @@ class _NotebookBar:
 
 
 def time_left(elapsed: float, done: float, total: float) -> str:
-    """Write how long the rest takes, if it is as quick as what is done: steps may differ much, so all of them count.
+    """Return the time left if the remaining steps take as long, on average, as all finished ones.
 
     Examples
     --------
@@ -238,34 +239,34 @@ def time_left(elapsed: float, done: float, total: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a length of time.
+    """Return a duration as hours:minutes:seconds.
 
     Examples
     --------
     >>> format_duration(75.9), format_duration(3600)
     ('0:01:15', '1:00:00')
     """
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    minutes, remainder = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{remainder:02}"
 
 
 def _in_notebook() -> bool:
-    """Tell a notebook's kernel, whose outputs a browser shows, from other programs."""
+    """Return True in the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager
 def log_once() -> Iterator[None]:
-    """Let each message of the log pass once for each thing it is about, such as a column, its first argument."""
-    said: set[tuple[int, str, str]] = set()
+    """Drop repeated log messages: each message passes once per first argument, such as a column name."""
+    passed: set[tuple[int, str, str]] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
         subject = record.args[0] if isinstance(record.args, tuple) and record.args else ""
         key = (record.levelno, str(record.msg), str(subject))
-        new = key not in said
-        said.add(key)
-        return new
+        is_new_key = key not in passed
+        passed.add(key)
+        return is_new_key
 
     log.addFilter(is_new)
     try:

@@ -1,14 +1,14 @@
-"""Everything that is learnt from held-out choice sets: one module for networks, items, trees, classes and searches.
+"""Choices of options on held-out choice sets: weight decay, penalties, numbers of classes and trees.
 
-    folds             which choice sets are fitted and which are predicted; whole persons stay together
-    ladders           a value on a grid of orders of magnitude: weight decay, penalty
-    growing numbers   a number that grows while held-out choices gain beyond noise: classes, trees
+    folds             training sets and held-out sets; the sets of a person stay together
+    ladders           values on a logarithmic grid: weight decay, penalty
+    growing numbers   a number that grows while the held-out loss falls by more than noise: classes, trees
     out of fold       predictions of every choice set by a model that was not fitted to it
     trial log         losses of trials on disk, so that a resumed run does not repeat them
 
-A trial fits the training part of every fold and returns losses of the held-out part. Functions here decide which trials
-to make and what follows from them; they know nothing of models. Losses are negative log-likelihoods. Shapes: H held-out
-choices of all folds, in the order of the folds.
+A trial fits the training part of every fold and returns the losses of the held-out part. The functions here decide
+which trials to run and which value to choose; they do not depend on any model. Losses are negative log-likelihoods.
+Shapes: H held-out choices of all folds, in the order of the folds.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from pcmcnet.training.data_parallel import current_group
 
 log = logging.getLogger("pcmcnet")
 
-MIN_GROUPS = 20  # choice sets, or persons, below which held-out ones decide nothing
-SMALL_TABLE_SETS = 5_000  # choice sets below which two quarters are held out in turn; above, one fifth is held out
-MAX_SEARCHED_SETS = 12_000  # choice sets that slow trials look at
+MIN_GROUPS = 20  # choice sets or persons; with fewer, no set is held out
+SMALL_TABLE_SETS = 5_000  # choice sets; below, two quarters are held out in turn, above, one fifth is held out
+MAX_SEARCHED_SETS = 12_000  # choice sets that slow trials use
 DIVERGED_LOSS = 1e9  # loss of a trial whose training diverged
 MIN_GAIN_STANDARD_ERRORS = (
     2.0  # standard errors that a gain must exceed; with 1, CDM gave context to 2 of 24 simulated logits
@@ -49,17 +49,17 @@ MIN_GAIN_STANDARD_ERRORS = (
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Choice sets to fit and choice sets to predict.
+    """Training sets and held-out sets.
 
     Parameters
     ----------
     train
-        Choice sets that a trial is fitted to.
+        Choice sets to fit.
     held_out
-        Choice sets that it predicts: those held out of the table, and perhaps a validation part.
+        Choice sets to predict: those held out of the table, and the validation part if there is one.
     groups
-        (H,) number of the person, or of the choice set itself, of every held-out set: losses of a group err together.
-        Numbers differ between folds.
+        (H,) number of the person of every held-out set, or of the set itself: losses within a group are correlated.
+        No number occurs in two folds.
     """
 
     train: ChoiceData
@@ -73,29 +73,29 @@ class Fold:
 
 
 def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
-    """Return one or two folds, for trials that take long; none if there are too few choice sets.
+    """Return one or two folds, for slow trials; an empty list if there are too few choice sets.
 
     Parameters
     ----------
     train
-        The training part. Of a large one a sample serves: see :func:`searched_share`.
+        The training part. A large one is sampled: see :func:`searched_share`.
     valid
-        A validation part, which joins the held-out sets of every fold: alone it would often be smaller than those, and
-        a choice based on fewer sets is a worse one.
+        A validation part, added to the held-out sets of every fold. It is not used alone: it is often smaller than
+        they are, and more held-out sets give a better choice.
     seed
-        Decides which sets are held out.
+        Seed of the folds.
     """
     sample = sample_sets(train, MAX_SEARCHED_SETS, seed)
     extra = () if valid is None else (sample_sets(valid, MAX_SEARCHED_SETS // 5, seed),)
     if len(sample) < MIN_GROUPS:
-        return _numbered([(sample, extra)]) if extra else []
+        return _with_distinct_groups([(sample, extra)]) if extra else []
     n_folds, n_used = (4, 2) if len(sample) < SMALL_TABLE_SETS else (5, 1)
     parts = sample.folds(n_folds, seed=seed, by=_person_groups(sample))[:n_used]
-    return _numbered([(part, (held_out, *extra)) for part, held_out in parts])
+    return _with_distinct_groups([(part, (held_out, *extra)) for part, held_out in parts])
 
 
 def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | None = None) -> list[Fold]:
-    """Return folds that hold out every choice set once, for quick trials; none if there are too few choice sets.
+    """Return folds that hold out every choice set once, for quick trials; empty if there are too few choice sets.
 
     ``groups`` (S,) are kept together; by default persons, or choice sets if persons are too few.
     """
@@ -108,13 +108,13 @@ def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | No
 
 
 def folds_from_parts(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> list[Fold]:
-    """Return a fold for each part of the choice sets: the part is held out, and the rest is fitted."""
-    everything = np.arange(len(sets))
-    return [Fold(sets.subset(np.setdiff1d(everything, part)), (sets.subset(part),), groups[part]) for part in parts]
+    """Return one fold per part of the choice sets: the part is held out, the rest is the training part."""
+    all_sets = np.arange(len(sets))
+    return [Fold(sets.subset(np.setdiff1d(all_sets, part)), (sets.subset(part),), groups[part]) for part in parts]
 
 
 def sample_sets(data: Sets, n_sets: int, seed: int) -> ChoiceData:
-    """Draw at most ``n_sets`` choice sets, whole persons if there are enough of them."""
+    """Draw at most ``n_sets`` choice sets; persons stay whole if there are enough of them."""
     if isinstance(data, ScannedData):
         return data.sample(n_sets, seed)
     if len(data) <= n_sets:
@@ -124,7 +124,7 @@ def sample_sets(data: Sets, n_sets: int, seed: int) -> ChoiceData:
 
 
 def searched_share(train: Sets) -> float:
-    """Return the share of the training sets that :func:`held_out_folds` looks at."""
+    """Return the share of the training sets that :func:`held_out_folds` uses."""
     return min(MAX_SEARCHED_SETS / len(train), 1.0)
 
 
@@ -139,12 +139,12 @@ def held_out_groups(folds: Sequence[Fold]) -> Ints:
 
 
 def _person_groups(data: ChoiceData) -> Any:
-    """Return None to keep persons together, or set ids to cut by choice set if persons are too few to hold some out."""
+    """Return None, which keeps persons together; or the set ids, which split by set, if there are too few persons."""
     return None if len(np.unique(data.groups(None))) >= MIN_GROUPS else data.set_ids
 
 
-def _numbered(parts: Sequence[tuple[ChoiceData, tuple[ChoiceData, ...]]]) -> list[Fold]:
-    """Return folds whose groups are numbered from one fold to the next."""
+def _with_distinct_groups(parts: Sequence[tuple[ChoiceData, tuple[ChoiceData, ...]]]) -> list[Fold]:
+    """Return folds from training sets and held-out sets; no group number occurs twice."""
     folds, first = [], 0
     for train, held_out in parts:
         groups = []
@@ -160,7 +160,7 @@ def _numbered(parts: Sequence[tuple[ChoiceData, tuple[ChoiceData, ...]]]) -> lis
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A value that was tried, and how well held-out choices were predicted with it.
+    """One value of an option and its held-out loss.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Trial:
     held_out_nll
         Weighted mean loss of the held-out choices.
     gain, standard_error
-        Mean gain over the value that it is compared with, and its error; 0 if it is compared with none.
+        Mean gain over the value it is compared with, and its standard error; 0 without a comparison.
     """
 
     value: float
@@ -179,7 +179,7 @@ class Trial:
 
     @property
     def is_better(self) -> bool:
-        """Whether the gain exceeds noise."""
+        """Whether the gain exceeds ``MIN_GAIN_STANDARD_ERRORS`` standard errors."""
         return self.gain > MIN_GAIN_STANDARD_ERRORS * self.standard_error
 
 
@@ -194,24 +194,24 @@ def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, floa
 
 
 def walk_ladder(loss: Callable[[int], float], start: tuple[int, int], n_rungs: int) -> dict[int, float]:
-    """Return the losses of the rungs tried: two neighbours first, then onwards in the better direction.
+    """Return the losses of the rungs tried: first the two of ``start``, then further in the better direction.
 
-    The walk ends at the first rung that is not better than the one before, or at the end of the ladder.
+    The walk ends at the first rung that is no better than the previous one, or at the end of the ladder.
     """
     losses = {rung: loss(rung) for rung in start}
-    place, step = (start[0], -1) if losses[start[0]] <= losses[start[1]] else (start[1], 1)
-    while 0 <= place + step < n_rungs:
-        losses[place + step] = loss(place + step)
-        if losses[place + step] >= losses[place]:
+    rung, step = (start[0], -1) if losses[start[0]] <= losses[start[1]] else (start[1], 1)
+    while 0 <= rung + step < n_rungs:
+        losses[rung + step] = loss(rung + step)
+        if losses[rung + step] >= losses[rung]:
             break
-        place += step
+        rung += step
     return dict(sorted(losses.items()))
 
 
 def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
-    """Return where the loss is least, in rungs: the bottom of a parabola through the best rung and its neighbours.
+    """Return the minimum of a parabola through the best rung and its neighbours, in rungs.
 
-    It is at most ``max_shift`` from the best rung, and that rung itself if a neighbour was not tried.
+    It is at most ``max_shift`` from the best rung; if a neighbour was not tried, it is the best rung.
     """
     best = min(losses, key=losses.__getitem__)
     above, below = (losses[rung] - losses[best] if rung in losses else None for rung in (best - 1, best + 1))
@@ -223,14 +223,14 @@ def parabola_minimum(losses: Mapping[int, float], max_shift: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The result of :func:`descend_ladder`: trials, and the losses (H,) of the held-out choices in each."""
+    """Result of :func:`descend_ladder`: the trials, and the losses (H,) of the held-out choices in each."""
 
     trials: tuple[Trial, ...]
     losses: tuple[Floats, ...]
 
     @property
     def best(self) -> int:
-        """Position of the trial to take: the least loss if it beats the first rung beyond noise, else the first."""
+        """Index of the chosen trial: the best one if it beats the first rung by more than noise, else the first."""
         k = int(np.argmin([trial.held_out_nll for trial in self.trials]))
         return k if self.trials[k].is_better else 0
 
@@ -244,35 +244,35 @@ def descend_ladder(
     patience: int = 2,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Try the rungs from the first on, and stop ``patience`` rungs after the best.
+    """Try the rungs from the first on, and stop ``patience`` rungs after the best one.
 
     Parameters
     ----------
     ladder
-        Values to try. The first one is the plain model, which is kept unless another is better beyond noise.
+        Values to try. The first one is the plain model, which is chosen unless another is better by more than noise.
     losses
-        Returns the losses (H,) of the held-out choices under a value.
+        Function from a value to the losses (H,) of the held-out choices.
     weights, groups
         (H,) of the held-out choices.
     patience
-        Rungs to try after the best one.
-    first_is_apart
-        Whether the other rungs do not lead away from the first: then they alone decide when to stop.
+        Number of rungs to try after the best one.
+    first_is_baseline
+        Whether the first rung is a baseline outside the order of the others, which then alone decide when to stop.
     """
     trials: list[Trial] = []
-    tried: list[Floats] = []
+    trial_losses: list[Floats] = []
     for value in ladder:
         # 1. Fit every fold with this value and compare it with the plain model, choice by choice.
-        tried.append(losses(value))
-        nll = float(np.average(tried[-1], weights=weights))
-        gain, error = mean_gain(tried[0] - tried[-1], weights, groups)
+        trial_losses.append(losses(value))
+        nll = float(np.average(trial_losses[-1], weights=weights))
+        gain, error = mean_gain(trial_losses[0] - trial_losses[-1], weights, groups)
         trials.append(Trial(value=value, held_out_nll=nll, gain=gain, standard_error=error))
         log.info("penalty %g: held-out NLL %.4f", value, nll)
-        # 2. Stop once the loss has risen for a while: further down it rises on.
-        walked = [trial.held_out_nll for trial in trials[first_is_baseline:]]
-        if walked and len(walked) - 1 - int(np.argmin(walked)) >= patience:
+        # 2. Stop if the last rungs were not better: the loss has passed its minimum.
+        nlls = [trial.held_out_nll for trial in trials[first_is_baseline:]]
+        if nlls and len(nlls) - 1 - int(np.argmin(nlls)) >= patience:
             break
-    return Descent(tuple(trials), tuple(tried))
+    return Descent(tuple(trials), tuple(trial_losses))
 
 
 # -- Growing numbers ----------------------------------------------------------------------------------------------
@@ -281,51 +281,51 @@ def descend_ladder(
 def grow_while_better(
     losses: Callable[[int], Floats], weights: Floats, groups: Ints, *, largest: int, what: str
 ) -> tuple[Trial, ...]:
-    """Try 1, 2, ... until one more does not gain beyond noise over the number before; see :func:`best_number`.
+    """Try 1, 2, ... until the gain over the previous number does not exceed noise; see :func:`best_number`.
 
-    Losses of one person are summed up before the error is computed: what a person likes is in all of them.
+    Standard errors are clustered by group, since the losses of one person are correlated.
 
     Parameters
     ----------
     losses
-        Returns the losses (H,) of the held-out choices under a number.
+        Function from a number to the losses (H,) of the held-out choices.
     weights, groups
         (H,) of the held-out choices.
     largest
         Largest number to try.
     what
-        What is counted, for the log.
+        Name of the counted things, for the log.
     """
     best = losses(1)
     trials = [Trial(value=1, held_out_nll=float(np.average(best, weights=weights)))]
     for number in range(2, largest + 1):
-        tried = losses(number)
-        nll, (gain, error) = float(np.average(tried, weights=weights)), mean_gain(best - tried, weights, groups)
+        current = losses(number)
+        nll, (gain, error) = float(np.average(current, weights=weights)), mean_gain(best - current, weights, groups)
         trials.append(Trial(value=number, held_out_nll=nll, gain=gain, standard_error=error))
         log.info("%d %s: held-out NLL %.4f, gain %.4f ± %.4f", number, what, nll, gain, error)
         if not trials[-1].is_better:
             break
-        best = tried
+        best = current
     return tuple(trials)
 
 
 def best_number(trials: Sequence[Trial]) -> int:
-    """Return the last number that was better than the one before, or 1."""
+    """Return the last number that was better than the previous one, or 1."""
     return max((int(trial.value) for trial in trials if trial.is_better), default=1)
 
 
 def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int) -> tuple[int, float]:
     """Return the number of steps with the least held-out loss, and that loss.
 
-    ``losses`` yields the loss after each step; it is read until ``patience`` steps have not been better.
+    ``losses`` yields the loss after each step; it is read until the last ``patience`` steps were not better.
     """
-    read: list[float] = []
+    step_losses: list[float] = []
     for loss in islice(losses, largest):
-        read.append(loss)
-        if len(read) - int(np.argmin(read)) > patience:
+        step_losses.append(loss)
+        if len(step_losses) - int(np.argmin(step_losses)) > patience:
             break
-    best = int(np.argmin(read))
-    return best + 1, read[best]
+    best = int(np.argmin(step_losses))
+    return best + 1, step_losses[best]
 
 
 # -- Out-of-fold predictions --------------------------------------------------------------------------------------
@@ -334,29 +334,29 @@ def best_number_of_steps(losses: Iterable[float], *, largest: int, patience: int
 def out_of_fold(
     data: ChoiceData, fit: Callable[[ChoiceData], Callable[[ChoiceData], Floats]], *, n_folds: int = 5, seed: int = 0
 ) -> Floats:
-    """Return log-probabilities (N,) of all alternatives, each choice set predicted by a fit that did not see it.
+    """Return log-probabilities (N,) of all alternatives, each choice set predicted by a model not fitted to it.
 
     Parameters
     ----------
     data
-        Choice sets; whole persons are held out together.
+        Choice sets; all sets of a person are held out together.
     fit
-        Fits choice sets and returns a function from choice sets to their log-probabilities.
+        Function that fits a model and returns a function from choice sets to log-probabilities.
     n_folds, seed
-        Number of folds, and what decides on them.
+        Number of folds and their seed.
 
     Raises
     ------
     InputError
         If there are too few choice sets, or persons, for the folds.
     """
-    parts, everything = fold_parts(data.groups(), n_folds, generator(seed)), np.arange(len(data))
+    parts, all_sets = fold_parts(data.groups(), n_folds, generator(seed)), np.arange(len(data))
     log_p = np.full(len(data.rows), np.nan)
     for part in parts:
-        predict = fit(data.subset(np.setdiff1d(everything, part)))
+        predict = fit(data.subset(np.setdiff1d(all_sets, part)))
         log_p[consecutive_indices(data.offsets[part], data.sizes[part])] = predict(data.subset(part))
     if np.isnan(log_p).any():
-        raise InputError("some choice sets were predicted by no fold, or got no probability.")
+        raise InputError("some choice sets are in no fold or have no probability.")
     return log_p
 
 
@@ -365,7 +365,7 @@ def out_of_fold(
 
 @dataclass
 class TrialLog:
-    """Losses of trials by name, kept in the folder of an unfinished run so that a resumed one does not repeat them."""
+    """Losses of trials by name, stored in the folder of an unfinished run; a resumed run does not repeat them."""
 
     path: Path | None
     identity: Mapping[str, Any]
@@ -373,7 +373,7 @@ class TrialLog:
 
     @classmethod
     def open(cls, path: Path | None, identity: Mapping[str, Any], *, resume: bool) -> TrialLog:
-        """Return a log with the trials that a run with the same identity has left, if ``resume``; else an empty one.
+        """Return the log of a run; with ``resume``, it has the trials of an earlier run with the same identity.
 
         Raises
         ------
@@ -388,14 +388,14 @@ class TrialLog:
             identity_of_file = entries["identity"]
             trials.losses = {name: [float(x) for x in values] for name, values in entries["losses"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArtifactError(f"{path} is damaged ({error!r}): delete it, and the trials are made again.") from error
+            raise ArtifactError(f"{path} is damaged ({error!r}): delete it to repeat the trials.") from error
         require_same_run(path, identity_of_file, trials.identity)
         return trials
 
     def run_once(self, name: str, trial: Callable[[], Iterable[float]], if_diverged: int = 1) -> list[float]:
-        """Return the losses of a trial, made now unless the log has them.
+        """Return the losses of a trial; run it if they are not in the log.
 
-        A trial whose training diverges has ``if_diverged`` losses that are worse than any other.
+        A trial whose training diverges has ``if_diverged`` losses of ``DIVERGED_LOSS``.
         """
         if name not in self.losses:
             try:

@@ -1,7 +1,7 @@
-"""Files written whole or not at all, and locks: one writer at a time.
+"""Atomic writes, locks that allow one writer at a time, JSON, and installed versions.
 
-A file is written beside its place and renamed into it, so a reader sees the old file or the new one, never half. In
-addition: JSON in and out, how two JSON objects differ, and which version of a package is installed.
+A file is written under a temporary name in the same folder and then renamed, so a reader sees the old file or the new
+one, never a part of one.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pcmcnet.errors import ArtifactError, InputError
 
 log = logging.getLogger("pcmcnet")
 
-_SHORT = 60  # characters: a longer value, such as a hash, says nothing to a person
-_SPACE = "Free some space, or choose another place, and try again; what was there before is as it was."
-_RIGHTS = "Ask for the right to write there, or choose another place."
+_MAX_SHOWN_CHARACTERS = 60  # longer values, such as hashes, do not help a reader
+_FREE_SPACE = "Free some space or choose another location, then try again; existing files are unchanged."
+_GET_PERMISSION = "Get write permission, or choose another location."
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _SPACE),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FREE_SPACE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _GET_PERMISSION),
 }
 
 
 def as_path(folder: Any) -> Path:
-    """Take the path of a folder, refusing what is none."""
+    """Return a folder as a Path; raise InputError if it is not a path."""
     if not isinstance(folder, str | os.PathLike):
         raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
     return Path(folder)
@@ -46,62 +46,67 @@ def as_path(folder: Any) -> Path:
 
 @contextmanager
 def atomic_write(path: str | Path, named: object = None) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; it takes the place of ``path`` only if the block succeeds.
+    """Yield a temporary path to write to; it replaces ``path`` if the block succeeds.
 
-    ``named`` is what an error calls it, in place of its path.
+    Parameters
+    ----------
+    path
+        The file to write.
+    named
+        What error messages call it; its path by default.
 
     Raises
     ------
     ArtifactError
-        When there is no space for it, or no right to write there.
+        If there is no space or no write permission.
     """
     target = Path(path)
-    beside = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the ending, which some writers go by
+    temporary = target.with_name(f".{os.getpid()}.{target.name}")  # same suffix: some writers choose the format by it
     with explain_write_errors(named or target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            yield beside
-            flush_to_disk(beside)
-            beside.replace(target)
-            flush_to_disk(target.parent)  # so that the new name outlives a power cut
+            yield temporary
+            flush_to_disk(temporary)
+            temporary.replace(target)
+            flush_to_disk(target.parent)  # the new name survives a power failure
         finally:
-            with suppress(OSError):  # what went wrong before is what to hear of
-                beside.unlink(missing_ok=True)
+            with suppress(OSError):  # the first error is the one to report
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def explain_write_errors(place: object) -> Iterator[None]:
-    """Say in one sentence why a file or folder cannot be written, and what to do."""
+def explain_write_errors(target: object) -> Iterator[None]:
+    """Turn an OSError of the block into an ArtifactError that says why ``target`` cannot be written and what to do."""
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        remedy = _REMEDIES.get(error.errno or 0, "Choose another place.")
-        raise ArtifactError(f"{place} cannot be written: {reason}. {remedy}") from error
+        remedy = _REMEDIES.get(error.errno or 0, "Choose another location.")
+        raise ArtifactError(f"{target} cannot be written: {reason}. {remedy}") from error
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
-    windows = sys.platform == "win32"
-    if windows and path.is_dir():
-        return  # it opens no folders, and sees to names by itself
-    descriptor = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
+    """Wait until a file, or the names in a folder, are stored on the disk (fsync)."""
+    on_windows = sys.platform == "win32"
+    if on_windows and path.is_dir():
+        return  # Windows cannot open a folder as a file, and stores names itself
+    descriptor = os.open(path, os.O_RDWR if on_windows else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot do that for a folder
+        if error.errno != errno.EINVAL:  # some file systems do not support fsync for a folder
             raise
     finally:
         os.close(descriptor)
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return the content of a JSON file that a person can read."""
+    """Return a value as the content of an indented JSON file."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; ValueError if it is no JSON, or nested deeper than anything pcmcnet writes."""
+    """Parse a JSON text; raise ValueError if it is not valid JSON or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -110,42 +115,42 @@ def parse_json(text: str | bytes) -> Any:
 
 def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
     """Write a whole file atomically; see :func:`atomic_write`."""
-    with atomic_write(path, named) as beside:
-        beside.write_bytes(content)
+    with atomic_write(path, named) as temporary:
+        temporary.write_bytes(content)
 
 
 def require_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make the folder of a result, or say why it cannot be one, before any work is done for it."""
-    place = Path(folder)
+    """Create the folder of a result before the computation starts; raise InputError if that is not possible."""
+    path = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
-    return place
+        raise InputError(f"{path} cannot be a folder: {error.strerror or error}. Choose another one.") from error
+    return path
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: str = "") -> list[str]:
-    """Name what differs, entries of entries by their path, with both values where a person can tell them apart.
+    """Return the names of entries that differ, nested ones by their path, with both values if these are short.
 
     Examples
     --------
     >>> differences({"seed": 0, "options": {"lr": 0.1, "hidden": [8]}}, {"seed": 1, "options": {"lr": 0.1}})
     ['seed (0 there, 1 here)', 'options.hidden ([8] there, null here)']
     """
-    found: list[str] = []
+    differing: list[str] = []
     for name in {**ours, **theirs}:
-        there, here = theirs.get(name), ours.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            found += differences(there, here, prefix=f"{prefix}{name}.")
-        elif there != here:
-            values = [json.dumps(value) for value in (there, here)]
-            both = "" if max(map(len, values)) > _SHORT else f" ({values[0]} there, {values[1]} here)"
-            found.append(f"{prefix}{name}{both}")
-    return found
+        theirs_value, our_value = theirs.get(name), ours.get(name)
+        if isinstance(theirs_value, Mapping) and isinstance(our_value, Mapping):
+            differing += differences(theirs_value, our_value, prefix=f"{prefix}{name}.")
+        elif theirs_value != our_value:
+            values = [json.dumps(value) for value in (theirs_value, our_value)]
+            both = "" if max(map(len, values)) > _MAX_SHOWN_CHARACTERS else f" ({values[0]} there, {values[1]} here)"
+            differing.append(f"{prefix}{name}{both}")
+    return differing
 
 
 def package_version(name: str) -> str:
-    """Return the version of an installed distribution; a source tree on the path is none."""
+    """Return the version of an installed distribution; a source tree on the path does not count as installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -154,99 +159,100 @@ def package_version(name: str) -> str:
 
 # -- Locks -------------------------------------------------------------------------------------------------------------
 #
-# One writer at a time: whoever writes a folder or a file holds a lock on it, and others are told who that is.
+# One writer at a time: a process that writes a folder or a file holds a lock on it. A second process gets an error
+# that names the first.
 #
-#     .<name>.lock    beside the folder or file, while it is written: the process, its machine and its command
+#     .<name>.lock    next to the folder or file while it is written: process, machine and command of the writer
 #
-# The system holds the lock (``flock``, or ``locking`` on Windows), not the file: it ends with its process, however
-# that ends, so what a killed process leaves is no obstacle. Where the system has no locks, there are none.
+# The lock belongs to the operating system (``flock``, or ``locking`` on Windows). It ends with its process, so the lock
+# file of a killed process does not block anyone. A file system without locks is used without locking.
 #
-# Many may read: a folder that is in use is held by one of its files, and is not removed as long as anybody holds it.
+# Many readers: a reader holds a shared lock on one file of a folder, and a folder with a locked file is not removed.
 
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 msvcrt: Any = import_module("msvcrt") if find_spec("msvcrt") else None  # on Windows
 
-_FAR = 2**30  # the byte that is locked on Windows, where nobody else may read what is
-_held: set[tuple[int, int, Path]] = set()  # process, thread and place: a writer may call another for the same place
+_LOCKED_BYTE = 2**30  # position of the locked byte on Windows, beyond the content, which others must be able to read
+_held: set[tuple[int, int, Path]] = set()  # process, thread and path: a writer may lock its path a second time
 
 
 @contextmanager
 def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the right to write a folder or file, and sweep away what killed writers left beside it and within it.
+    """Lock a folder or file for writing, and remove temporary files that killed writers left.
 
     Raises
     ------
     ArtifactError
-        When another process, or another thread, is writing there; the message says which.
+        If another process or thread is writing it; the message says which.
     InputError
-        When it is the root of a disk.
+        If the path is the root of a disk.
     """
-    place = Path(path).resolve()
-    if not place.name:
+    target = Path(path).resolve()
+    if not target.name:
         raise InputError(f"{path}: expected the name of a folder or file to write, got the root of a disk.")
-    key = (os.getpid(), threading.get_ident(), place)
+    key = (os.getpid(), threading.get_ident(), target)
     if (fcntl or msvcrt) is None or key in _held:
         yield
         return
-    made = [folder for folder in place.parents if not folder.exists()]  # the deepest first
-    with suppress(OSError):  # who writes there says better what is wrong
-        place.parent.mkdir(parents=True, exist_ok=True)
-    lock = _acquire(place)
+    new_folders = [folder for folder in target.parents if not folder.exists()]  # the deepest first
+    with suppress(OSError):  # the writer of the block reports it with more context
+        target.parent.mkdir(parents=True, exist_ok=True)
+    lock = _acquire(target)
     _held.add(key)
     try:
-        sweep(place)
+        remove_leftovers(target)
         yield
-        _sweep_within(place)
+        _remove_leftovers_within(target)
     finally:
         _held.discard(key)
         if lock is not None:
-            _release(lock, place)
-        for folder in made:  # where nothing came of it, nothing is left
+            _release(lock, target)
+        for folder in new_folders:  # rmdir succeeds only for folders that stayed empty
             with suppress(OSError):
                 folder.rmdir()
 
 
 class SharedLock:
-    """A file in use, for as long as this object lives: nobody removes its folder by :func:`remove_if_unlocked`."""
+    """Shared lock on a file while this object lives; :func:`remove_if_unlocked` does not remove its folder."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        with suppress(OSError):  # whoever reads says what is wrong
+        with suppress(OSError):  # the reader of the file reports the error
             descriptor = os.open(file, os.O_RDONLY)
             weakref.finalize(self, os.close, descriptor)
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def __reduce__(self) -> tuple[type[SharedLock], tuple[Path]]:
-        return SharedLock, (self.file,)  # another process holds it as well
+        return SharedLock, (self.file,)  # unpickling in another process locks it there, too
 
 
 def remove_if_unlocked(file: Path) -> None:
-    """Remove the folder of a file, unless the file is held or that cannot be known."""
+    """Remove the folder of a file, unless the file is locked or the system has no locks to check."""
     with suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY)
         try:
             if fcntl is not None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                gone = file.parent.with_name(f".{socket.gethostname()}.{os.getpid()}.{file.parent.name}")
-                file.parent.rename(gone)
-                shutil.rmtree(gone, ignore_errors=True)
+                removed = file.parent.with_name(f".{socket.gethostname()}.{os.getpid()}.{file.parent.name}")
+                file.parent.rename(removed)
+                shutil.rmtree(removed, ignore_errors=True)
         finally:
             os.close(descriptor)
 
 
-def sweep(place: Path) -> None:
-    """Remove half-written files and folders beside a place, whose writers are dead."""
-    left = re.compile(rf"\.(\d+)\.{re.escape(place.name)}")
-    for path in place.parent.iterdir() if place.parent.is_dir() else ():
-        match = left.fullmatch(path.name)
+def remove_leftovers(target: Path) -> None:
+    """Remove temporary files and folders of a target whose writers have ended."""
+    temporary_name = re.compile(rf"\.(\d+)\.{re.escape(target.name)}")
+    for path in target.parent.iterdir() if target.parent.is_dir() else ():
+        match = temporary_name.fullmatch(path.name)
         if match and not is_alive(int(match[1])):
             with suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _sweep_within(folder: Path) -> None:
-    """Remove half-written files of dead writers below a folder, each of which has been written whole since."""
+def _remove_leftovers_within(folder: Path) -> None:
+    """Remove temporary files below a folder whose writers have ended and whose targets are complete."""
     for path in folder.rglob(".*") if folder.is_dir() else ():
         match = re.fullmatch(r"\.(\d+)\.(.+)", path.name)
         if match and path.with_name(match[2]).is_file() and not is_alive(int(match[1])):
@@ -259,71 +265,71 @@ class _Lock(NamedTuple):
     file: Path
 
 
-def _acquire(place: Path) -> _Lock | None:
-    """Lock a place, or say who has; None where there are no locks, or no right to make one."""
+def _acquire(target: Path) -> _Lock | None:
+    """Lock a target; None if the file system has no locks or permits none. Raise ArtifactError if it is locked."""
     while True:
-        lock = _open(place)
+        lock = _open(target)
         if lock is None:
             return None
         try:
-            _take(lock.descriptor)
+            _lock(lock.descriptor)
         except OSError as error:
             holder = _holder(lock.descriptor)
             os.close(lock.descriptor)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                log.warning("%s: this file system has no locks; see that no other process writes there", place)
+                log.warning("%s: this file system has no locks: make sure that no other process writes there", target)
                 return None
             raise ArtifactError(
-                f"{place} is being written by {holder}: wait until it has ended, or choose another place."
+                f"{target} is being written by {holder}: wait until it has ended, or choose another location."
             ) from error
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.descriptor), lock.file.stat()):
-                _sign(lock)
+                _write_holder(lock)
                 return lock
-        os.close(lock.descriptor)  # the former holder removed the file after it was opened here: again
+        os.close(lock.descriptor)  # the previous holder removed the file after it was opened here: try again
 
 
-def _open(place: Path) -> _Lock | None:
-    """Open what is to be locked: a file beside the place, or a folder itself where none can be made beside it."""
-    file = place.with_name(f".{place.name}.lock")
-    for path, flags in ((file, os.O_RDWR | os.O_CREAT), (place, os.O_RDONLY)):
+def _open(target: Path) -> _Lock | None:
+    """Open the lock file next to a target; if it cannot be created, open the target itself if it is a folder."""
+    file = target.with_name(f".{target.name}.lock")
+    for path, flags in ((file, os.O_RDWR | os.O_CREAT), (target, os.O_RDONLY)):
         with suppress(OSError):
-            if path == file or place.is_dir():
+            if path == file or target.is_dir():
                 return _Lock(os.open(path, flags, 0o666), path)
     return None
 
 
-def _take(descriptor: int) -> None:
-    """Lock an open file, or raise an ``OSError`` at once."""
+def _lock(descriptor: int) -> None:
+    """Lock an open file; raise OSError immediately if it is locked."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
-        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
 
-def _release(lock: _Lock, place: Path) -> None:
-    """End a lock and remove its file: before others can have it, or on Windows after, as it removes no open file."""
+def _release(lock: _Lock, target: Path) -> None:
+    """Remove the lock file and end the lock; in the other order on Windows, which cannot remove an open file."""
     if fcntl is None:
         os.close(lock.descriptor)
-    with suppress(OSError):  # another process has it open already
-        if lock.file != place:
+    with suppress(OSError):  # on Windows, another process may have opened it
+        if lock.file != target:
             lock.file.unlink(missing_ok=True)
     if fcntl is not None:
         os.close(lock.descriptor)
 
 
-def _sign(lock: _Lock) -> None:
-    """Write down who holds a lock."""
+def _write_holder(lock: _Lock) -> None:
+    """Write this process, its machine and its command into the lock file."""
     note = {"process": os.getpid(), "machine": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
-    with suppress(OSError):  # a full disk is no reason to have no lock
+    with suppress(OSError):  # the lock works without the note, for example on a full disk
         os.ftruncate(lock.descriptor, 0)
         os.lseek(lock.descriptor, 0, os.SEEK_SET)
         os.write(lock.descriptor, json.dumps(note).encode())
 
 
 def _holder(descriptor: int) -> str:
-    """Name the process that holds a lock, as it wrote itself down."""
+    """Return a description of the process that holds a lock, from its lock file."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         note = parse_json(os.read(descriptor, 4096))
@@ -335,9 +341,9 @@ def _holder(descriptor: int) -> str:
 
 
 def is_alive(process: int) -> bool:
-    """Return whether a process of this machine runs; also True if it may not be asked, as on Windows."""
+    """Return True if a process of this machine is running, or if that cannot be determined, as on Windows."""
     if sys.platform == "win32":
-        return True  # there, the question below would be a Ctrl-C
+        return True  # os.kill(process, 0) would send Ctrl-C there
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -131,7 +131,7 @@ def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
         (["--by", "home"], "home"),
         (["--person", "income"], "'income' is declared as person and also as a model input"),
         (["--model", "pcmc-linear", "--set", "l2=1"], "nothing is left to search"),
-        (["--model", "rank-by", "--set", "column=price"], "rank-by has no space of its own"),
+        (["--model", "rank-by", "--set", "column=price"], "rank-by has no default space"),
     ],
 )
 def test_bad_input_ends_in_one_line(

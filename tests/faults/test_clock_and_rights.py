@@ -119,7 +119,7 @@ def test_a_folder_that_may_only_be_read_is_told_of_before_and_during_the_work(
     out = place / "out.csv"
     out.write_bytes(b"an earlier one")
     read_only(place)
-    remedy = "Ask for the right to write there, or choose another place"
+    remedy = "Get write permission, or choose another location"
     commands: list[list[Any]] = [
         ["fit", table, *roles, *FIT, "-o", place / "model"],
         ["predict", model, table, "-o", out],

@@ -1,4 +1,4 @@
-"""A disk that is full: one clear line with what to do, and what was there before is as it was.
+"""A disk that is full: one clear line with what to do, and existing files are unchanged.
 
 A limit on the size of a file stands for the full disk: the system then refuses to write as it does without space. A
 small file system of its own does the same for real, where there is the right to mount one.
@@ -16,7 +16,7 @@ import pytest
 
 from pcmcnet.models import load
 
-SPACE = "Free some space, or choose another place, and try again; what was there before is as it was"
+SPACE = "Free some space or choose another location, then try again; existing files are unchanged"
 FIT = ["--set=hidden=4", "--set=epochs=4", "--set=dropout=0.2", "--set=batch_size=24", "--set=members=1"]
 
 
@@ -139,11 +139,11 @@ def test_no_space_for_a_search_keeps_the_trials_that_ended(
     kept = (tmp_path / "study" / "model" / "model.json").read_bytes()
     ended = server.run(*words, "--trials", 60, limit=(tmp_path / "study" / "study.db").stat().st_size)
     assert "study.db cannot be written" in ended.message
-    assert "The trials that ended are kept: see to space and rights, and give the same command again" in ended.message
+    assert "Finished trials are stored: check disk space and permissions, then run the same command again" in ended.message
     assert (tmp_path / "study" / "model" / "model.json").read_bytes() == kept
     again = server.run(*words, "--trials", 3)
     assert again.status == 0, again.log
-    assert "trial 2/3: already tried" in again.log
+    assert "trial 2/3: from an earlier run" in again.log
 
 
 def test_no_space_for_a_comparison_keeps_what_was_measured(

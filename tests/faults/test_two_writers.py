@@ -14,14 +14,14 @@ PAUSE = """
     import signal, sys
     from pcmcnet import storage as lock
 
-    real = lock._sign
+    real = lock._write_holder
 
     def sign(held):
         real(held)
         print("this process is the writer", flush=True)
         signal.pause()
 
-    lock._sign = sign
+    lock._write_holder = sign
 """
 
 FIT = ["--set=hidden=4", "--set=epochs=2", "--set=weight_decay=0"]
@@ -53,7 +53,7 @@ def test_a_second_writer_is_refused_and_may_write_after_the_first_is_dead(
     place = re.escape(words[-1])
     assert re.fullmatch(
         rf"{place} is being written by process {first.pid} on \S+ \(pcmcnet .*\): "
-        rf"wait until it has ended, or choose another place\.",
+        rf"wait until it has ended, or choose another location\.",
         second.message,
     )
     assert first.kill().status == -signal.SIGKILL

@@ -52,10 +52,10 @@ def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: P
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [
-        (errno.ENOSPC, "Free some space, or choose another place"),
+        (errno.ENOSPC, "Free some space or choose another location"),
         (errno.EFBIG, "Free some space"),
-        (errno.EROFS, "Ask for the right to write there"),
-        (errno.ENOTDIR, "Choose another place"),
+        (errno.EROFS, "Get write permission"),
+        (errno.ENOTDIR, "Choose another location"),
     ],
 )
 def test_what_the_system_refuses_is_told_with_the_place_and_the_remedy(

@@ -43,7 +43,7 @@ def test_an_interrupt_that_was_heard_ends_a_prediction_in_any_thread(
 ) -> None:
     found = predict(Scores(), make_sets(), pair_budget=1)
     next(found)
-    monkeypatch.setattr(concurrency, "_heard", True)
+    monkeypatch.setattr(concurrency, "_interrupted", True)
     with pytest.raises(KeyboardInterrupt):
         next(found)
 

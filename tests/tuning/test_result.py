@@ -54,14 +54,15 @@ def test_it_prints_as_a_table_with_the_best_first(tuning: Tuning) -> None:
     assert lines[7].split() == ["4", "-", "failed", "-", "1.2", "4", "0.01"]
     assert lines[9] == "trial 4 failed: the loss | is no_longer finite."
     assert lines[-2] == "best: trial 3, validation NLL 0.7500: hidden=16, lr=0.01"
-    assert lines[-1] == "Kept: trial 3: it is better than the defaults by 0.7500 (standard error 0.1250)."
+    assert lines[-1] == "Kept: trial 3. It is better than the defaults by 0.7500 (standard error 0.1250)."
 
 
 def test_what_is_kept_may_be_the_defaults(tuning: Tuning) -> None:
     kept = replace(tuning, verdict=Verdict(1, 0.75, 0.5))
     assert (kept.kept_trial.number, kept.kept) == (1, {"hidden": (8,), "lr": 0.01})
     assert (
-        kept.why == "Kept: the defaults: trial 3 is better by 0.7500 (standard error 0.5000) only, which may be chance."
+        kept.why
+        == "Kept: the defaults. Trial 3 is better by only 0.7500 (standard error 0.5000), which is not significant."
     )
     assert kept.why in str(kept)
     assert kept.why in kept.to_markdown()
@@ -143,7 +144,7 @@ def test_one_block_says_nothing_about_noise() -> None:
     assert paired_gain(ours, theirs, np.ones(1)) == (4.0, math.inf)
     verdict = decide(trials(5.0, 1.0), [ours, theirs], np.ones(1))
     assert verdict == (1, 4.0, None)
-    assert "better by 4.0000 (standard error unknown) only" in verdict.in_words(trials(5.0, 1.0)[1])
+    assert "better by only 4.0000 (standard error unknown)" in verdict.in_words(trials(5.0, 1.0)[1])
 
 
 @pytest.mark.parametrize(("spread", "kept"), [(1.0, 3), (4.0, 1)])

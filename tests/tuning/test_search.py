@@ -20,7 +20,7 @@ from pcmcnet.models import ChoiceModel
 from pcmcnet.progress import StepReporter
 from pcmcnet.tuning import tune
 from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement, TrialRecord
-from pcmcnet.tuning.search import _watched
+from pcmcnet.tuning.search import _with_progress
 
 ROOT = Path(__file__).parents[2]
 QUICK: dict[str, Any] = {"epochs": 2, "hidden": (4,), "weight_decay": 1.0}
@@ -71,22 +71,22 @@ def test_the_best_is_kept_where_it_is_clearly_better_than_the_defaults(slope: An
     assert chance.kept_trial.defaults
     assert chance.kept == {"slope": 1.6}
     assert chance.model.config.slope == 1.6
-    assert re.search(r"Kept: the defaults: trial \d is better by 0\.\d+ \(standard error 0\.\d+\) only", str(chance))
+    assert re.search(r"Kept: the defaults\. Trial \d is better by only 0\.\d+ \(standard error 0\.\d+\)", str(chance))
     better = tune(slope(slope=-2.0), trips, space={"slope": [1.0, 2.0]}, progress=False)
     assert better.model.config.slope == better.best["slope"] > 0
     assert better.verdict is not None
     assert (better.verdict.gain or 0) > 2 * (better.verdict.standard_error or 0)
-    assert f"trial {better.best_trial.number}: it is better than the defaults by" in better.why
+    assert f"trial {better.best_trial.number}. It is better than the defaults by" in better.why
 
 
 def test_defaults_that_none_beats_or_that_fail(slope: Any, trips: ChoiceData) -> None:
     unbeaten = tune(slope(slope=2.0), trips, space={"slope": [-2.0, -1.0]}, progress=False)
     assert unbeaten.kept_trial is unbeaten.best_trial is unbeaten.trials[0]
-    assert unbeaten.why == "Kept: the defaults: no trial was better."
+    assert unbeaten.why == "Kept: the defaults. No trial was better."
     failed = tune(slope(slope=9.0, fails_above=5.0), trips, space={"slope": [1.0]}, progress=False)
     assert [trial.state for trial in failed.trials] == ["failed", "complete"]
     assert failed.model.config.slope == 1.0
-    assert failed.why == "Kept: trial 2: there is no trial of the defaults to compare with."
+    assert failed.why == "Kept: trial 2. There is no complete trial of the defaults to compare with."
 
 
 def test_trials_see_a_fold_less_and_the_best_is_fitted_to_all(slope: Any, trips: ChoiceData) -> None:
@@ -96,7 +96,7 @@ def test_trials_see_a_fold_less_and_the_best_is_fitted_to_all(slope: Any, trips:
     assert [rows(model.parts[0]) for model in trials] == [rows(train) for train, _ in folds] * 3
     assert [rows(data) for data in slope.asked] == [rows(valid) for _, valid in folds] * 3
     assert rows(final.parts[0]) == rows(trips)
-    assert "validated on 3 folds, groups by person whole" in found.how
+    assert "validated on 3 folds, groups by person kept together" in found.how
     assert {model.parts[1] for model in slope.fits} == {None}  # of no use to a model that does not stop early
     assert {model.seed for model in slope.fits} == {4}
 
@@ -111,7 +111,7 @@ def test_a_validation_part_of_ones_own_is_all_that_trials_are_measured_on(
     assert len(final.parts[0]) == 100
     measured = -slope(slope=found.best["slope"]).fit(trips).score(more_trips)
     assert found.best_value == pytest.approx(measured, abs=1e-12)
-    assert "validated on a part given" in found.how
+    assert "validated on a given validation part" in found.how
 
 
 def test_data_that_are_not_given_have_no_influence(trips: ChoiceData, more_trips: ChoiceData) -> None:
@@ -166,7 +166,7 @@ def test_models_without_epochs_are_pruned_after_the_first_fold(slope: Any, trips
     space = {"slope": [1.0, 1.5, 2.0, 2.5, 3.0, -8.0]}
     found = tune(slope(slope=2.0), trips, space=space, seed=2, progress=False)
     pruned = [trial for trial in found.trials if trial.state == "pruned"]
-    assert {trial.message for trial in pruned} <= {"after the first fold: worse than the median of the trials before."}
+    assert {trial.message for trial in pruned} <= {"after the first fold: worse than the median of the earlier trials."}
     assert [trial.epochs for trial in pruned] == [None] * len(pruned)
     assert len(slope.fits) == 4 * len(found.trials) - 3 * len(pruned) + 1
 
@@ -203,7 +203,7 @@ def test_time_that_is_up_ends_the_search_after_a_complete_trial(
         found = tune(slope(), trips, space={"slope": (0.0, 1.0)}, trials=9, timeout=0)
     assert len(found.trials) == 1
     assert re.search(r"trial 1/9: the defaults, NLL \d\.\d{4}, best \d\.\d{4}, \d+\.\d s\n", caplog.text)
-    assert "the time is up after 1 of 9 trials" in caplog.text
+    assert "timeout after 1 of 9 trials" in caplog.text
 
 
 # -- failures ------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_all_failing_is_an_error_with_the_first_message(slope: Any, trips: Choic
     ("options", "error", "message"),
     [
         ({"model": pn.Uniform()}, ConfigError, "uniform has no options: there is nothing to tune"),
-        ({"model": pn.RankBy("x")}, ConfigError, "rank-by gives a ranking alone"),
+        ({"model": pn.RankBy("x")}, ConfigError, "rank-by is not supported by tune"),
         ({"model": 3}, InputError, r"model: expected a model such as PCMCNet\(\), or its name, got 3"),
         ({"model": "pcmnet"}, ConfigError, "Did you mean 'pcmcnet'"),
         ({"data": {}}, InputError, "data: expected ChoiceData, got dict"),
@@ -269,7 +269,7 @@ def test_what_cannot_be_searched_is_refused_before_any_work(
 
 
 def test_parts_that_say_nothing_are_refused(trips: ChoiceData, more_trips: ChoiceData) -> None:
-    with pytest.raises(InputError, match="with a validation part given there is nothing to cut"):
+    with pytest.raises(InputError, match="by is not supported with a validation part"):
         tune("pcmcnet", trips, valid=more_trips, by="person")
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1, 2, 3, 4], "w": [0, 0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], weight="w")
@@ -435,7 +435,7 @@ def test_a_person_sees_the_options_of_a_trial_its_epochs_and_the_best_so_far() -
 
     entries: list[Any] = []
     found = [TrialRecord(1, "complete", 0.8, {}, 3, 1.0), TrialRecord(2, "pruned", 0.1, {}, 3, 1.0)]
-    watched = _watched(objective, Told(), found)  # type: ignore[arg-type]
+    watched = _with_progress(objective, Told(), found)  # type: ignore[arg-type]
     assert watched({"hidden": (8, 8), "lr": 0.01}, entries.append) == Measurement(0.5, 1)
     assert notes == [
         "best so far 0.8000; hidden=8,8 lr=0.01",

@@ -1,4 +1,4 @@
-"""Search for options: a space, trials on held-out sets, the best or the defaults fitted. Optuna is loaded on use."""
+"""Hyperparameter search: spaces of options, trials on held-out sets, and the tuned model. Optuna is imported on use."""
 
 from pcmcnet.tuning.result import TrialRecord, Tuning, Verdict
 from pcmcnet.tuning.search import tune

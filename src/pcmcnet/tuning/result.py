@@ -1,4 +1,4 @@
-"""What a search found: the best configuration, every trial, what mattered, and the model fitted again with the best."""
+"""Result of a search: the best options, all trials, the importance of each option, and the final model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 State = Literal["complete", "pruned", "failed"]
 
-FIRST_FOLD_STEP = 1_000_000  # stands for the whole first fold where others are epochs
+FIRST_FOLD_STEP = 1_000_000  # step under which the loss of the whole first fold is reported; other steps are epochs
 
 
 class Measurement(NamedTuple):
-    """What came of a configuration."""
+    """Held-out loss of a configuration."""
 
     loss: float  # mean NLL of the held-out sets
-    epochs: int | None  # of the weights kept, the mean over folds; None for models without epochs
-    decay: float | None = None  # weight decay that the fits learnt, if they did
-    blocks: tuple[float, ...] = ()  # NLL of the held-out sets by blocks, weighted
+    epochs: int | None  # epoch of the final weights, mean over folds; None for models without epochs
+    decay: float | None = None  # weight decay that the fits learnt; None if it was an option
+    blocks: tuple[float, ...] = ()  # weighted NLL of the held-out sets by block
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial, by its number in the search."""
+    """One trial of a search."""
 
     number: int  # from 1
     state: State
-    value: float | None  # NLL of the held-out sets; of a pruned trial, the least it had reached, as if on all folds
-    options: dict[str, Any]  # those that were searched
-    epochs: int | None  # of the weights kept, or until it was pruned; None for models without epochs
+    value: float | None  # NLL of the held-out sets; for a pruned trial, its least loss, adjusted to all folds
+    options: dict[str, Any]  # the searched options
+    epochs: int | None  # epoch of the final weights, or of the pruning; None for models without epochs
     seconds: float
-    message: str | None = None  # why it failed, or was pruned
-    defaults: bool = False  # whether these are the options of the model as given
+    message: str | None = None  # why it failed or was pruned
+    defaults: bool = False  # whether these are the options of the given model
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts."""
@@ -51,51 +51,52 @@ class TrialRecord:
 
     @property
     def label(self) -> str:
-        """Its number, and whether it is that of the defaults."""
+        """Number of the trial; marks the trial of the defaults."""
         return f"{self.number} (defaults)" if self.defaults else str(self.number)
 
 
 class Verdict(NamedTuple):
-    """Which trial is kept, the best or the defaults, and why; see :mod:`pcmcnet.tuning.result`."""
+    """Which trial the final model uses, the best or the defaults, and why; see :mod:`pcmcnet.tuning.result`."""
 
     kept: int  # number of the trial
-    gain: float | None  # of the best trial on the defaults, in NLL; None where they are one, or the defaults failed
-    standard_error: float | None  # of the gain; None also where the held-out sets are of one person
+    gain: float | None  # in NLL, of the best trial over the defaults; None if they are the same, or the defaults failed
+    standard_error: float | None  # of the gain; None also if all held-out sets are of one person
 
     def in_words(self, best: TrialRecord) -> str:
-        """Say what is kept, and why."""
+        """Return the decision and its reason as text."""
+        if self.gain is None and best.defaults:
+            return "Kept: the defaults. No trial was better."
         if self.gain is None:
-            why = "no trial was better" if best.defaults else "there is no trial of the defaults to compare with"
-            return f"Kept: {'the defaults' if best.defaults else f'trial {best.number}'}: {why}."
+            return f"Kept: trial {best.number}. There is no complete trial of the defaults to compare with."
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.4f}"
-        by = f"{self.gain:.4f} (standard error {error})"
+        gain = f"{self.gain:.4f} (standard error {error})"
         if self.kept == best.number:
-            return f"Kept: trial {best.number}: it is better than the defaults by {by}."
-        return f"Kept: the defaults: trial {best.number} is better by {by} only, which may be chance."
+            return f"Kept: trial {best.number}. It is better than the defaults by {gain}."
+        return f"Kept: the defaults. Trial {best.number} is better by only {gain}, which is not significant."
 
 
 @dataclass(frozen=True)
 class Tuning(NotebookMixin):
-    """The result of :func:`pcmcnet.tune`; prints as a table of its trials, the best first.
+    """Result of :func:`pcmcnet.tune`; prints as a table of trials, the best first.
 
     Attributes
     ----------
     model
-        Fitted to all data given with the options that are kept: the best ones, or the defaults where these are as
-        good up to chance.
+        The final model, fitted to all data. It has the best options, or the defaults if the best options are not
+        significantly better.
     best
-        The options of the trial with the least NLL, of those that were searched; ``kept`` are those of ``model``.
+        The searched options of the trial with the least NLL; ``kept`` has the options of ``model``.
     best_value
-        NLL of the held-out sets with them. It was chosen as the least of many, so it flatters: measure the model
-        on data that the search has not seen.
+        NLL of the held-out sets with these options. It is the least of many values and therefore optimistic: evaluate
+        the model on data that the search has not used.
     trials
-        All trials, the defaults first and then in their order.
+        All trials, the defaults first, then in the order in which they ran.
     importance
-        Share of each dimension in the differences between the complete trials; empty where they tell nothing.
+        Share of each dimension in the variance of the NLL over the complete trials; empty if it cannot be estimated.
     design
-        What the search depends on: model, its options, space, table, seed.
+        Inputs of the search: model, options, space, table, seed.
     verdict
-        Which trial is kept, and by how much the best is better than the defaults.
+        Which trial is kept, and the gain of the best trial over the defaults.
     """
 
     model: ChoiceModel
@@ -114,54 +115,58 @@ class Tuning(NotebookMixin):
 
     @property
     def best_trial(self) -> TrialRecord:
-        """The first complete trial of least value."""
+        """The complete trial with the least NLL; the first of several."""
         return best_complete_trial(self.trials)
 
     @property
     def kept_trial(self) -> TrialRecord:
-        """The trial whose options the model has: the best, or that of the defaults."""
+        """The trial with the options of the final model: the best one, or the trial of the defaults."""
         return self.best_trial if self.verdict is None else self.trials[self.verdict.kept - 1]
 
     @property
     def kept(self) -> dict[str, Any]:
-        """The options of the model, of those that were searched."""
+        """The searched options of the final model."""
         return self.kept_trial.options
 
     @property
     def why(self) -> str:
-        """One sentence on what is kept."""
+        """Which options are kept and why, as text."""
         return (self.verdict or Verdict(self.best_trial.number, None, None)).in_words(self.best_trial)
 
     @property
     def how(self) -> str:
-        """One sentence on how it was searched."""
+        """Summary of the search in one sentence."""
         states = [trial.state for trial in self.trials]
         counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
         part = self.design["valid"]
-        part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a part given"
+        part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a given validation part"
         part = f"{folds} folds" if (folds := self.design.get("folds")) else part
-        groups = "" if self.design["by"] is None else f", groups by {self.design['by']} whole"
+        groups = "" if self.design["by"] is None else f", groups by {self.design['by']} kept together"
         return (
             f"{len(self.trials)} trials of {self.design['model']} ({', '.join(counts)}); validated on {part}{groups}; "
             f"seed {self.design['seed']}."
         )
 
     def plot(self, what: Literal["trials", "importance"] = "trials", ax: Axes | None = None) -> Axes:
-        """Draw the loss of every trial, or how much each dimension mattered; :meth:`to_dict` has the numbers.
+        """Plot the loss of every trial, or the importance of each dimension; :meth:`to_dict` returns the numbers.
 
         Parameters
         ----------
         what
-            "trials" or "importance".
+            "trials" (default): NLL of every trial; "importance": share of each dimension in its variance.
         ax
-            Where to draw; a new figure if None.
+            Axes to draw on; a new figure by default.
+
+        Returns
+        -------
+        The Axes.
         """
         from pcmcnet.plots.search import plot_search
 
         return plot_search(self, ax, what=what)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON."""
+        """Return plain numbers, strings, lists and dicts, for JSON."""
         return {
             "best": _plain(self.best),
             "best_value": self.best_value,
@@ -177,7 +182,7 @@ class Tuning(NotebookMixin):
         }
 
     def to_markdown(self) -> str:
-        """Return the best options and the trials as Markdown."""
+        """Return the best options, their importance and all trials as Markdown tables."""
         options = [[name, in_words(value), in_words(self.kept[name])] for name, value in self.best.items()]
         shares = [[name, f"{share:.0%}"] for name, share in self.importance.items()]
         parts = [
@@ -193,12 +198,12 @@ class Tuning(NotebookMixin):
     def __str__(self) -> str:
         best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
         failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
-        found = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
-        parts = [self.how, "", text_table(self.cells()), *(["", *failed] if failed else []), "", found, self.why]
+        summary = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
+        parts = [self.how, "", text_table(self.cells()), *(["", *failed] if failed else []), "", summary, self.why]
         return printable("\n".join(parts))
 
     def cells(self) -> list[list[str]]:
-        """The trials as text: a row of heads, then the complete ones, the best first, and the others."""
+        """Return the trials as rows of text: a header, complete trials from the best on, then the others."""
         names = list(self.best)
         rows = [["trial", "NLL", "state", "epochs", "s", *names]]
         for trial in sorted(self.trials, key=_rank):
@@ -210,7 +215,7 @@ class Tuning(NotebookMixin):
 
 
 def best_complete_trial(trials: Sequence[TrialRecord]) -> TrialRecord:
-    """Return the first complete trial of least value; there must be one."""
+    """Return the complete trial with the least NLL; at least one trial must be complete."""
     return min((trial for trial in trials if trial.state == "complete"), key=_rank)
 
 
@@ -220,25 +225,26 @@ def _rank(trial: TrialRecord) -> tuple[int, float, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Take tuples for lists, as JSON does."""
+    """Replace tuples by lists, as JSON does."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 # -- Decision ----------------------------------------------------------------------------------------------------------
-# The best trial, or the defaults: the best is kept where it is better by more than chance explains.
+# The best trial is kept if it is significantly better than the defaults; otherwise the defaults are kept.
 #
-#     gain     g = sum_b (l_b - l'_b) / sum_b w_b                               of the best l' on the defaults l
+#     gain     g = sum_b (l_b - l'_b) / sum_b w_b                               of the best l' over the defaults l
 #     error    s = sqrt(n / (n - 1) sum_b (l_b - l'_b - g w_b)^2) / sum_b w_b   over n blocks of weights w_b
 #
-# l_b is the weighted NLL of a block of held-out sets, so what makes a set hard for both cancels. The best is the least
-# of m trials beside the defaults: were none of them better, the largest of m gains would still exceed z standard errors
-# with a probability of at most m (1 - F(z)), F Student's distribution with n - 1 degrees of freedom. The best is asked
-# for the z at which that is 5 %: for many blocks 1.6 for one trial, 2.7 for 14, 3.1 for 50; more where blocks are few.
+# l_b is the weighted NLL of a block of held-out sets. Differences are paired, so the difficulty of a set cancels. The
+# best is the least of m trials in addition to the defaults. Even if no trial is better, the largest of m gains exceeds
+# z standard errors with a probability of up to m (1 - F(z)), with F Student's t distribution of n - 1 degrees of
+# freedom (Bonferroni). The required z makes this 5 %: with many blocks, 1.6 for one trial, 2.7 for 14, 3.1 for 50;
+# with few blocks, more.
 
 
-SIGNIFICANCE_LEVEL = 0.05  # of replacing defaults that no trial is better than
+SIGNIFICANCE_LEVEL = 0.05  # probability of replacing the defaults although no trial is better
 
 
 def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Floats) -> Verdict:
@@ -247,23 +253,24 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
     Parameters
     ----------
     trials
-        Of which one is complete.
+        All trials; at least one is complete.
     losses
-        Of each trial, by blocks (blocks,); only those of complete trials are looked at.
+        Losses (blocks,) of each trial; those of incomplete trials are ignored.
     weights
-        Of the blocks.
+        Weights (blocks,).
     """
     best = best_complete_trial(trials)
     defaults = next((t for t in trials if t.defaults and t.state == "complete"), None)
     if defaults is None or defaults is best:
         return Verdict(best.number, None, None)
     gain, error = paired_gain(losses[trials.index(defaults)], losses[trials.index(best)], weights)
-    asked = required_standard_errors(len(trials) - 1, blocks=int((weights > 0).sum()))
-    return Verdict((best if gain > asked * error else defaults).number, gain, error if math.isfinite(error) else None)
+    required = required_standard_errors(len(trials) - 1, blocks=int((weights > 0).sum()))
+    chosen = best if gain > required * error else defaults
+    return Verdict(chosen.number, gain, error if math.isfinite(error) else None)
 
 
 def required_standard_errors(trials: int, blocks: int) -> float:
-    """Return by how many standard errors the best of so many trials has to be better.
+    """Return the number of standard errors by which the best of some trials must be better than the defaults.
 
     >>> [round(required_standard_errors(m, 500), 1) for m in (1, 14, 50)]
     [1.6, 2.7, 3.1]
@@ -276,9 +283,9 @@ def required_standard_errors(trials: int, blocks: int) -> float:
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:
-    """Return by how much the losses of the second are smaller, and the standard error of that."""
-    there = weights > 0
-    difference, weight = (ours - theirs)[there], weights[there]
+    """Return the mean reduction from the losses ``ours`` to ``theirs``, and its standard error."""
+    is_held_out = weights > 0
+    difference, weight = (ours - theirs)[is_held_out], weights[is_held_out]
     gain, n = float(difference.sum() / weight.sum()), len(weight)
     if n < 2:
         return gain, math.inf

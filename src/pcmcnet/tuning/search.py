@@ -1,11 +1,11 @@
-"""A model and a table -> its best options: Bayesian optimisation of the loss of held-out choice sets.
+"""Model and table -> best options: Bayesian optimisation of the loss on held-out choice sets.
 
-    data -> a validation part, or folds held out in turn where sets are few
-    trial 1:  the model as given, the defaults
-    trial:    draw options -> fit on the other sets -> NLL of the held-out ones
-    best options, or the defaults where these are as good up to chance -> fit on all data
+    data          -> one validation part, or folds held out in turn for small tables
+    trial 1       the given model, with its own options (the defaults)
+    other trials  draw options -> fit the training sets -> NLL of the held-out sets
+    final fit     the best options, or the defaults if no trial is significantly better -> fit all data
 
-Whatever is to judge the result must be kept out of ``data``: the search has seen all of it.
+Evaluate the result on other data: the search has used all of ``data``.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from pcmcnet.tuning.result import (
 )
 from pcmcnet.tuning.space import Space, in_words
 
-MODEL_FOLDER = "model"  # the folder of the fitted model within that of the search
+MODEL_FOLDER = "model"  # folder of the fitted model within the folder of the search
 
-StartAnother = Callable[[int], bool]  # whether another trial is to begin, beside so many that are under way
-Measure = Callable[[dict[str, Any], EpochCallback], Measurement]  # a configuration, and who is told of its epochs
-Runner = Callable[[Any, Space, Any, StartAnother], Iterator[TrialRecord]]  # of a study; yields trials as they end
+StartAnother = Callable[[int], bool]  # number of running trials -> whether to start another one
+Measure = Callable[[dict[str, Any], EpochCallback], Measurement]  # options, epoch callback -> held-out loss
+Runner = Callable[[Any, Space, Any, StartAnother], Iterator[TrialRecord]]  # runs a study; yields trials as they end
 
 
 class SearchSettings(NamedTuple):
-    """How far a search is to go, and how."""
+    """Number of trials, progress, timeout and runner of a search."""
 
     trials: int
     progress: bool
@@ -74,83 +74,90 @@ def tune(
     timeout: float | None = None,
     runner: Runner | None = None,
 ) -> Tuning:
-    """Search for the options with which a model predicts best, and fit it with them.
+    """Search for the options with which a model predicts best, and fit the model with them.
 
-    The first trial is the model as given. Its options are kept unless the best trial is better by more than chance
-    explains.
+    The first trial is the given model. Its options (the defaults) are kept unless the best trial is significantly
+    better on held-out choice sets.
 
     Parameters
     ----------
     model
-        A model, whose options hold where they are not searched; or a class or the name of one.
+        A model, a model class, or the name of one. Options that are not searched keep the model's values.
     data
-        Choice sets with choices, none of which may be used to judge the result.
+        Choice sets with choices. The search uses all of them: evaluate the result on other data.
     space
-        "default", "paper" (of the paper's search), "wide", or a mapping from options to ranges (low, high),
-        (low, high, "log") or lists of values.
+        Options to search and their values. "default": the options that matter most; "paper": the search of the paper;
+        "wide": more options than both. Or a mapping from options to ranges (low, high), ranges on a logarithmic scale
+        (low, high, "log"), or lists of values. Default "default".
     trials
-        Number of configurations to try, the defaults, failed and pruned ones included. A second call with the same
-        folder and a larger number goes on.
+        Number of configurations to try, including the defaults and failed and pruned trials. A second call with the
+        same folder and a larger number continues the search. Default 25.
     valid
-        Share of the choice sets that is held out to measure each trial, or a validation part of your own. Of fewer
-        than 2,000 sets, every part of about that share is held out in turn, in 2 to 4 folds.
+        Share of the choice sets that is held out to measure each trial, or a validation part as ChoiceData. A table of
+        fewer than 2,000 sets is cut into 2 to 4 folds of about that share, and each is held out in turn. Default 0.2.
     by
-        Name of an individual or kept column, or one value per set: sets with equal values stay in one part.
+        Name of an individual or kept column, or one value per choice set: sets with equal values stay together when
+        data are held out. By default the sets of a person stay together, if the data have persons.
     seed
-        Where the parts, the draws and the fits come from.
+        Seed of the folds, the proposed options and the fits. Default 0.
     device
-        Where networks are trained: "auto", "cpu", "cuda", ...
+        Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
-        Where to keep the trials (study.db), the result (tuning.json, tuning.md) and the fitted model (model). An
-        interrupted search goes on when called again.
+        Folder for the trials (study.db), the result (tuning.json, tuning.md) and the fitted model (model). A second
+        call with the same arguments continues an interrupted search. By default nothing is written.
     progress
-        Show a bar on a terminal, or log a line per trial elsewhere.
+        Whether to show a progress bar on a terminal, or to log one line per trial elsewhere. Default True.
     timeout
-        Seconds after which no further trial begins, once one is complete.
+        Time limit in seconds: after it no new trial starts, once one trial is complete. Default None: no limit.
     runner
-        How trials are run, one after another by default; :func:`pcmcnet.cluster.tune` runs several at once.
+        Function that runs the trials. By default they run one after the other in this process;
+        :func:`pcmcnet.cluster.tune` runs several in parallel.
+
+    Returns
+    -------
+    A :class:`Tuning` with the fitted model, the best options and all trials.
 
     Raises
     ------
     ConfigError
-        When an option, the space or a number cannot be.
+        If an option, the space or a number is not valid.
     InputError
-        When the data cannot be used, or Optuna is not installed.
+        If the data cannot be used, or Optuna is not installed.
     ArtifactError
-        When the folder holds something else, or another search.
+        If the folder has other files, or belongs to another search.
     TrainingError
-        When every trial failed.
+        If every trial failed.
 
     Examples
     --------
     >>> cost = [1.0, 2.0] * 40
     >>> table = {"trip": [k // 2 for k in range(80)], "took": [1, 0] * 40, "mode": ["bus", "car"] * 40, "cost": cost}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["cost"])
-    >>> found = tune("pcmc-linear", data, space={"l2": [0.01, 100.0]}, trials=3, progress=False)
-    >>> found.best, found.kept, len(found.trials)
+    >>> tuning = tune("pcmc-linear", data, space={"l2": [0.01, 100.0]}, trials=3, progress=False)
+    >>> tuning.best, tuning.kept, len(tuning.trials)
     ({'l2': 0.01}, {'l2': 0.01}, 3)
     """
-    # 1. A model, a space and settings that can be.
+    # 1. Check the model, the space and the settings.
     if find_spec("optuna") is None:
-        raise InputError("the search needs Optuna, which is not installed: pip install 'pcmcnet[tune]'.")
+        raise InputError("tune needs Optuna, which is not installed: pip install 'pcmcnet[tune]'.")
     base = _require_model(model)
     space = Space.of(type(base), space)
     if not space.dimensions:
-        raise ConfigError("space: nothing is left to search, since every option in it is fixed.")
+        raise ConfigError("space: nothing is left to search: every option of the space has a fixed value.")
     space = space.with_defaults(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
-    # 2. What trials are fitted to and measured on.
+    # 2. Cut the data into training sets and held-out sets.
     held_out = HeldOut.cut(data, valid, by, int(seed))
     identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.n_folds}
     home = None if folder is None else as_path(folder)
     objective = Objective(base, held_out, int(seed), device)
     run = SearchSettings(trials, progress, timeout, runner or run_sequentially)
     with nullcontext() if home is None else sole_writer(home):
-        # 3. Search, fit what is kept and write both down.
-        found, shares, verdict = _search(objective, space, identity, home, run)
-        best = best_complete_trial(found)
-        fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL_FOLDER)
-        tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity, verdict)
+        # 3. Run the trials, fit the chosen options to all data, and write the result.
+        records, shares, verdict = _search(objective, space, identity, home, run)
+        best = best_complete_trial(records)
+        fitted = objective.refit(records[verdict.kept - 1], None if home is None else home / MODEL_FOLDER)
+        tuning = Tuning(fitted, best.options, float(best.value or 0.0), records, shares, identity, verdict)
         if home is not None:
             write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
             write_bytes(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n".encode())
@@ -160,7 +167,7 @@ def tune(
 def _search(
     objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: SearchSettings
 ) -> tuple[list[TrialRecord], dict[str, float], Verdict]:
-    """Try configurations until there are enough; also how much each dimension mattered, and which trial is kept."""
+    """Run the trials; return them with the importance of each dimension and the decision."""
     from pcmcnet.tuning.study import block_losses, importance, open_study, trial_records
 
     began = time.monotonic()
@@ -168,66 +175,69 @@ def _search(
         open_study(folder, identity, space, objective.seed) as study,
         show_steps(run.trials, show=run.progress) as report,
     ):
-        found = trial_records(study, space)
-        for trial in found:
-            report.end(f"trial {trial.number}/{run.trials}", "already tried")
+        done = trial_records(study, space)
+        for trial in done:
+            report.end(f"trial {trial.number}/{run.trials}", "from an earlier run")
 
-        def more(under_way: int) -> bool:
-            enough = len(found) + under_way >= run.trials
-            late = run.timeout is not None and time.monotonic() - began >= run.timeout
-            if late and not enough and any(trial.state == "complete" for trial in found):
-                log.info("the time is up after %d of %d trials", len(found), run.trials)
+        def start_another(n_running: int) -> bool:
+            is_last = len(done) + n_running >= run.trials
+            is_late = run.timeout is not None and time.monotonic() - began >= run.timeout
+            if is_late and not is_last and any(trial.state == "complete" for trial in done):
+                log.info("timeout after %d of %d trials", len(done), run.trials)
                 return False
-            if not enough:
-                report.begin(f"trial {len(found) + under_way + 1}/{run.trials}")
-            return not enough
+            if not is_last:
+                report.begin(f"trial {len(done) + n_running + 1}/{run.trials}")
+            return not is_last
 
-        watched = _watched(objective, report, found) if run.runner is run_sequentially else objective
-        for trial in run.runner(study, space, watched, more):
-            found.append(trial)
-            report.end(f"trial {len(found)}/{run.trials}", _in_words(found))
-        found = trial_records(study, space)
-        if not any(trial.state == "complete" for trial in found):
-            raise TrainingError(f"all {len(found)} trials failed. The first: {found[0].message}")
-        verdict = decide(found, block_losses(study), objective.data.weights)
-        return found, importance(study, objective.seed), verdict
+        # Trials in this process show their epochs; other runners report finished trials only.
+        measure = _with_progress(objective, report, done) if run.runner is run_sequentially else objective
+        for trial in run.runner(study, space, measure, start_another):
+            done.append(trial)
+            report.end(f"trial {len(done)}/{run.trials}", _summary_of_last(done))
+        done = trial_records(study, space)
+        if not any(trial.state == "complete" for trial in done):
+            raise TrainingError(f"all {len(done)} trials failed. The first: {done[0].message}")
+        verdict = decide(done, block_losses(study), objective.data.weights)
+        return done, importance(study, objective.seed), verdict
 
 
-def _watched(objective: Objective, report: StepReporter, found: list[TrialRecord]) -> Measure:
-    """Let a person see the options of the trial under way, its epochs, and the best NLL so far."""
+def _with_progress(objective: Objective, report: StepReporter, done: list[TrialRecord]) -> Measure:
+    """Return the objective with progress: options of the running trial, its epoch, and the best NLL so far."""
 
     def measure(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
-        what = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
-        values = [trial.value for trial in found if trial.state == "complete" and trial.value is not None]
+        trial_options = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
+        values = [trial.value for trial in done if trial.state == "complete" and trial.value is not None]
         best = f"best so far {min(values):.4f}; " if values else ""
-        report.note(f"{best}{what}")
+        report.note(f"{best}{trial_options}")
 
-        def tell(entry: dict[str, Any]) -> None:
+        def report_epoch(entry: dict[str, Any]) -> None:
             if entry["epoch"] < FIRST_FOLD_STEP:
-                report.note(f"epoch {entry['epoch']}; {best}{what}")
+                report.note(f"epoch {entry['epoch']}; {best}{trial_options}")
             on_epoch(entry)
 
-        return objective(options, tell)
+        return objective(options, report_epoch)
 
     return measure
 
 
-def run_sequentially(study: Any, space: Space, objective: Measure, more: StartAnother) -> Iterator[TrialRecord]:
-    """Run one trial after another, in this process."""
+def run_sequentially(
+    study: Any, space: Space, objective: Measure, start_another: StartAnother
+) -> Iterator[TrialRecord]:
+    """Run one trial after another in this process."""
     from pcmcnet.tuning.study import run_trial
 
-    while more(0):
+    while start_another(0):
         yield run_trial(study, space, objective)
 
 
-def _in_words(trials: list[TrialRecord]) -> str:
+def _summary_of_last(trials: list[TrialRecord]) -> str:
     last = trials[-1]
     if last.state == "failed":
         return f"failed: {last.message}"
     complete = [trial for trial in trials if trial.state == "complete"]
     best = f", best {best_complete_trial(trials).value:.4f}" if complete else ""
-    what = "pruned at " if last.state == "pruned" else "the defaults, " if last.defaults else ""
-    return f"{what}NLL {last.value:.4f}{best}, {last.seconds:.1f} s"
+    kind = "pruned at " if last.state == "pruned" else "the defaults, " if last.defaults else ""
+    return f"{kind}NLL {last.value:.4f}{best}, {last.seconds:.1f} s"
 
 
 def _require_model(model: Any) -> ChoiceModel:
@@ -238,12 +248,12 @@ def _require_model(model: Any) -> ChoiceModel:
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a model such as PCMCNet(), or its name, got {model!r}.")
     if model.gives == "ranking":
-        raise ConfigError(f"{model.name} gives a ranking alone, without a likelihood that a search could raise.")
+        raise ConfigError(f"{model.name} is not supported by tune: it returns rankings, not probabilities.")
     return unfitted_copy(model)
 
 
 def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: Space) -> int:
-    """Check what is left; returns the number of trials, of which a small space has no use for many."""
+    """Check the settings; return the number of trials, at most the number of configurations of the space."""
     require_number("trials", trials, whole=True, low=1)
     require_number("seed", int(seed) if isinstance(seed, np.integer) else seed, whole=True, low=0, high=2**63 - 1)
     if timeout is not None:
@@ -256,7 +266,7 @@ def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: 
 
 
 def _identity(base: ChoiceModel, space: Space, data: ChoiceData, valid: Any, by: Any, seed: int) -> dict[str, Any]:
-    """What every trial depends on."""
+    """Return the inputs that every trial depends on."""
     return {
         **model_identity(base),
         "space": space.to_dict(),

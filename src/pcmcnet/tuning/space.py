@@ -1,11 +1,12 @@
-"""What a search may vary: a model's options -> dimensions -> options again.
+"""Search spaces: options of a model -> dimensions -> options.
 
-    (low, high)           a range, of whole numbers where the option takes only those
+    (low, high)           a range; of whole numbers if the option takes only those
     (low, high, "log")    the same on a logarithmic scale
-    [a, b, c]             a choice; numbers that rise are rungs of a ladder, evenly spaced for the search
+    [a, b, c]             a list of values; the search treats increasing numbers as evenly spaced
 
 The widths of a network's hidden layers, ``hidden = (nodes,) * layers``, are searched as two dimensions, ``layers`` and
-``nodes``. Nothing here knows how the search is done: a dimension is drawn as a number, or as the label of a choice.
+``nodes``. This module does not depend on the search algorithm: a draw from a dimension is a number, or the label of a
+value.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.training.config import TrainConfig
 
 # -- Default spaces ----------------------------------------------------------------------------------------------------
-# The default spaces: for each registered model, the options worth a search and how far to go.
+# For each registered model, the options to search and their ranges.
 #
-# "default" has what matters most for PCMC-Net, weight decay first: with a number there, a fit has none to learn and is
-# several times as fast. "paper" is the space of the paper's search. "wide" has more than both. Models that the paper
-# does not tune have one space under all names. The forms are those of `pcmcnet.tuning.space`.
+# "default" has the options that matter most for PCMC-Net. One of them is weight decay: with a given value, a fit does
+# not have to learn it and is several times as fast. "paper" is the space of the paper's search. "wide" has more options
+# than both. Models that the paper does not tune have one space under all three names.
 
 
 SPACE_NAMES = ("default", "paper", "wide")
 
-_DECAY = (0.03, 64.0, "log")  # from a network left to itself to a logit
+_DECAY = (0.03, 64.0, "log")  # from almost unregularised to almost a logit
 _DEFAULT = {
     "weight_decay": _DECAY,
     "lr": (1e-3, 2e-2, "log"),
@@ -90,35 +91,35 @@ _RIDGE = {"ridge": (1e-2, 1e3, "log")}
 _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
 
 
-def _same(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _all_names(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return dict.fromkeys(SPACE_NAMES, space)
 
 
 SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "pcmcnet": {"default": _DEFAULT, "paper": _PAPER, "wide": _WIDE},
-    "dpn": _same(_POINTER),
-    "lcl": _same(_CONTEXT_LOGIT),
-    "dlcl": _same(_CONTEXT_LOGIT),
-    "fate": _same(_SET_NETWORK),
-    "feta": _same(_SET_NETWORK),
-    "tcnet": _same({**_SET_NETWORK, "layers": [1, 2], "width": [16, 32, 64], "blocks": [1, 2]}),
-    "deephalo": _same({**_SET_NETWORK, "order": [2, 3, 4], "width": [8, 16, 32], "heads": [2, 4, 8]}),
-    "rf": _same(_FOREST),
-    "cdm": _same({**_STRENGTHS, **_RIDGE}),
-    "boosted": _same(_BOOSTED),
-    "lmnl": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
-    "reslogit": _same({"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log"), "layers": [1, 2, 4, 8, 16]}),
-    "rumnet": _same({**_UTILITY_NETWORK, "samples": [2, 4, 8]}),
-    "tastenet": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
-    "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
-    "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
-    "bradley-terry": _same(_RIDGE),
-    "thurstone": _same(_RIDGE),
-    "mnl": _same(_POOLING),
-    "nested-mnl": _same(_POOLING),
-    "cross-nested-mnl": _same(_POOLING),
-    "mixed-mnl": _same({"prior": (1e-3, 10.0, "log"), **_POOLING}),
-    "lc-mnl": _same({"classes": [1, 2, 3, 4, 5], "prior": (1e-3, 10.0, "log"), **_POOLING}),
+    "dpn": _all_names(_POINTER),
+    "lcl": _all_names(_CONTEXT_LOGIT),
+    "dlcl": _all_names(_CONTEXT_LOGIT),
+    "fate": _all_names(_SET_NETWORK),
+    "feta": _all_names(_SET_NETWORK),
+    "tcnet": _all_names({**_SET_NETWORK, "layers": [1, 2], "width": [16, 32, 64], "blocks": [1, 2]}),
+    "deephalo": _all_names({**_SET_NETWORK, "order": [2, 3, 4], "width": [8, 16, 32], "heads": [2, 4, 8]}),
+    "rf": _all_names(_FOREST),
+    "cdm": _all_names({**_STRENGTHS, **_RIDGE}),
+    "boosted": _all_names(_BOOSTED),
+    "lmnl": _all_names({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
+    "reslogit": _all_names({"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log"), "layers": [1, 2, 4, 8, 16]}),
+    "rumnet": _all_names({**_UTILITY_NETWORK, "samples": [2, 4, 8]}),
+    "tastenet": _all_names({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
+    "pcmc": _all_names({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
+    "pcmc-linear": _all_names({"l2": (1e-4, 100.0, "log")}),
+    "bradley-terry": _all_names(_RIDGE),
+    "thurstone": _all_names(_RIDGE),
+    "mnl": _all_names(_POOLING),
+    "nested-mnl": _all_names(_POOLING),
+    "cross-nested-mnl": _all_names(_POOLING),
+    "mixed-mnl": _all_names({"prior": (1e-3, 10.0, "log"), **_POOLING}),
+    "lc-mnl": _all_names({"classes": [1, 2, 3, 4, 5], "prior": (1e-3, 10.0, "log"), **_POOLING}),
 }
 
 
@@ -131,7 +132,7 @@ _RANGE = re.compile(r"(log:)?([^:,/]+):([^:,/]+)")
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers between two ends, which are part of it."""
+    """All numbers from ``low`` to ``high``, both included."""
 
     low: float
     high: float
@@ -139,54 +140,54 @@ class Range:
     whole: bool = False
 
     def value(self, drawn: Any) -> Any:
-        """Return the value of an option that was drawn."""
+        """Return the value of the option for a draw."""
         return int(drawn) if self.whole else float(drawn)
 
     def place(self, value: Any) -> float | None:
-        """Return what would have to be drawn for a value; None where it lies outside."""
-        fits = _fits(value, int if self.whole else float) and self.low <= value <= self.high
-        return value if fits else None
+        """Return the draw that gives a value; None if the value is outside the range."""
+        is_inside = _fits(value, int if self.whole else float) and self.low <= value <= self.high
+        return value if is_inside else None
 
     @property
     def size(self) -> int | None:
-        """Number of values; None where there is no end of them."""
+        """Number of values; None if it is infinite."""
         return int(self.high) - int(self.low) + 1 if self.whole else None
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what defines it; survives JSON."""
+        """Return plain values, for JSON."""
         return {"low": self.low, "high": self.high, "log": self.log, "whole": self.whole}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Some values: drawn by position where they are numbers that rise, else by label."""
+    """A list of values: a draw is a position if they are increasing numbers, else a label."""
 
     values: tuple[Any, ...]
 
     @property
     def ordered(self) -> bool:
-        """Whether the values are rungs of a ladder."""
+        """Whether the values are increasing numbers."""
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
         return numbers and all(a < b for a, b in pairwise(self.values))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The values in words, as on a command line."""
+        """The values as text, as on the command line."""
         return tuple(in_words(value) for value in self.values)
 
     def value(self, drawn: Any) -> Any:
-        """Return the value of an option that was drawn."""
+        """Return the value of the option for a draw."""
         return self.values[int(drawn)] if self.ordered else self.values[self.labels.index(drawn)]
 
     def place(self, value: Any) -> int | str | None:
-        """Return what would have to be drawn for a value; None where it is none of them."""
-        same = [k for k, v in enumerate(self.values) if v == value and isinstance(v, bool) == isinstance(value, bool)]
-        if not same:
-            return None
-        return same[0] if self.ordered else self.labels[same[0]]
+        """Return the draw that gives a value; None if the list does not have it."""
+        for k, listed in enumerate(self.values):
+            if listed == value and isinstance(listed, bool) == isinstance(value, bool):  # True is not 1
+                return k if self.ordered else self.labels[k]
+        return None
 
     @property
     def size(self) -> int | None:
@@ -197,7 +198,7 @@ class Choice:
         return ", ".join(self.labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what defines it; survives JSON."""
+        """Return plain values, for JSON."""
         return {"values": list(self.values)}
 
 
@@ -206,9 +207,16 @@ Dimension = Range | Choice
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions by name, for one kind of model; ``stacked`` where layers and nodes stand for hidden.
+    """Dimensions by name, for one class of models.
 
-    ``defaults`` are the options of the model given, of those that the space decides: the first trial.
+    Parameters
+    ----------
+    dimensions
+        Ranges and lists of values by name.
+    stacked
+        Whether the dimensions ``layers`` and ``nodes`` stand for the option ``hidden``. Default False.
+    defaults
+        Values of the searched options in the given model, for the first trial. Default: none, no such trial.
     """
 
     dimensions: Mapping[str, Dimension]
@@ -216,43 +224,46 @@ class Space:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: type[ChoiceModel], given: Space | str | Mapping[str, Any]) -> Space:
-        """Take a space by its name, or from a mapping of options to ranges and choices.
+    def of(cls, kind: type[ChoiceModel], space: Space | str | Mapping[str, Any]) -> Space:
+        """Return a space by its name, or from a mapping of options to ranges and lists of values.
 
         Parameters
         ----------
         kind
             The class of the model.
-        given
-            "default", "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values.
+        space
+            "default", "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values; or a Space,
+            which is returned.
+
+        Returns
+        -------
+        The space.
 
         Raises
         ------
         ConfigError
-            When the model has no such space or option, or an option cannot take such a value.
+            If the model has no such space or option, or an option cannot have such a value.
         """
-        if isinstance(given, Space):
-            return given
-        if isinstance(given, str):
-            given = _named(kind, given)
-        if not isinstance(given, Mapping) or not given:
+        if isinstance(space, Space):
+            return space
+        if isinstance(space, str):
+            space = _named(kind, space)
+        if not isinstance(space, Mapping) or not space:
             raise ConfigError(
                 f"space: expected one of {', '.join(map(repr, SPACE_NAMES))} or a mapping such as "
-                f"{{'lr': (1e-4, 1e-1, 'log')}}, got {given!r}."
+                f"{{'lr': (1e-4, 1e-1, 'log')}}, got {space!r}."
             )
         hints = _hints(kind)
-        for name in given:
+        for name in space:
             if name not in hints:
                 raise ConfigError(f"space: unknown option {name!r} of {kind.name}." + did_you_mean(str(name), hints))
-        stacked = _has_widths(kind) and bool({LAYERS, NODES} & set(given))
-        if stacked and ({LAYERS, NODES} - set(given) or WIDTHS in given):
-            raise ConfigError(
-                f"space: {LAYERS} and {NODES} together make up {WIDTHS}: give both of them, or {WIDTHS} itself."
-            )
-        return cls({name: _dimension(name, spec, hints[name]) for name, spec in given.items()}, stacked)
+        stacked = _has_widths(kind) and bool({LAYERS, NODES} & set(space))
+        if stacked and ({LAYERS, NODES} - set(space) or WIDTHS in space):
+            raise ConfigError(f"space: {LAYERS} and {NODES} together define {WIDTHS}: give both, or {WIDTHS} alone.")
+        return cls({name: _dimension(name, spec, hints[name]) for name, spec in space.items()}, stacked)
 
     def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn what was drawn, by dimension, into options of the model.
+        """Return the options of the model for draws from all dimensions.
 
         >>> widths = {"layers": Choice((1, 2, 3)), "nodes": Choice((32, 64))}
         >>> Space({**widths, "lr": Range(0.001, 0.1, log=True)}, stacked=True).options(
@@ -260,62 +271,62 @@ class Space:
         ... )
         {'lr': 0.01, 'hidden': (32, 32)}
         """
-        found = {name: dimension.value(drawn[name]) for name, dimension in self.dimensions.items()}
+        options = {name: dimension.value(drawn[name]) for name, dimension in self.dimensions.items()}
         if self.stacked:
-            found[WIDTHS] = (found.pop(NODES),) * found.pop(LAYERS)
-        return found
+            options[WIDTHS] = (options.pop(NODES),) * options.pop(LAYERS)
+        return options
 
     def place(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what would have to be drawn for these options; None where the space has no such place.
+        """Return the draws that give these options; None if the space does not contain them.
 
         >>> Space({"layers": Choice((1, 2)), "nodes": Choice((32, 64))}, stacked=True).place({"hidden": (64, 64)})
         {'layers': 1, 'nodes': 1}
         """
-        known = dict(options)
+        values = dict(options)
         if self.stacked:
-            widths = known.pop(WIDTHS, ())
-            known |= {LAYERS: len(widths), NODES: widths[0] if len(set(widths)) == 1 else None}
-        places = {name: dimension.place(known.get(name)) for name, dimension in self.dimensions.items()}
-        return None if None in places.values() else places
+            widths = values.pop(WIDTHS, ())
+            values |= {LAYERS: len(widths), NODES: widths[0] if len(set(widths)) == 1 else None}
+        draws = {name: dimension.place(values.get(name)) for name, dimension in self.dimensions.items()}
+        return None if None in draws.values() else draws
 
     def with_defaults(self, options: Mapping[str, Any]) -> Space:
-        """Take the values of a model's options for the defaults."""
+        """Return the space with the options of a model as defaults."""
         return replace(self, defaults={name: options[name] for name in self.option_names})
 
     @property
     def option_names(self) -> list[str]:
-        """The options of the model that the space decides."""
+        """Names of the searched options of the model."""
         names = [name for name in self.dimensions if not (self.stacked and name in (LAYERS, NODES))]
         return [*names, *([WIDTHS] if self.stacked else [])]
 
     def without(self, options: Iterable[str]) -> Space:
-        """Leave out what is fixed."""
+        """Return the space without some options."""
         fixed = set(options)
         if self.stacked and WIDTHS in fixed:
             fixed |= {LAYERS, NODES}
-        left = {name: d for name, d in self.dimensions.items() if name not in fixed}
-        return Space(left, self.stacked and NODES in left)
+        remaining = {name: d for name, d in self.dimensions.items() if name not in fixed}
+        return Space(remaining, self.stacked and NODES in remaining)
 
     def combined_with(self, other: Space) -> Space:
-        """Add the dimensions of another space, of other options."""
+        """Return the space with the dimensions of another space added."""
         return Space({**self.dimensions, **other.dimensions}, self.stacked or other.stacked)
 
     @property
     def size(self) -> int | None:
-        """Number of configurations, the defaults among them where there are any; None where there is no end."""
+        """Number of configurations, including the defaults; None if it is infinite."""
         sizes = [dimension.size for dimension in self.dimensions.values()]
-        beside = bool(self.defaults) and self.place(self.defaults) is None
-        return None if None in sizes else math.prod(size or 1 for size in sizes) + beside
+        defaults_outside = bool(self.defaults) and self.place(self.defaults) is None
+        return None if None in sizes else math.prod(size or 1 for size in sizes) + defaults_outside
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what defines it; survives JSON."""
+        """Return plain values, for JSON."""
         return {name: dimension.to_dict() for name, dimension in self.dimensions.items()}
 
 
 def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
-    """Read ``lr=log:1e-4:1e-1``, ``dropout=0:0.5``, ``activation=relu,tanh`` or ``hidden=64/64,64``.
+    """Parse ``lr=log:1e-4:1e-1``, ``dropout=0:0.5``, ``activation=relu,tanh`` or ``hidden=64/64,64``.
 
-    Choices are separated by commas; those that are lists themselves by slashes.
+    Values are separated by commas; values that are lists, by slashes.
     """
     name, equals, text = word.partition("=")
     hints = _hints(kind)
@@ -328,13 +339,13 @@ def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
         return name, (_number(name, span[2]), _number(name, span[3]), *(["log"] if span[1] else []))
     lists = any(get_origin(k) in (tuple, Mapping) for k in _kinds(hints[name]))
     parts = [part.strip() for part in text.split("/" if lists else ",") if part.strip()]
-    if name not in option_names(kind.config_class):  # a width or a number of layers
+    if name not in option_names(kind.config_class):  # layers or nodes
         return name, [_number(name, part) for part in parts]
     return name, [parse_option(kind.config_class, f"{name}={part}")[1] for part in parts]
 
 
 def in_words(value: Any) -> str:
-    """Write a value as on a command line: 64,64 or true or 0.001."""
+    """Return a value as text, as on the command line: 64,64 or true or 0.001."""
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{in_words(entry)}" for key, entry in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -352,19 +363,19 @@ def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
             return _CONTEXT_LOGIT  # weight decay and learning rate, which every network has
         if not option_names(kind.config_class):
             raise ConfigError(f"{kind.name} has no options: there is nothing to tune.")
-        raise ConfigError(f"{kind.name} has no space of its own: name the options to search and their values.")
+        raise ConfigError(f"{kind.name} has no default space: name the options to search and their values.")
     return SPACES[kind.name][name]
 
 
 def _hints(kind: type[ChoiceModel]) -> dict[str, Any]:
-    """Kinds of the options by name, with the two that stand for the widths of the layers."""
-    every = get_type_hints(kind.config_class)
-    hints = {name: every[name] for name in option_names(kind.config_class)}
+    """Return the types of the options by name, with ``layers`` and ``nodes`` if the model has widths of layers."""
+    types = get_type_hints(kind.config_class)
+    hints = {name: types[name] for name in option_names(kind.config_class)}
     return {**hints, LAYERS: int, NODES: int} if _has_widths(kind) else hints
 
 
 def _has_widths(kind: type[ChoiceModel]) -> bool:
-    """Tell a model whose layers may differ in width: its ``hidden`` is a list."""
+    """Return True if the option ``hidden`` of a model is a list of widths."""
     return get_type_hints(kind.config_class).get(WIDTHS) == tuple[int, ...]
 
 
@@ -373,7 +384,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
-    """Make a dimension of a range or a choice, checked against the kind of the option."""
+    """Return the dimension of a range or a list of values; check it against the type of the option."""
     if isinstance(spec, Range | Choice):
         return spec
     if isinstance(spec, tuple):
@@ -382,33 +393,33 @@ def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
         raise ConfigError(f"space, {name}: expected a tuple (low, high) or a list of values, got {spec!r}.")
     for value in spec:
         if not any(_fits(value, kind) for kind in _kinds(hint)):
-            known = [word for kind in _kinds(hint) if get_origin(kind) is Literal for word in get_args(kind)]
-            raise ConfigError(f"space, {name}: {value!r} is no value of it." + did_you_mean(str(value), known))
+            words = [word for kind in _kinds(hint) if get_origin(kind) is Literal for word in get_args(kind)]
+            raise ConfigError(f"space, {name}: {value!r} is not a valid value." + did_you_mean(str(value), words))
     choice = Choice(tuple(tuple(v) if isinstance(v, list) else v for v in spec))
     if len(set(choice.labels)) < len(spec):
-        raise ConfigError(f"space, {name}: {choice} names a value twice.")
+        raise ConfigError(f"space, {name}: {choice} lists a value twice.")
     return choice
 
 
 def _range(name: str, spec: tuple[Any, ...], hint: Any) -> Range:
     kinds = set(_kinds(hint))
     if not kinds & {int, float}:
-        raise ConfigError(f"space, {name}: it takes no numbers, so there is no range of them; give a list of values.")
+        raise ConfigError(f"space, {name}: a range is not supported, since its values are not numbers: give a list.")
     whole = float not in kinds
     low, high, *scale = spec if len(spec) > 1 else (None, None)
     if scale not in ([], ["log"], [True], [False]) or not (_fits(low, float) and _fits(high, float)):
         raise ConfigError(f"space, {name}: expected (low, high) or (low, high, 'log'), got {spec!r}.")
     log = scale in (["log"], [True])
     if not (-math.inf < low < high < math.inf) or (log and low <= 0):
-        above = "0 < low < high" if log else "low < high"
-        raise ConfigError(f"space, {name}: expected {above}, got {low!r} and {high!r}.")
+        order = "0 < low < high" if log else "low < high"
+        raise ConfigError(f"space, {name}: expected {order}, got {low!r} and {high!r}.")
     if whole and (low != int(low) or high != int(high)):
         raise ConfigError(f"space, {name}: expected whole numbers, got {low!r} and {high!r}.")
     return Range(int(low), int(high), log, True) if whole else Range(float(low), float(high), log)
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Tell whether an option of that kind can take the value."""
+    """Return True if an option of a type can have the value."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is tuple:

@@ -555,7 +555,7 @@ def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
 
 def test_trials_nested_too_deeply_are_refused(tmp_path: Path) -> None:
     (tmp_path / SEARCH).write_text("[" * 100_000)
-    with pytest.raises(ArtifactError, match=r"nested too deeply.*delete it, and the trials are made again"):
+    with pytest.raises(ArtifactError, match=r"nested too deeply.*delete it to repeat the trials"):
         TrialLog.open(tmp_path / SEARCH, {"seed": 4}, resume=True)
 
 
@@ -569,7 +569,7 @@ def test_a_new_run_makes_its_trials_again(tmp_path: Path) -> None:
 def test_a_damaged_log_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / SEARCH
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ArtifactError, match=rf"{SEARCH} is damaged .*: delete it, and the trials are made again"):
+    with pytest.raises(ArtifactError, match=rf"{SEARCH} is damaged .*: delete it to repeat the trials"):
         TrialLog.open(path, {"seed": 3}, resume=True)
 
 
