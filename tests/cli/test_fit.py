@@ -373,7 +373,7 @@ def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
     cut = pyarrow.FixedSizeListArray.from_arrays(pool[item, :300].ravel(), 300)
     pyarrow.parquet.write_table(table.set_column(2, "e", cut), file)
     found = cli("predict", tmp_path / "model", file, "-o", tmp_path / "q.parquet")
-    assert found.message.startswith("column 'e': the model was trained with vectors of 384 numbers, got 300")
+    assert found.message.startswith("column 'e': expected vectors of 384 numbers, as in training, got 300")
 
 
 def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Pat
     (tmp_path / "photos" / "3.png").unlink()
     message = cli("evaluate", tmp_path / "model", tmp_path / "table.csv").message
     assert message.startswith("column 'photo', row 3 (choice set 1): the picture photos/3.png cannot be read: No such")
-    assert f"Paths count from the table's folder, {tmp_path}" in message
+    assert f"Paths are relative to the table's folder, {tmp_path}" in message
 
 
 def test_a_vector_of_the_wrong_size_ends_in_one_line_with_row_and_size(cli: Run, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_gaps_that_training_never_saw_are_refused() -> None:
 
 def test_a_column_without_any_value_is_refused() -> None:
     empty = read({"id": [1, 1], "x": [NAN, NAN]}, features=["x"], missing="indicator")
-    with pytest.raises(SchemaError, match="column 'x' has no value at all in the training part: leave it out"):
+    with pytest.raises(SchemaError, match="column 'x' is empty in the training part: leave it out"):
         Encoder.learn(empty)
 
 

@@ -190,7 +190,9 @@ def test_a_number_of_a_trial_that_became_another_is_noticed(
     with sqlite3.connect(copy / "study.db") as connection:
         connection.execute(f"UPDATE {name} SET {column} = {column} + 1 WHERE trial_id = 2")
     connection.close()
-    with pytest.raises(ArtifactError, match=r"trial 2 in study.db was altered after it was stored. Remove the folder and"):
+    with pytest.raises(
+        ArtifactError, match=r"trial 2 in study.db was altered after it was stored. Remove the folder and"
+    ):
         search(copy)
 
 

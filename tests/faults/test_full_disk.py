@@ -139,7 +139,9 @@ def test_no_space_for_a_search_keeps_the_trials_that_ended(
     kept = (tmp_path / "study" / "model" / "model.json").read_bytes()
     ended = server.run(*words, "--trials", 60, limit=(tmp_path / "study" / "study.db").stat().st_size)
     assert "study.db cannot be written" in ended.message
-    assert "Finished trials are stored: check disk space and permissions, then run the same command again" in ended.message
+    assert (
+        "Finished trials are stored: check disk space and permissions, then run the same command again" in ended.message
+    )
     assert (tmp_path / "study" / "model" / "model.json").read_bytes() == kept
     again = server.run(*words, "--trials", 3)
     assert again.status == 0, again.log

@@ -67,7 +67,7 @@ def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
 
 
 def test_ids_need_a_module_of_ones_own() -> None:
-    with pytest.raises(ConfigError, match="'x' is of kind id, which needs a module of your own"):
+    with pytest.raises(ConfigError, match="'x' is of kind id, which needs an encoder module"):
         build_representation(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
 
 

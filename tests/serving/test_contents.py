@@ -87,11 +87,11 @@ def test_what_is_served_is_told(client: Any, make_client: Any, rich: PCMCNet) ->
     [
         ("about", 3, "expected a text, got 3."),
         ("about", None, "expected a text, got null."),
-        ("taste", [1, 2, 3], "expected a vector of 4 numbers, as the model was trained with, got one of 3."),
+        ("taste", [1, 2, 3], "expected a vector of 4 numbers, as in training, got one of 3."),
         ("taste", "1 2 3 4", "expected a list of 4 numbers, got '1 2 3 4'."),
-        ("taste", [1, 2, "x", 4], "expected 4 numbers, got 'x' at place 2."),
-        ("taste", [1, 2, True, 4], "expected 4 numbers, got true at place 2."),
-        ("taste", [1, 2, 1e39, 4], "expected numbers below 3.4e38, got 1e+39 at place 2."),
+        ("taste", [1, 2, "x", 4], "expected 4 numbers, got 'x' at position 2."),
+        ("taste", [1, 2, True, 4], "expected 4 numbers, got true at position 2."),
+        ("taste", [1, 2, 1e39, 4], "expected numbers below 3.4e38, got 1e+39 at position 2."),
         ("taste", [1, 2, 10**400, 4], "expected numbers below 3.4e38, got a whole number of more than 60 digits"),
         ("services", "wifi", "expected a list of categories, got 'wifi'."),
         ("services", [["wifi"]], "expected a list of categories, got a list of 1 in it."),
@@ -101,8 +101,8 @@ def test_what_is_served_is_told(client: Any, make_client: Any, rich: PCMCNet) ->
             7,
             "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened), got 7",
         ),
-        ("photo", "", "(no path or address is opened), got 0 bytes that are none of PNG, JPEG, GIF, WEBP, BMP."),
-        ("photo", "AAAA", "(no path or address is opened), got 3 bytes that are none of PNG"),
+        ("photo", "", "(no path or address is opened), got 0 bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP."),
+        ("photo", "AAAA", "(no path or address is opened), got 3 bytes in none of the formats PNG"),
         ("photo", "data:text/html;base64,AAAA", "(no path or address is opened), got 'data:text/html;base64,AAAA'."),
     ],
 )
@@ -196,7 +196,7 @@ def test_only_formats_that_run_no_other_program_are_taken(
     """Pillow hands PostScript to Ghostscript."""
     for kind in ("EPS", "TIFF", "PPM"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
-        with pytest.raises(RefusalError, match="bytes that are none of PNG, JPEG, GIF, WEBP, BMP"):
+        with pytest.raises(RefusalError, match="bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP"):
             reader.read(room_sets)
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
@@ -273,7 +273,7 @@ def test_ids_are_whole_numbers_that_the_module_knows(make_client: Any) -> None:
     for node in (-1, 1.5, "3", None, True, 2**63):
         assert "expected a whole number from 0" in ask(node).json()["error"]
     assert ask(11).status_code == 422
-    assert "the model's module knows no such id" in ask(11).json()["error"]
+    assert "the model's module does not know this id" in ask(11).json()["error"]
 
 
 leaves = st.one_of(

@@ -158,5 +158,5 @@ def test_a_frozen_encoder_is_given_plain_contents_of_it(tmp_path: Path) -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    with pytest.raises(ConfigError, match="there is a kind 'duration' already"):
+    with pytest.raises(ConfigError, match="kind 'duration' already exists"):
         register(DurationKind())

@@ -78,7 +78,7 @@ def test_codes_are_learnt_from_the_contents_in_use_of_all_parts() -> None:
 
 def test_a_column_without_any_content_is_refused() -> None:
     nothing = Contents(np.array([-1], np.int32), np.zeros((0, 0), np.float32), "vector")
-    with pytest.raises(SchemaError, match="'x' has no content at all in the training part"):
+    with pytest.raises(SchemaError, match="'x' is empty in the training part"):
         learn_codes([{"x": nothing}])
 
 
@@ -133,7 +133,7 @@ def test_numbers_in_texts_names_in_lists_and_sizes_of_pictures_are_those_of_the_
 
 def test_a_column_without_content_in_any_part_is_refused() -> None:
     nothing = Contents(np.full(2, -1, np.int32), np.empty(0, object), "text")
-    with pytest.raises(SchemaError, match="column 'x' has no content at all in the training part"):
+    with pytest.raises(SchemaError, match="column 'x' is empty in the training part"):
         learn_codes(iter([{"x": nothing}, {"x": nothing}]))
     (code,) = learn_codes(iter([{"x": nothing}, {"x": Contents(np.zeros(1, np.int32), objects("a 5"), "text")}]))
     assert code.name == "x"

@@ -173,9 +173,7 @@ def test_what_was_encoded_before_a_failure_is_kept(tmp_path: Path) -> None:
             raise MemoryError("too much")
         return [[len(text)] for text in texts]
 
-    with pytest.raises(
-        ConfigError, match=r"'about': Frozen\(.*fail\) was given 1 contents of kind text, and it failed"
-    ):
+    with pytest.raises(ConfigError, match=r"'about': Frozen\(.*fail\) was given 1 contents of kind text and failed"):
         Frozen(fail, name="f", cache=tmp_path, batch_size=1).vectors("about", "text", TEXTS)
     seen: list[str] = []
     later = Frozen(fail, name="f", cache=tmp_path)
@@ -193,8 +191,8 @@ def test_what_was_encoded_before_a_failure_is_kept(tmp_path: Path) -> None:
         (lambda texts: np.zeros((1, 2)), r"as many vectors of one size, got shape \(1, 2\)"),
         (lambda texts: np.zeros(3), r"got shape \(3,\)"),
         (lambda texts: np.zeros((3, 0)), r"got shape \(3, 0\)"),
-        (lambda texts: [[1], [2, 3], [4]], "and it failed"),
-        (lambda texts: np.full((3, 1), np.nan), "numbers that are not finite"),
+        (lambda texts: [[1], [2, 3], [4]], "and failed"),
+        (lambda texts: np.full((3, 1), np.nan), "expected finite vectors"),
     ],
 )
 def test_what_is_not_a_vector_for_each_content_is_refused(encode: Any, message: str) -> None:
@@ -213,13 +211,13 @@ def test_vectors_of_different_sizes_are_refused() -> None:
     [
         (lambda folder: Frozen(Sentences), "expected a torch module or a function, got the class Sentences"),
         (lambda folder: Frozen("name"), "expected a torch module or a function, got 'name'"),
-        (lambda folder: Frozen(len, transform=len), "transform is for a torch module"),
+        (lambda folder: Frozen(len, transform=len), "transform is not supported with a function"),
         (lambda folder: Frozen(len, batch_size=0), "batch_size must be a whole number of at least 1, got 0"),
-        (lambda folder: Frozen(len, cache=folder), r"what Frozen\(len\) gives cannot be known again in a cache: give"),
+        (lambda folder: Frozen(len, cache=folder), r"a cache cannot identify Frozen\(len\): give"),
         (lambda folder: Frozen(len, name="n", cache=__file__), "the cache must be a folder"),
-        (lambda folder: Frozen.sentences(len), "expected a model with a method encode"),
-        (lambda folder: Frozen.sentences("all-MiniLM-L6-v2"), "is no folder. Give the folder of a saved model"),
-        (lambda folder: Frozen.pictures(Sentences()), "give the transform that makes a tensor"),
+        (lambda folder: Frozen.sentences(len), "expected a model of sentence-transformers"),
+        (lambda folder: Frozen.sentences("all-MiniLM-L6-v2"), "is not a folder. Give the folder of a saved model"),
+        (lambda folder: Frozen.pictures(Sentences()), "expected a transform from a picture to a tensor"),
     ],
 )
 def test_what_cannot_be_frozen_is_said(build: Any, message: str, tmp_path: Path) -> None:
@@ -295,7 +293,7 @@ VECTORS = {key: np.array([k, 0.5], np.float32) for k, key in enumerate(KEYS)}
 @pytest.fixture
 def vault(tmp_path: Path) -> VectorCache:
     found = VectorCache(tmp_path / "new" / "folder", "encoder")
-    found.keep(VECTORS)
+    found.store(VECTORS)
     return found
 
 
@@ -306,7 +304,7 @@ def test_vectors_are_found_again(vault: VectorCache) -> None:
 
 def test_many_are_asked_for_at_once(vault: VectorCache) -> None:
     many = {k.to_bytes(32): np.array([k], np.float32) for k in range(1200)}
-    vault.keep(many)
+    vault.store(many)
     assert {key: float(vector[0]) for key, vector in vault.find(list(many)).items()} == {
         key: float(vector[0]) for key, vector in many.items()
     }
@@ -322,16 +320,16 @@ def test_a_torn_file_is_written_anew(vault: VectorCache, size: int, caplog: pyte
     vault.path.write_bytes(vault.path.read_bytes()[:size])
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         assert vault.find(KEYS) == {}
-    vault.keep(VECTORS)
+    vault.store(VECTORS)
     assert set(vault.find(KEYS)) == set(KEYS)
 
 
 def test_a_file_of_something_else_is_written_anew(vault: VectorCache, caplog: pytest.LogCaptureFixture) -> None:
     vault.path.write_bytes(b"something else " * 1000)
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        vault.keep(VECTORS)
+        vault.store(VECTORS)
     assert "is damaged" in caplog.text
-    vault.keep(VECTORS)
+    vault.store(VECTORS)
     assert set(vault.find(KEYS)) == set(KEYS)
 
 
@@ -362,7 +360,7 @@ def test_a_place_that_cannot_be_written_is_told_and_does_no_harm(
 ) -> None:
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        VectorCache(tmp_path / "file" / "folder", "encoder").keep(VECTORS)
+        VectorCache(tmp_path / "file" / "folder", "encoder").store(VECTORS)
         (tmp_path / "encoder.sqlite").mkdir()
-        VectorCache(tmp_path, "encoder").keep(VECTORS)
+        VectorCache(tmp_path, "encoder").store(VECTORS)
     assert caplog.text.count("vectors are computed and not kept") == 2

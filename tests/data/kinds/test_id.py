@@ -24,7 +24,7 @@ def test_ids_stay_what_they_are() -> None:
     [
         ([1, -2], r"row 1 \(choice set A\): expected a whole number from 0, got -2; 1 such rows"),
         ([1, None], r"row 1 \(choice set A\): expected an id, got nothing; 1 such rows"),
-        ([1.5, 2.0], "has the type double: expected whole numbers"),
+        ([1.5, 2.0], "has type double: expected whole numbers"),
         (np.array(["a"]), "expected whole numbers"),
     ],
 )

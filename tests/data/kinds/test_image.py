@@ -41,7 +41,7 @@ def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(
-        SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is no file"
+        SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is not a file"
     ):
         read([str(tmp_path / "pipe.png")])
 
@@ -62,17 +62,17 @@ def test_paths_count_from_the_folder_of_the_table(form: str, tmp_path: Path, mon
     assert found.features["photo"].plain().tolist() == [png(1), png(2)]
     assert read(["photos/a.png"]).table.tolist() == [png(2)]
     (home / "photos" / "a.png").unlink()
-    with pytest.raises(SchemaError, match=r"row 0 .*Paths count from the table's folder, .*home"):
+    with pytest.raises(SchemaError, match=r"row 0 .*Paths are relative to the table's folder, .*home"):
         ChoiceData.from_long(place, **roles)
-    with pytest.raises(SchemaError, match="Paths count from the working folder"):
+    with pytest.raises(SchemaError, match="Paths are relative to the working folder"):
         read(["photos/b.png"])
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no picture", "expected a picture, got 10 bytes that are none"),
-        (b"", "expected a picture, got 0 bytes that are none"),
+        (b"no picture", "expected a picture, got 10 bytes of another format"),
+        (b"", "expected a picture, got 0 bytes of another format"),
         (png(3, size=(40, 40))[:45], r"the picture is broken \("),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_broken_picture_is_refused_with_its_row(content: bytes, message: str, 
 
 
 def test_what_is_neither_path_nor_bytes_is_refused() -> None:
-    with pytest.raises(SchemaError, match="has the type int64: expected paths of pictures, or their bytes"):
+    with pytest.raises(SchemaError, match="has type int64: expected paths of pictures, or their bytes"):
         read([1, 2])
 
 

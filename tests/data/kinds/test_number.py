@@ -37,9 +37,9 @@ def test_knots_follow_the_bend_of_the_column() -> None:
 def test_a_column_bends_only_beyond_the_skewness_where_a_tail_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.exp(np.linspace(0, 8, 40))
     skewness = ColumnMoments.of(values.astype(np.float32).astype(np.float64)).skewness
-    monkeypatch.setattr(number, "_SKEWED", skewness)
+    monkeypatch.setattr(number, "_MIN_SKEWNESS", skewness)
     assert learnt(values, bend=True).bend == 0
-    monkeypatch.setattr(number, "_SKEWED", np.nextafter(skewness, 0))
+    monkeypatch.setattr(number, "_MIN_SKEWNESS", np.nextafter(skewness, 0))
     assert learnt(values, bend=True).bend > 0
 
 

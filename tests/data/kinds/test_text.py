@@ -30,7 +30,7 @@ def test_gaps_are_no_empty_texts() -> None:
 
 
 def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(SchemaError, match="'text' is declared as text and has the type int64: expected text"):
+    with pytest.raises(SchemaError, match="'text' is declared as text but has type int64: expected text"):
         read([1, 2])
 
 

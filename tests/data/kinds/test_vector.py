@@ -57,8 +57,8 @@ def test_what_is_no_finite_number_is_refused_with_its_row(bad: Any, shown: str) 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1.0, 2.0, 3.0, 4.0], "has the type double: expected lists of numbers"),
-        ([["a"], ["b"], ["c"], ["d"]], "has the type list<.*string>: expected lists of numbers"),
+        ([1.0, 2.0, 3.0, 4.0], "has type double: expected lists of numbers"),
+        ([["a"], ["b"], ["c"], ["d"]], "has type list<.*string>: expected lists of numbers"),
         ([[], [], [], []], "expected vectors of at least one number, got empty lists"),
         (["[1, 2]", "[3, 4]", "1; 2", "[5, 6]"], r"row 2 \(choice set B\): expected a list of numbers .* got '1; 2'"),
     ],
@@ -94,7 +94,7 @@ def test_coordinates_are_standardised_and_a_constant_one_is_0() -> None:
 
 def test_vectors_of_another_size_than_in_training_are_refused() -> None:
     code = VectorCode.learn("v", np.array(ROWS, np.float32))
-    with pytest.raises(SchemaError, match="'v': the model was trained with vectors of 2 numbers, got 3"):
+    with pytest.raises(SchemaError, match="'v': expected vectors of 2 numbers, as in training, got 3"):
         code.prepare(np.zeros((1, 3), np.float32))
 
 

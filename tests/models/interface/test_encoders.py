@@ -103,7 +103,7 @@ def test_copies_of_an_alternative_share_its_probability(fitted: PCMCNet, data: C
 
 
 def test_vectors_of_another_size_are_refused_in_a_prediction(fitted: PCMCNet) -> None:
-    with pytest.raises(SchemaError, match="'v': the model was trained with vectors of 2 numbers, got 3"):
+    with pytest.raises(SchemaError, match="'v': expected vectors of 2 numbers, as in training, got 3"):
         fitted.predict_proba(table() | {"v": np.zeros((180, 3))})
 
 
@@ -467,7 +467,7 @@ def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: P
     with pytest.raises(ArtifactError, match=rf"encoders=\{{'{column}': Frozen\(Light"):
         load(folder)
     other = Frozen(Light(2.0) if column == "photo" else Light(2.0).encode)
-    with pytest.raises(ArtifactError, match=r"was fitted with another Frozen.* than this one, or with other weights"):
+    with pytest.raises(ArtifactError, match=r"was fitted with another Frozen.*, or with other weights"):
         load(folder, encoders={column: other})
     frozen = model.encoders[column]
     assert isinstance(frozen, Frozen)
@@ -496,7 +496,7 @@ def test_another_function_of_the_same_name_is_refused(named: str | None, inside:
     folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
     assert Frozen(other, name=named).identity == frozen.identity
     assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\) than this one, which gives other vectors"):
+    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\): this one returns other vectors"):
         load(folder, encoders={"words": Frozen(other, name=named)})
 
 
@@ -513,7 +513,7 @@ def test_another_function_is_refused_though_a_cache_has_the_vectors_of_the_first
         return [[x + 1 for x in row] for row in by_letters(texts)]
 
     other.__qualname__ = by_letters.__qualname__
-    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+    with pytest.raises(ArtifactError, match="returns other vectors for training contents"):
         load(folder, encoders={"words": Frozen(other, name="letters", cache=cache)})
 
 
@@ -529,7 +529,7 @@ def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
     model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1, weight_decay=0.0)
     folder = model.fit(data, progress=False).save(tmp_path / "model")
     assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
-    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+    with pytest.raises(ArtifactError, match="returns other vectors for training contents"):
         load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
 
 

@@ -1,7 +1,7 @@
-"""One module per kind of column: how it is read, coded, streamed, encoded, described and asked for.
+"""One module per kind of column: reading, coding, streaming, encoding, description and requests.
 
-Each module registers its kind when it is imported, and all modules of kinds are. So a new kind is one new file:
-a subclass of :class:`Kind`, as :mod:`pcmcnet.data.kinds.kind` tells, and whoever needs to know of kinds asks ``KINDS``.
+Each module registers its kind when it is imported, and this package imports all of them. A new kind is one new file
+with a subclass of :class:`Kind`; see :mod:`pcmcnet.data.kinds.kind`. Other code finds it in ``KINDS``.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from pcmcnet.data.kinds.kind import KINDS, ContentCode, Kind, register
 
 __all__ = ["KINDS", "ContentCode", "Kind", "register"]
 
-_FIRST = ("vector", "datetime", "multi", "text", "image", "id")  # as messages list them, before kinds that come later
-_SHARED = {"kind", "contents", "frozen", "networks"}  # no kinds; the last two load PyTorch
-for _module in dict.fromkeys((*_FIRST, *sorted({found.name for found in iter_modules(__path__)} - _SHARED))):
+_FIRST = ("vector", "datetime", "multi", "text", "image", "id")  # the order in messages; other kinds follow
+_SHARED = {"kind", "contents", "frozen", "networks"}  # not kinds; the last two import PyTorch
+for _module in dict.fromkeys((*_FIRST, *sorted({info.name for info in iter_modules(__path__)} - _SHARED))):
     import_module(f"{__name__}.{_module}")

@@ -1,4 +1,4 @@
-"""Categories: numbered 1..c in the training vocabulary; 0 is reserved for those never seen."""
+"""Categorical columns: categories are numbered 1..c in the training vocabulary; 0 means never seen in training."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pcmcnet.data.kinds.kind import are_strings, is_count, is_string
 
 log = logging.getLogger("pcmcnet")
 
-MIN_SETS_OF_LABEL = 5  # training sets that a label must be in to be known
-UNSEEN_INDEX = 0  # the reserved index of every vocabulary
-MAX_LISTED_CATEGORIES = 1000  # names that a description lists, the most frequent ones
+MIN_SETS_OF_LABEL = 5  # training sets; a rarer label is treated as unseen
+UNSEEN_INDEX = 0  # index of unseen categories in every vocabulary
+MAX_LISTED_CATEGORIES = 1000  # names in a description, the most frequent ones
 FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_count}
 
 
@@ -35,17 +35,17 @@ class CategoryCode:
 
     name: str
     categories: tuple[str, ...]
-    common: bool = False  # whether it has only those that are in several training sets
+    common: bool = False  # whether rare categories, in fewer than MIN_SETS_OF_LABEL training sets, are left out
 
     def indices(self, categories: Sequence[str]) -> NDArray[np.int32]:
-        """Return the index of each of some categories, the reserved one for those that are not there."""
-        known = {category: k + 1 for k, category in enumerate(self.categories)}
-        return np.array([known.get(category, UNSEEN_INDEX) for category in categories], np.int32)
+        """Return the indices of some categories; ``UNSEEN_INDEX`` if the vocabulary does not have them."""
+        index = {category: k + 1 for k, category in enumerate(self.categories)}
+        return np.array([index.get(category, UNSEEN_INDEX) for category in categories], np.int32)
 
 
 @dataclass(slots=True)
 class UnseenCount:
-    """Rows of a column whose categories its vocabulary has not, of how many, and the first of these categories."""
+    """Number of rows with unseen categories in a column, number of all rows, and the first unseen category."""
 
     common: bool
     rows: int = 0
@@ -53,63 +53,66 @@ class UnseenCount:
     first: str = ""
 
     def add(self, rows: int, of: int, first: str) -> None:
-        """Take in another part of the table."""
+        """Add the counts of another chunk of the table."""
         self.first = self.first if self.rows else first
         self.rows, self.of = self.rows + rows, self.of + of
 
 
 class UnseenCounts(dict[str, UnseenCount]):
-    """The counts of one part of a table after the other, by column."""
+    """Counts of unseen categories by column, added up over the chunks of a table."""
 
     def count(self, code: CategoryCode, column: Categorical, indices: NDArray[np.int32]) -> None:
-        """Count the rows of a column whose index is the reserved one."""
+        """Count the rows of a column with ``UNSEEN_INDEX``."""
         where = np.flatnonzero(indices == UNSEEN_INDEX)
         first = column.categories[column.codes[where[0]]] if where.size else ""
         self.setdefault(code.name, UnseenCount(code.common)).add(where.size, len(indices), first)
 
     def add(self, other: UnseenCounts) -> None:
-        """Take in the counts of another part."""
-        for name, found in other.items():
-            self.setdefault(name, UnseenCount(found.common)).add(found.rows, found.of, found.first)
+        """Add the counts of another chunk."""
+        for name, count in other.items():
+            self.setdefault(name, UnseenCount(count.common)).add(count.rows, count.of, count.first)
 
     def report(self) -> None:
-        """Log the counts above 0; a warning from half of the rows on. Some labels may well be rare."""
-        if (together := _together.get()) is not None:
-            with _adding:
-                together.add(self)
+        """Log the counts above 0, as a warning from half of the rows on. Rare labels are not logged below that."""
+        if (collector := _collector.get()) is not None:
+            with _collector_lock:
+                collector.add(self)
             return
         message = "column %r: %d of %d rows hold categories %s (first: %r)"
-        for name, found in self.items():
-            many = 2 * found.rows >= found.of
-            if found.rows and (many or not found.common):
-                why = f"in fewer than {MIN_SETS_OF_LABEL} training sets" if found.common else "never seen in training"
-                level = logging.WARNING if many else logging.INFO
-                log.log(level, message, name, found.rows, found.of, why, found.first)
+        for name, count in self.items():
+            is_frequent = 2 * count.rows >= count.of
+            if count.rows and (is_frequent or not count.common):
+                reason = (
+                    f"in fewer than {MIN_SETS_OF_LABEL} training sets" if count.common else "never seen in training"
+                )
+                level = logging.WARNING if is_frequent else logging.INFO
+                log.log(level, message, name, count.rows, count.of, reason, count.first)
 
 
-_together: ContextVar[UnseenCounts | None] = ContextVar("where counts go instead of being logged", default=None)
-_adding = Lock()
+# Counts go to the collector, if there is one, instead of the log.
+_collector: ContextVar[UnseenCounts | None] = ContextVar("collector of unseen counts", default=None)
+_collector_lock = Lock()
 
 
 @contextmanager
 def report_unseen_once() -> Iterator[UnseenCounts]:
-    """Report the counts of all parts of one table once, unless an error ends the block; yields these counts."""
+    """Log the counts of all chunks of a table once, at the end of the block; yield these counts."""
     counts = UnseenCounts()
-    token = _together.set(counts)
+    token = _collector.set(counts)
     try:
         yield counts
     finally:
-        _together.reset(token)
+        _collector.reset(token)
     counts.report()
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a category in a request; ``gaps`` admits null."""
+    """Return the JSON schema of a category in a request; ``gaps`` allows null."""
     return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
 
 
 def category_facts(column: Categorical) -> dict[str, Any]:
-    """Say which categories most rows have, which is the first of them, and how many there are."""
+    """Return the most frequent categories, the first of them, and the number of all categories."""
     counts = np.bincount(column.codes, minlength=len(column.categories))
     present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
     listed = [name for _, name in sorted(present)[:MAX_LISTED_CATEGORIES]]

@@ -1,8 +1,8 @@
-"""Dates and times: what recurs, as points on circles, and what passes, as a number.
+"""Dates and times: cyclic parts as points on circles, and a trend.
 
-The time of day, the day of the week and the month each become (sin, cos) of their share of the round, so that 23:59 is
-close to 0:00 and December to January. The trend is the instant itself, standardised by the training part's distinct
-instants: 7 numbers in all. Times are taken as the clock on the wall showed them: a time zone is applied, then dropped.
+The time of day, the day of the week and the month each become (sin, cos) of their angle, so that 23:59 is close to 0:00
+and December to January. The trend is the instant itself, standardised by the distinct instants of the training part.
+That makes 7 numbers. Times are local: the time zone of a column is applied, then dropped.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from pcmcnet.data.kinds.kind import (
 )
 from pcmcnet.errors import describe_value
 
-_DAY = 86_400.0  # seconds
-_WRITTEN = r"^\s*\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?$"
-_MONDAY = 3  # days from a Monday to 1 January 1970
+_DAY_SECONDS = 86_400.0
+_ISO_FORM = r"^\s*\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?$"
+_DAYS_AFTER_MONDAY = 3  # of 1 January 1970, a Thursday
 
 
 @dataclass(frozen=True, slots=True)
 class DatetimeCode(ScaleCode):
-    """Standardisation of the trend, in seconds."""
+    """Mean and scale of the trend, in seconds."""
 
     kind: ClassVar[str] = "datetime"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one instant."""
+        """Shape of one prepared instant."""
         return (7,)
 
     @classmethod
@@ -56,7 +56,7 @@ class DatetimeCode(ScaleCode):
         return cls(name, float(seconds.mean()), float(seconds.std()))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """(U,) instants -> (U, 7) sines and cosines of hour, weekday and month, then the trend.
+        """Prepare instants: (U,) -> (U, 7) sines and cosines of time of day, weekday and month, then the trend.
 
         Examples
         --------
@@ -65,10 +65,10 @@ class DatetimeCode(ScaleCode):
         [[0.0, -1.0, 0.0, 1.0, 0.0, 1.0, 4.5]]
         """
         seconds = _seconds(table)
-        days = np.floor(seconds / _DAY)
+        days = np.floor(seconds / _DAY_SECONDS)
         months = table.astype("datetime64[M]").astype(np.int64)
-        shares = [seconds / _DAY - days, (days + _MONDAY) % 7 / 7, months % 12 / 12]
-        circles = [turn(2 * np.pi * share) for share in shares for turn in (np.sin, np.cos)]
+        shares = [seconds / _DAY_SECONDS - days, (days + _DAYS_AFTER_MONDAY) % 7 / 7, months % 12 / 12]
+        circles = [function(2 * np.pi * share) for share in shares for function in (np.sin, np.cos)]
         trend = (seconds - self.mean) / self.scale if self.scale > 0 else np.zeros(len(table))
         return np.stack([*circles, trend], 1).astype(np.float32)
 
@@ -83,16 +83,16 @@ def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class _DatetimeLearner:
-    """The distinct instants, 8 bytes each."""
+    """Collects the distinct instants, 8 bytes each."""
 
     def __init__(self) -> None:
-        self.found = np.empty(0, "datetime64[us]")
+        self.instants = np.empty(0, "datetime64[us]")
 
     def add(self, table: NDArray[Any]) -> None:
-        self.found = np.union1d(self.found, table)
+        self.instants = np.union1d(self.instants, table)
 
     def code(self, name: str) -> DatetimeCode:
-        return DatetimeCode.learn(name, self.found)
+        return DatetimeCode.learn(name, self.instants)
 
 
 class DatetimeKind(Kind):
@@ -114,10 +114,10 @@ class DatetimeKind(Kind):
                 parse_texts(values, _instant, expected, "Correct it, or drop the row."), "datetime64[us]"
             )
         elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            try:  # the clock on the wall of the column's time zone
+            try:  # local time in the time zone of the column
                 local = pc.local_timestamp(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
             except pa.ArrowInvalid as error:
-                raise BadTypeError(f"expected a time zone that is known here, got {kind.tz!r}") from error
+                raise BadTypeError(f"expected a known time zone, got {kind.tz!r}") from error
             instants = local.cast(pa.timestamp("us"), safe=False).to_numpy()
         else:
             raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
@@ -125,30 +125,30 @@ class DatetimeKind(Kind):
         return number_distinct(instants[present], present, len(values), keys=instants[present].astype(np.int64))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Know dates and times by their form."""
+        """Recognise dates and times by their ISO 8601 form."""
         hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
-        return ("dates or times", hint) if mostly_match(texts, _WRITTEN) else None
+        return ("dates or times", hint) if mostly_match(texts, _ISO_FORM) else None
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Say which are the first and the last."""
+        """Return the first and the last instant."""
         table = column.table
         return {"min": self.to_json(table.min()), "max": self.to_json(table.max())} if len(table) else {}
 
     def to_json(self, content: Any) -> str:
-        """Write an instant in ISO 8601."""
+        """Return an instant in ISO 8601."""
         return str(content).removesuffix(".000000")
 
     def to_saved(self, content: Any) -> str:
-        """Write an instant in ISO 8601, to the microsecond."""
+        """Return an instant in ISO 8601, to the microsecond."""
         return str(content)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the schema of an instant."""
-        what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
-        return {"type": "string", "description": what, "examples": ["2024-05-17T09:30"]}
+        description = "A date or a local time in ISO 8601, such as 2024-05-17T09:30."
+        return {"type": "string", "description": description, "examples": ["2024-05-17T09:30"]}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> str:
-        """Check that it is a text, which reading parses."""
+        """Check that a value is a text; :meth:`read` parses it."""
         if not isinstance(value, str):
             raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {describe_value(value)}")
         return value

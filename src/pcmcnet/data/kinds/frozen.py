@@ -1,11 +1,11 @@
-"""Encoders that are not trained: contents -> vectors, once for each distinct content, kept in memory and on disk.
+"""Frozen encoders: contents -> vectors, computed once per distinct content and cached in memory and on disk.
 
     contents  --module or function-->  (U, W) numbers
 
-Vectors are known again by a hash of the content and by what gave them: class, structure and weights of a module, or the
-name of a function. What was asked for last stays in memory, so that a fit runs the encoder once for a content; with a
-folder as ``cache``, so do all later fits and predictions of any process. A saved model also knows a function by what it
-gives: see :mod:`pcmcnet.data.kinds.contents`.
+The cache finds vectors by a hash of the content and an identity of the encoder: class, structure and weights of a
+module, or the name of a function. The vectors of the last call stay in memory, so a fit runs the encoder once per
+content. With a folder as ``cache``, later fits and predictions of any process use the vectors as well. A saved model
+also checks the vectors that a function returns: see :mod:`pcmcnet.data.kinds.contents`.
 """
 
 from __future__ import annotations
@@ -34,55 +34,59 @@ from pcmcnet.errors import ConfigError
 log = logging.getLogger("pcmcnet")
 
 # -- Vector cache ------------------------------------------------------------------------------------------------------
-# Vectors of contents on disk, by the hashes of the contents: one SQLite file for each encoder in a folder.
-# SQLite writes a batch of vectors whole or not at all, whoever else reads and writes at the time. Each vector stands
-# beside a checksum. One that does not fit it, and all of a file that is damaged, are as if they were not there: they
-# are computed and written again. A folder that cannot be written costs time, never a result.
+# Vectors on disk by the hash of their content: one SQLite file per encoder in a folder. SQLite writes a batch of
+# vectors completely or not at all, also if other processes read and write. Each vector has a checksum. A vector with a
+# wrong checksum, or in a damaged file, counts as missing: it is computed and written again. A folder that cannot be
+# written costs time but does not change results.
 
 Vectors = Mapping[bytes, NDArray[np.float32]]
 
-_ASKED = 500  # keys of one question
-_PATIENCE = 60.0  # seconds to wait for another process that writes
+_KEYS_PER_QUERY = 500
+_LOCK_TIMEOUT = 60.0  # seconds to wait for another process that writes
 _TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, checksum INTEGER) WITHOUT ROWID"
 
 
 class VectorCache:
-    """The vectors that one encoder gave."""
+    """Cached vectors of one encoder."""
 
     def __init__(self, folder: Path, encoder: str) -> None:
         self.path = folder / f"{encoder}.sqlite"
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Return the vectors that are there."""
-        found: dict[bytes, NDArray[np.float32]] = {}
+        """Return the cached vectors of some keys."""
+        vectors: dict[bytes, NDArray[np.float32]] = {}
         if not self.path.exists():
-            return found
-        with self._trouble(), closing(self._opened()) as cache:
-            for begin in range(0, len(keys), _ASKED):
-                some = keys[begin : begin + _ASKED]
+            return vectors
+        with self._without_errors(), closing(self._connect()) as cache:
+            for begin in range(0, len(keys), _KEYS_PER_QUERY):
+                some = keys[begin : begin + _KEYS_PER_QUERY]
                 marks = ", ".join("?" * len(some))
                 rows = cache.execute(f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some)
-                found |= {key: np.frombuffer(vector, "<f4") for key, vector, sum_ in rows if _sum(key, vector) == sum_}
-        return found
+                vectors |= {
+                    key: np.frombuffer(vector, "<f4")
+                    for key, vector, checksum in rows
+                    if _checksum(key, vector) == checksum
+                }
+        return vectors
 
-    def keep(self, vectors: Vectors) -> None:
+    def store(self, vectors: Vectors) -> None:
         """Write vectors, all of them or none."""
         plain = {key: vector.astype("<f4").tobytes() for key, vector in vectors.items()}
-        rows = [(key, vector, _sum(key, vector)) for key, vector in plain.items()]
-        with self._trouble():
+        rows = [(key, vector, _checksum(key, vector)) for key, vector in plain.items()]
+        with self._without_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._opened()) as cache, cache:
+            with closing(self._connect()) as cache, cache:
                 cache.execute(_TABLE)
                 cache.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
-    def _opened(self) -> Any:
-        import sqlite3  # here, since few need it
+    def _connect(self) -> Any:
+        import sqlite3  # imported here: only this cache needs it
 
-        return sqlite3.connect(self.path, timeout=_PATIENCE)
+        return sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT)
 
     @contextmanager
-    def _trouble(self) -> Iterator[None]:
-        """Throw away a damaged file, and go on without one that cannot be used."""
+    def _without_errors(self) -> Iterator[None]:
+        """Delete a damaged file and continue without the cache if it cannot be used; log a warning."""
         import sqlite3
 
         try:
@@ -97,7 +101,7 @@ class VectorCache:
             log.warning("%s cannot be used (%s): vectors are computed and not kept", self.path, error.strerror)
 
 
-def _sum(key: bytes, vector: bytes) -> int:
+def _checksum(key: bytes, vector: bytes) -> int:
     return zlib.crc32(vector, zlib.crc32(key))
 
 
@@ -107,23 +111,31 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Frozen:
-    """An encoder that stays as it is, for a column of contents.
+    """A pretrained encoder for a column of contents, which a fit does not change.
 
     Parameters
     ----------
     encode
-        A torch module, which is given what any module of your own is; or a function that is given a list of contents as
-        they are (texts as ``str``, pictures as RGB images of Pillow, instants as ``datetime``, lists as tuples of
-        ``str``, vectors as arrays, ids as ``int``) and gives as many vectors of one size, as an array or a tensor.
+        A torch module, which gets the same tensors as a trainable encoder of yours would; or a function from a list of
+        contents (texts as ``str``, pictures as RGB images of Pillow, instants as ``datetime``, lists as tuples of
+        ``str``, vectors as arrays, ids as ``int``) to one vector per content, all of one size, as an array or a tensor.
     transform
-        For a module that is to see contents as they are: makes a tensor of each, which are then stacked.
+        Only for a module: function from one content, as a function would get it, to a tensor. The tensors are stacked.
+        By default the module gets prepared contents.
     cache
-        Folder for the vectors; they are known again by content and encoder. None keeps those of the last table only.
+        Folder for the vectors, which are found by content and encoder. By default only the vectors of the last table
+        are kept, in memory.
     name
-        For the cache, what tells a function from others: change it whenever the function gives other vectors. A module,
-        or a method of one such as ``model.encode``, is known by its class and weights, and needs none.
+        Identifies a function in the cache: change it whenever the function returns other vectors. A module, or a method
+        of a module such as ``model.encode``, is identified by its class and weights and needs no name.
     batch_size
-        Number of contents to be encoded at a time.
+        Number of contents that are encoded in one call. Default 64.
+
+    Raises
+    ------
+    ConfigError
+        If ``encode`` is not callable, ``transform`` is given for a function, ``cache`` is a file, or a function has a
+        cache but no name.
 
     Examples
     --------
@@ -142,40 +154,56 @@ class Frozen:
         batch_size: int = 64,
     ) -> None:
         if isinstance(encode, type) or not callable(encode):
-            what = f"the class {encode.__name__}" if isinstance(encode, type) else repr(encode)
-            raise ConfigError(f"Frozen: expected a torch module or a function, got {what}.")
+            value = f"the class {encode.__name__}" if isinstance(encode, type) else repr(encode)
+            raise ConfigError(f"Frozen: expected a torch module or a function, got {value}.")
         if transform is not None and not isinstance(encode, nn.Module):
-            raise ConfigError("Frozen: transform is for a torch module; a function is given contents as they are.")
+            raise ConfigError("Frozen: transform is not supported with a function, which gets the contents themselves.")
         require_number("Frozen: batch_size", batch_size, whole=True, low=1)
         self.encode, self.transform, self.name, self.batch_size = encode, transform, name, batch_size
         self.cache = None if cache is None else Path(cache)
         if self.cache is not None and self.cache.exists() and not self.cache.is_dir():
-            raise ConfigError(f"Frozen: the cache must be a folder, and {self.cache} is a file.")
+            raise ConfigError(f"Frozen: the cache must be a folder, but {self.cache} is a file.")
         self._function, self._bound = _unwrapped(encode)
         if self.cache is not None and name is None and self._module is None:
             raise ConfigError(
-                f"Frozen: what {self.label} gives cannot be known again in a cache: give it a name that changes "
-                f"whenever its vectors do, as in Frozen(function, name='tf-idf 1', cache=...)."
+                f"Frozen: a cache cannot identify {self.label}: give it a name, and change the name whenever its "
+                f"vectors change, as in Frozen(function, name='tf-idf 1', cache=...)."
             )
         self._last: tuple[str, dict[bytes, NDArray[np.float32]]] = ("", {})
 
     @classmethod
     def sentences(cls, model: Any, *, cache: str | Path | None = None, batch_size: int = 64) -> Frozen:
-        """Encode texts by an installed model of sentence-transformers: its object, or the folder it was saved in.
+        """Return a frozen encoder of texts from sentence-transformers. Nothing is downloaded.
 
-        Nothing is downloaded.
+        Parameters
+        ----------
+        model
+            The model object, or the folder it was saved in.
+        cache
+            Folder for the vectors. By default only the vectors of the last table are kept, in memory.
+        batch_size
+            Number of texts that are encoded in one call. Default 64.
+
+        Returns
+        -------
+        The encoder.
+
+        Raises
+        ------
+        ConfigError
+            If the folder does not exist, sentence-transformers is not installed, or the model has no method encode.
         """
         if isinstance(model, str | Path):
             if not Path(model).is_dir():
                 raise ConfigError(
-                    f"Frozen.sentences: {model} is no folder. Give the folder of a saved model, or the model itself."
+                    f"Frozen.sentences: {model} is not a folder. Give the folder of a saved model, or the model itself."
                 )
             model = _package("sentence_transformers", "sentence-transformers").SentenceTransformer(
                 str(model), local_files_only=True
             )
         if not callable(getattr(model, "encode", None)):
             raise ConfigError(
-                f"Frozen.sentences: expected a model with a method encode, as those of sentence-transformers have, "
+                f"Frozen.sentences: expected a model of sentence-transformers, with a method encode, "
                 f"got {type(model).__name__}."
             )
         return cls(model.encode, cache=cache, batch_size=batch_size)
@@ -189,38 +217,58 @@ class Frozen:
         cache: str | Path | None = None,
         batch_size: int = 64,
     ) -> Frozen:
-        """Encode pictures by an installed backbone, such as one of torchvision or timm without its last layer.
+        """Return a frozen encoder of pictures, such as a torchvision or timm model without its last layer.
 
-        ``transform`` makes a tensor of an RGB image of Pillow, such as ``weights.transforms()`` of torchvision; for a
-        model of timm it is found by timm itself. Nothing is downloaded.
+        Nothing is downloaded.
+
+        Parameters
+        ----------
+        backbone
+            The module.
+        transform
+            Function from an RGB image of Pillow to a tensor, such as ``weights.transforms()`` of torchvision. By
+            default, that of a timm model.
+        cache
+            Folder for the vectors. By default only the vectors of the last table are kept, in memory.
+        batch_size
+            Number of pictures that are encoded in one call. Default 64.
+
+        Returns
+        -------
+        The encoder.
+
+        Raises
+        ------
+        ConfigError
+            If there is no transform.
         """
         if transform is None and hasattr(backbone, "pretrained_cfg"):
             data = _package("timm", "timm").data
             transform = data.create_transform(**data.resolve_model_data_config(backbone), is_training=False)
         if transform is None:
             raise ConfigError(
-                "Frozen.pictures: give the transform that makes a tensor of a picture, such as weights.transforms() of "
-                "torchvision."
+                "Frozen.pictures: expected a transform from a picture to a tensor, such as weights.transforms() of "
+                "torchvision, got none."
             )
         return cls(backbone, transform=transform, cache=cache, batch_size=batch_size)
 
     @property
     def label(self) -> str:
-        """Name what is frozen."""
+        """Name of the encoder in messages."""
         kind = type(self._function) if isinstance(self._function, nn.Module) else self._function
         return f"Frozen({getattr(kind, '__qualname__', type(kind).__qualname__)})"
 
     @property
     def sees_contents(self) -> bool:
-        """Whether it is given contents as they are, not what a network gets of them."""
+        """Whether the encoder takes the contents themselves instead of prepared contents."""
         return self.transform is not None or not isinstance(self.encode, nn.Module)
 
     @property
     def identity(self) -> str:
-        """Return a hash of what the vectors depend on beside the contents."""
+        """Hash of everything except the contents that the vectors depend on."""
         digest = hashlib.blake2b(digest_size=16)
-        words = [self.label, self.name, self._bound, None if self.transform is None else _written(self.transform)]
-        digest.update(json.dumps(words).encode())
+        names = [self.label, self.name, self._bound, None if self.transform is None else _stable_text(self.transform)]
+        digest.update(json.dumps(names).encode())
         if self._module is not None:
             digest.update(repr(self._module).encode())
             for name, tensor in (*self._module.named_parameters(), *self._module.named_buffers()):
@@ -237,70 +285,91 @@ class Frozen:
         *,
         identity: str | None = None,
     ) -> NDArray[np.float32]:
-        """(U, ...) distinct contents -> (U, W); ``code`` makes of them what a network gets.
+        """Return the vectors (U, W) of distinct contents (U, ...), from the cache or computed now.
 
-        ``identity`` is what the encoder has, where that is known already.
+        Parameters
+        ----------
+        column, kind
+            Name and kind of the column.
+        table
+            The distinct contents.
+        code
+            Code that prepares the contents for a module; None if the encoder takes the contents themselves.
+        identity
+            :attr:`identity` of the encoder, if the caller has already computed it.
+
+        Returns
+        -------
+        The vectors.
+
+        Raises
+        ------
+        ConfigError
+            If the encoder fails, or its vectors differ in size or are not finite.
         """
-        whose = self.identity if identity is None else identity
-        way = hashlib.blake2b(f"{whose} {kind} {code!r}".encode(), digest_size=16).hexdigest()
+        encoder_hash = self.identity if identity is None else identity
+        cache_name = hashlib.blake2b(f"{encoder_hash} {kind} {code!r}".encode(), digest_size=16).hexdigest()
         keys = [_key(content) for content in table]
-        cache = None if self.cache is None else VectorCache(self.cache, way)
-        # 1. Take what is in memory or in the cache.
-        last, vectors = self._last
-        known = {key: vectors[key] for key in keys if key in vectors} if last == way else {}
-        if cache is not None and (left := [key for key in keys if key not in known]):
-            known |= cache.find(left)
-        # 2. Encode the rest, and keep it.
-        new = np.array([k for k, key in enumerate(keys) if key not in known], np.int64)
+        cache = None if self.cache is None else VectorCache(self.cache, cache_name)
+        # 1. Look the vectors up in memory and in the cache.
+        last_name, last_vectors = self._last
+        vectors = {key: last_vectors[key] for key in keys if key in last_vectors} if last_name == cache_name else {}
+        if cache is not None and (absent := [key for key in keys if key not in vectors]):
+            vectors |= cache.find(absent)
+        # 2. Encode the other contents and store their vectors.
+        new = np.array([k for k, key in enumerate(keys) if key not in vectors], np.int64)
         for begin in range(0, len(new), self.batch_size):
-            some = new[begin : begin + self.batch_size]
-            found = self.encoded(column, kind, table[some], code)
-            fresh = {keys[k]: vector for k, vector in zip(some, found, strict=True)}
-            known |= fresh
+            batch = new[begin : begin + self.batch_size]
+            encoded = self.encode_batch(column, kind, table[batch], code)
+            computed = {keys[k]: vector for k, vector in zip(batch, encoded, strict=True)}
+            vectors |= computed
             if cache is not None:
-                cache.keep(fresh)
-        if len(new) or way != last:  # else it was part of what is in memory
-            self._last = (way, known)
-        sizes = {len(vector) for vector in known.values()}
+                cache.store(computed)
+        if len(new) or cache_name != last_name:  # otherwise memory already has all of them
+            self._last = (cache_name, vectors)
+        sizes = {len(vector) for vector in vectors.values()}
         if len(sizes) > 1:
             raise ConfigError(f"column {column!r}: {self.label} gave vectors of different sizes: {sorted(sizes)}.")
-        return np.stack([known[key] for key in keys])
+        return np.stack([vectors[key] for key in keys])
 
-    def encoded(self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None) -> NDArray[np.float32]:
-        """Encode some contents, whatever is kept of them, and check what comes back."""
-        told = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
+    def encode_batch(
+        self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None
+    ) -> NDArray[np.float32]:
+        """Run the encoder on some contents, without the cache, and check its vectors."""
+        call = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
         try:
-            with torch.no_grad(), _at_rest(self._module):
-                found = self.encode(self._given(kind, table, code))
-                plain = found.detach().float().cpu().numpy() if isinstance(found, Tensor) else found
+            with torch.no_grad(), _in_eval_mode(self._module):
+                output = self.encode(self._inputs(kind, table, code))
+                plain = output.detach().float().cpu().numpy() if isinstance(output, Tensor) else output
                 vectors = np.array(plain, np.float32)
         except Exception as error:  # a user's function may raise anything
-            raise ConfigError(f"{told}, and it failed: {error}") from error
+            raise ConfigError(f"{call} and failed: {error}") from error
         if vectors.ndim != 2 or len(vectors) != len(table) or not vectors.shape[1]:
-            raise ConfigError(f"{told}, and should give as many vectors of one size, got shape {vectors.shape}.")
+            raise ConfigError(f"{call}: expected as many vectors of one size, got shape {vectors.shape}.")
         if not np.isfinite(vectors).all():
-            raise ConfigError(f"{told}, and gave vectors with numbers that are not finite.")
+            raise ConfigError(f"{call}: expected finite vectors, got NaN or infinite numbers.")
         return vectors
 
-    def _given(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
+    def _inputs(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
+        """Return the contents as the encoder takes them, on the device of a module."""
         parameters = self.encode.parameters() if isinstance(self.encode, nn.Module) else iter(())
         device = next((parameter.device for parameter in parameters), None)
         if code is not None:
             prepared = torch.from_numpy(code.prepare(table)).to(device)
-            return prepared / 255 if prepared.dtype == torch.uint8 else prepared  # as a network gets pictures
+            return prepared / 255 if prepared.dtype == torch.uint8 else prepared  # pictures: 0 to 1, as in a network
         contents = [KINDS[kind].plain(content) for content in table]
         return contents if self.transform is None else torch.stack([self.transform(c) for c in contents]).to(device)
 
     @property
     def _module(self) -> nn.Module | None:
-        """The module whose weights the vectors depend on, if there is one."""
+        """The module whose weights determine the vectors; None for a plain function."""
         owner = getattr(self._function, "__self__", self._function)
         return owner if isinstance(owner, nn.Module) else None
 
 
 @contextmanager
-def _at_rest(module: nn.Module | None) -> Iterator[None]:
-    """Switch off dropout and the like."""
+def _in_eval_mode(module: nn.Module | None) -> Iterator[None]:
+    """Switch all parts of a module to evaluation mode within the block."""
     modes = [] if module is None else [(part, part.training) for part in module.modules()]
     for part, _ in modes:
         part.training = False
@@ -312,22 +381,22 @@ def _at_rest(module: nn.Module | None) -> Iterator[None]:
 
 
 def _unwrapped(function: Any) -> tuple[Any, list[str]]:
-    """Return what a partial is of, and what it binds."""
+    """Return the function inside a ``functools.partial``, and its bound arguments as text."""
     bound = []
     while isinstance(function, functools.partial):
-        bound.append(_written((function.args, sorted(function.keywords.items()))))
+        bound.append(_stable_text((function.args, sorted(function.keywords.items()))))
         function = function.func
     return function, bound
 
 
-def _written(value: Any) -> str:
-    """Write a value the same in every process."""
-    named = getattr(value, "__qualname__", None)
-    return str(named) if named is not None else _ADDRESS.sub("", repr(value))
+def _stable_text(value: Any) -> str:
+    """Return a value as text that is the same in every process: without memory addresses."""
+    qualified_name = getattr(value, "__qualname__", None)
+    return str(qualified_name) if qualified_name is not None else _ADDRESS.sub("", repr(value))
 
 
 def _key(content: Any) -> bytes:
-    """Hash a content."""
+    """Return the hash of a content."""
     if isinstance(content, np.ndarray | np.generic):
         content = content.tobytes()
     return hashlib.sha256(content if isinstance(content, bytes) else json.dumps(content).encode()).digest()

@@ -1,4 +1,4 @@
-"""Whole numbers that mean something to a module of one's own, such as the nodes of a graph: (U,) as they are."""
+"""Ids: whole numbers for a module of the user, such as nodes of a graph; passed on unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError, describe_value
 
 @dataclass(frozen=True, slots=True)
 class IdCode:
-    """Nothing is learnt of ids."""
+    """Name of a column of ids; nothing else is learnt."""
 
     name: str
     kind: ClassVar[str] = "id"
@@ -34,25 +34,25 @@ class IdCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one id."""
+        """Shape of one prepared id."""
         return ()
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> IdCode:
-        """Learn nothing."""
+        """Return a code with the name only."""
         return cls(name)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
-        """(U,) ids -> (U,) the same."""
+        """Return the ids (U,) as int64."""
         return table.astype(np.int64)
 
     def is_valid(self) -> bool:
-        """Tell whether the values are such as were saved."""
+        """Return True if the values can come from a saved model."""
         return True
 
 
 class _IdLearner:
-    """Nothing is learnt of ids."""
+    """Learns nothing but the name of the column."""
 
     def add(self, table: NDArray[Any]) -> None:
         pass
@@ -62,20 +62,20 @@ class _IdLearner:
 
 
 class IdKind(Kind):
-    """Whole numbers that mean something to a module of one's own."""
+    """Whole numbers for a module of the user."""
 
     name, code, dtype = "id", IdCode, np.int64
     is_whole_number, may_be_missing = True, False
-    unknown = "the model's module knows no such id: expected ids that it was made for."
+    unknown = "the model's module does not know this id: expected an id that the module was built for."
     arrow_type, page_field = pa.int64(), "id"
     learner_class = _IdLearner
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
+        """Read whole numbers of at least 0: (n,) codes and (U,) distinct ids. A missing id is an error."""
         if values.null_count:
-            at = int(np.flatnonzero(values.is_null().to_numpy())[0])
-            raise BadContentError(at, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
+            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise BadContentError(row, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
         if not pa.types.is_integer(values.type) and len(values):
             raise BadTypeError("expected whole numbers")
         ids = values.cast(pa.int64(), safe=False).to_numpy()
@@ -84,30 +84,30 @@ class IdKind(Kind):
         return codes, ids[first]
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Say which are the least and the largest."""
+        """Return the least and the largest id."""
         table = column.table
         return {"min": int(table.min()), "max": int(table.max())} if len(table) else {}
 
     def is_json(self, value: Any) -> bool:
-        """Tell what a description has."""
+        """Return True for an id in a description."""
         return is_whole(value)
 
     def encoder(self, code: Any) -> NoReturn:
-        """Refuse: what an id means, only a module of one's own can know."""
+        """Raise ConfigError: ids need a module of the user."""
         raise ConfigError(
-            f"column {code.name!r} is of kind {code.kind}, which needs a module of your own: "
+            f"column {code.name!r} is of kind {code.kind}, which needs an encoder module: "
             f"PCMCNet(encoders={{{code.name!r}: MyModule()}})."
         )
 
     def worth(self, code: Any) -> None:
-        """Give none: the size of an id means nothing."""
+        """Return None: ids are names, so their size has no effect on the utility."""
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the schema of an id."""
         return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> int:
-        """Check a whole number from 0."""
+        """Check that a value is a whole number of at least 0."""
         whole = value if isinstance(value, int) and not isinstance(value, bool) else None
         if isinstance(value, float) and value.is_integer():
             whole = int(value)  # JSON may write 2.0

@@ -1,14 +1,15 @@
-"""A kind of contents: all that tells it from other kinds, in one object, and the registry of these objects.
+"""Base class of the kinds of contents, and their registry.
 
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers  --encoder-->  vectors
 
-Reading checks every content and numbers equal ones alike; it knows nothing of models. A code is what a model keeps of
-its training part (a scale, a vocabulary); it survives JSON, and turns any later table's contents into numbers. An
-encoder maps these numbers to vectors, and a worth to a part of a utility.
+A content is one value of a column: a text, a picture, a vector. Reading checks every content and gives equal contents
+the same number; it does not depend on models. A code holds what a model learns about a column from its training part (a
+scale, a vocabulary). It is saved as JSON, and turns the contents of any later table into numbers. An encoder maps these
+numbers to vectors, and a part-worth module maps them to a term of the utility.
 
 A new kind is a subclass of :class:`Kind` and a call of :func:`register`. It must have a name, a code and
-:meth:`Kind.read`. Everything else has a default: that of contents which are prepared as one row of numbers each, and
-are written in JSON as text, or as numbers where they are numbers in memory.
+:meth:`Kind.read`. All other methods have defaults, for contents that are prepared as one row of numbers each and are
+text in JSON, or numbers if they are numbers in memory.
 """
 
 from __future__ import annotations
@@ -34,47 +35,47 @@ from pcmcnet.errors import ConfigError, describe_value
 if TYPE_CHECKING:
     from torch import nn
 
-# -- Values out of JSON ------------------------------------------------------------------------------------------------
+# -- JSON values -------------------------------------------------------------------------------------------------------
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def is_count(value: Any) -> bool:
-    """Tell a whole number from 0."""
+    """Return True for a whole number of at least 0."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def is_whole(value: Any) -> bool:
-    """Tell a whole number."""
+    """Return True for a whole number."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
 
 
 def is_number(value: Any) -> bool:
-    """Tell a finite number that float32 holds."""
+    """Return True for a finite number in the range of float32."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_FLOAT32
 
 
 def is_string(value: Any) -> bool:
-    """Tell a text."""
+    """Return True for a text."""
     return isinstance(value, str)
 
 
 def are_numbers(value: Any) -> bool:
-    """Tell a list of numbers."""
+    """Return True for a list of numbers."""
     return isinstance(value, list) and all(map(is_number, value))
 
 
 def are_strings(value: Any) -> bool:
-    """Tell a list of texts."""
+    """Return True for a list of texts."""
     return isinstance(value, list) and all(map(is_string, value))
 
 
 # -- Errors ------------------------------------------------------------------------------------------------------------
-# What is wrong with a content, and in which row; the reader adds the column and the choice set.
+# An error of a kind names the problem and the row; the reader of the table adds the column and the choice set.
 
 
 class BadContentError(Exception):
-    """A row that cannot be read."""
+    """A row that is not a valid content."""
 
     def __init__(self, row: int, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -82,11 +83,11 @@ class BadContentError(Exception):
 
 
 class BadTypeError(Exception):
-    """A column whose type cannot hold contents of the kind; the message says what is expected."""
+    """A column type that is not supported by the kind; the message says what is expected."""
 
 
 def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
-    """Refuse the first bad row, if there is one; ``got(row)`` says what stands there."""
+    """Raise BadContentError for the first row of a mask, if there is one; ``got(row)`` describes its value."""
     rows = np.flatnonzero(bad)
     if rows.size:
         first = int(rows[0])
@@ -94,62 +95,62 @@ def require_no_bad_rows(bad: NDArray[np.bool_], problem: str, remedy: str, got: 
 
 
 # -- Streaming ---------------------------------------------------------------------------------------------------------
-# A table in memory is one chunk, from which its code learns at once. Of several, each kind keeps what can be put
-# together:
+# A table in memory is one chunk, and its code is learnt in one step. A larger table is learnt chunk by chunk; each kind
+# keeps a summary that can be merged:
 #
-#     multi           the names found so far
-#     image           the sizes and whether all are grey
+#     multi           the category names so far
+#     image           the sizes, and whether all pictures are grey
 #     datetime        the distinct instants, 8 bytes each
-#     vector, text    count, mean and sum of squares about it, of contents whose hash of 8 bytes was not met before
+#     vector, text    count, mean and sum of squared deviations of distinct contents, found by 8-byte hashes
 #
-# A content counts once, in whichever chunks it occurs. Means and scales are those of the whole table up to rounding.
+# A content counts once even if it is in several chunks. Means and scales are those of the whole table up to rounding.
 
 
 class CodeLearner(Protocol):
-    """What is known of the contents of some parts."""
+    """Learns a code from the contents of one chunk after the other."""
 
     def add(self, table: NDArray[Any]) -> None:
-        """Take in the distinct contents of one part."""
+        """Add the distinct contents of one chunk."""
 
     def code(self, name: str) -> Any:
-        """Return the code of all parts."""
+        """Return the code of all chunks."""
 
 
 class AllContentsLearner:
-    """All distinct contents, for a code that learns from nothing less."""
+    """Collects all distinct contents, for codes that have no summary."""
 
     def __init__(self, code: Any) -> None:
-        self.single = code
-        self.found: NDArray[Any] | None = None
+        self.code_class = code
+        self.contents: NDArray[Any] | None = None
 
     def add(self, table: NDArray[Any]) -> None:
-        """Take in the distinct contents of one part."""
-        joined = table if self.found is None else np.concatenate([self.found, table])
-        self.found = joined[content_codes(joined)[1]]
+        """Add the distinct contents of one chunk."""
+        joined = table if self.contents is None else np.concatenate([self.contents, table])
+        self.contents = joined[content_codes(joined)[1]]
 
     def code(self, name: str) -> Any:
-        """Return the code of all parts."""
-        return self.single.learn(name, self.found)
+        """Return the code of all chunks."""
+        return self.code_class.learn(name, self.contents)
 
 
 class NewContents:
-    """Tells contents that were not met before, by a hash of 8 bytes of each."""
+    """Finds the contents that were not in an earlier chunk, by a hash of 8 bytes of each."""
 
     def __init__(self) -> None:
-        self.seen = np.empty(0, np.uint64)
+        self.hashes = np.empty(0, np.uint64)  # sorted
 
     def are_new(self, contents: list[bytes]) -> NDArray[np.bool_]:
-        """(U,) which of some distinct contents are new; they are not, from then on."""
+        """Return the mask (U,) of distinct contents that are new, and remember them."""
         digests = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
         hashes = np.frombuffer(digests, np.uint64)
-        place = np.searchsorted(self.seen, hashes)
-        known = (place < len(self.seen)) & (np.append(self.seen, np.uint64(0))[place] == hashes)
-        self.seen = np.union1d(self.seen, hashes)
-        return np.asarray(~known)
+        position = np.searchsorted(self.hashes, hashes)
+        is_old = (position < len(self.hashes)) & (np.append(self.hashes, np.uint64(0))[position] == hashes)
+        self.hashes = np.union1d(self.hashes, hashes)
+        return np.asarray(~is_old)
 
 
 class RowMoments:
-    """Mean and spread of rows (n, D), put together from those of parts (Chan, Golub and LeVeque, 1983)."""
+    """Mean and standard deviation of rows (n, D), updated chunk by chunk (Chan, Golub and LeVeque, 1983)."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -157,14 +158,14 @@ class RowMoments:
         self.squares: Floats = np.zeros(1)
 
     def add(self, rows: Floats) -> None:
-        """Take in more rows."""
+        """Add rows."""
         if not len(rows):
             return
         count, mean = len(rows), rows.mean(0)
-        squares, apart = ((rows - mean) ** 2).sum(0), mean - self.mean
+        squares, difference = ((rows - mean) ** 2).sum(0), mean - self.mean
         total = self.count + count
-        self.squares = self.squares + squares + apart**2 * self.count * count / total
-        self.mean = self.mean + apart * count / total
+        self.squares = self.squares + squares + difference**2 * self.count * count / total
+        self.mean = self.mean + difference * count / total
         self.count = total
 
     @property
@@ -179,14 +180,14 @@ class RowMoments:
 ReadContents = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
 
-_WIDE = 64  # numbers, from which on a vector is first mapped to so many
-_NEARLY_ALL = 0.9
-_SEEN = 20  # contents, by which the size of the others is judged
+_MAX_WIDTH = 64  # a wider vector is first mapped linearly to this width
+_NEARLY_ALL = 0.9  # share of texts that must match the form of a kind
+_SIZE_SAMPLE = 20  # contents from which the memory of the others is estimated
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleCode:
-    """Standardisation of one number for each content; ``scale`` 0 where all were one, or there were none."""
+    """Standardisation of one number per content; ``scale`` is 0 if there were no two different numbers."""
 
     name: str
     mean: float
@@ -194,15 +195,15 @@ class ScaleCode:
     dtype: ClassVar[type[np.generic]] = np.float32
 
     def is_valid(self) -> bool:
-        """Tell whether the values are such as were saved."""
+        """Return True if the values can come from a saved model."""
         numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
         return numbers and self.scale >= 0
 
 
 class ContentCode(Protocol):
-    """What a model keeps of the contents of one column of its training part; a frozen dataclass of plain values."""
+    """What a model learns about one column of contents; a frozen dataclass of plain values."""
 
-    dtype: ClassVar[type[np.generic]]  # of what a network gets
+    dtype: ClassVar[type[np.generic]]  # of the prepared contents
 
     @property
     def kind(self) -> str:
@@ -214,65 +215,82 @@ class ContentCode(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one content."""
+        """Shape of one prepared content."""
 
     def prepare(self, table: NDArray[Any]) -> NDArray[Any]:
-        """(U, ...) contents -> (U, *shape) numbers; all zeros stand for a missing content."""
+        """Prepare contents for a network: (U, ...) -> (U, *shape) numbers. Zeros stand for a missing content."""
 
     def is_valid(self) -> bool:
-        """Tell whether the values are such as were saved."""
+        """Return True if the values can come from a saved model."""
 
 
 class PixelBudget:
-    """How many more pixels the pictures of a request may have."""
+    """Limit on the total number of pixels of the pictures in a request."""
 
-    def __init__(self, most: int) -> None:
-        self.most = self.left = most
+    def __init__(self, max_pixels: int) -> None:
+        self.max_pixels = self.remaining = max_pixels
 
-    def take(self, count: int) -> None:
-        """Count those of one picture; ValueError says that they are too many."""
-        self.left -= count
-        if self.left < 0:
-            raise ValueError(f"expected at most {self.most:,} pixels in the pictures of a request: send smaller ones")
+    def spend(self, count: int) -> None:
+        """Subtract the pixels of one picture; raise ValueError if too few remain."""
+        self.remaining -= count
+        if self.remaining < 0:
+            limit = f"expected at most {self.max_pixels:,} pixels in the pictures of a request"
+            raise ValueError(f"{limit}: send smaller ones")
 
 
 class Kind(ABC):
-    """What is particular to one kind of contents."""
+    """One kind of contents: how they are read, coded, encoded, saved, described and posted."""
 
     name: ClassVar[str]
-    code: ClassVar[Any]  # a class of codes, with learn(name, table)
-    dtype: ClassVar[DTypeLike] = object  # of a table of distinct contents
-    stored: ClassVar[pa.DataType | None] = None  # of objects in a cache on disk
-    learner_class: ClassVar[type[CodeLearner] | None] = None  # learns a code from one chunk of contents after the other
-    is_whole_number: ClassVar[bool] = False  # whether files without types are to be read as whole numbers
+    code: ClassVar[Any]  # class of the codes, with learn(name, table)
+    dtype: ClassVar[DTypeLike] = object  # of an array of distinct contents
+    stored: ClassVar[pa.DataType | None] = None  # Arrow type on disk, for contents that are Python objects
+    learner_class: ClassVar[type[CodeLearner] | None] = None  # learns a code chunk by chunk; None: AllContentsLearner
+    is_whole_number: ClassVar[bool] = False  # whether columns of untyped files are read as whole numbers
 
     # From a table
 
     @abstractmethod
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read a column; missing values get ``MISSING_CODE``, and paths are relative to ``folder``.
+        """Read a column; missing values get ``MISSING_CODE``.
 
-        BadContentError is for a row that cannot be read, BadTypeError for a type that cannot hold such contents.
+        Parameters
+        ----------
+        values
+            The column.
+        folder
+            Folder of the table's file, to which relative paths refer; None for a table in memory.
+
+        Returns
+        -------
+        (n,) codes and (U, ...) distinct contents.
+
+        Raises
+        ------
+        BadContentError
+            If a row is not a valid content.
+        BadTypeError
+            If the column type is not supported.
         """
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Say what distinct texts of an undeclared column are, and how to declare it; None where they are others."""
+        """Return what the texts of an undeclared column are and how to declare it; None if they are not of this kind."""
         return None
 
     def learner(self) -> CodeLearner:
-        """Return what learns a code from the contents of one part after the other."""
+        """Return an object that learns a code chunk by chunk."""
         return AllContentsLearner(self.code) if self.learner_class is None else self.learner_class()
 
-    # On disk, and in memory
+    # On disk and in memory
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
-        """Write distinct contents, each a value."""
+        """Return distinct contents as an Arrow array, one value per content."""
         if table.ndim == 2:
             return pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), max(table.shape[1], 1))
         return pa.array(table.tolist(), self.stored) if table.dtype == object else pa.array(table)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Read distinct contents: numbers where they lie, others as objects."""
+        """Return distinct contents of an Arrow array: numbers without a copy, others as objects."""
         if pa.types.is_fixed_size_list(values.type):
             flat = values.flatten().to_numpy(zero_copy_only=True)
             return np.asarray(flat.reshape(len(values), values.type.list_size))
@@ -281,98 +299,98 @@ class Kind(ABC):
         return np.asarray(values.to_numpy(zero_copy_only=False))
 
     def file_bytes(self, values: pa.Array, folder: Path) -> float:
-        """Return about how many bytes a row takes beside those of its value."""
+        """Return the approximate bytes of a row in addition to those of its value, for example of a file it names."""
         return 0.0
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return about how many bytes a content takes once it is prepared for a network."""
-        some = table[:_SEEN]
-        return int(self.code.learn("", some).prepare(some).nbytes) // len(some)
+        """Return the approximate bytes of a content after it is prepared for a network."""
+        sample = table[:_SIZE_SAMPLE]
+        return int(self.code.learn("", sample).prepare(sample).nbytes) // len(sample)
 
     # In a network
 
     def encoder(self, code: Any) -> nn.Module:
-        """Return a fresh module that maps what the code prepares to vectors: (u, *shape) -> (u, width)."""
-        from torch import nn  # here, since only networks need it
+        """Return a new module that maps prepared contents to vectors: (u, *shape) -> (u, width)."""
+        from torch import nn  # imported here: only networks need PyTorch
 
         (size,) = code.shape
-        return nn.Linear(size, _WIDE) if size > _WIDE else nn.Identity()
+        return nn.Linear(size, _MAX_WIDTH) if size > _MAX_WIDTH else nn.Identity()
 
     def worth(self, code: Any) -> nn.Module | None:
-        """Return a fresh module for a linear utility, (u, *shape) -> (u,); None where there is none."""
+        """Return a new module for the part-worths in a linear utility, (u, *shape) -> (u,); None if there are none."""
         from pcmcnet.data.kinds.networks import VectorPartWorth
 
         return VectorPartWorth(*code.shape)
 
-    # In a description, and in a saved model
+    # In a description and in a saved model
 
-    fact_checks: ClassVar[Mapping[str, Check]] = {}  # what each fact is, for a description that is read back
+    fact_checks: ClassVar[Mapping[str, Check]] = {}  # checks of the facts in a saved description
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Say of contents in use what a form needs to know, beside how many there are; plain values."""
+        """Return what an input form needs to know about the contents, except their number, as plain values."""
         return {}
 
     def to_json(self, content: Any) -> Any:
-        """Write a content as JSON has it, for people and for a request to a service."""
+        """Return a content as a JSON value, for people and for requests to a service."""
         if isinstance(content, np.ndarray):
             return [json_number(value) for value in content]
         return json_number(content) if isinstance(content, np.generic) else content
 
     def is_json(self, value: Any) -> bool:
-        """Tell what :meth:`to_json` returns."""
+        """Return True for a valid JSON value of :meth:`to_json`."""
         return is_string(value)
 
     def content_key(self, content: Any) -> str:
-        """Return what tells a content from others, wherever :meth:`json_content_key` finds it in what JSON has."""
+        """Return a key that identifies a content; equal to :meth:`json_content_key` of its JSON value."""
         return self.json_content_key(self.to_json(content))
 
     def json_content_key(self, value: Any) -> str:
-        """Return what tells what :meth:`to_json` wrote from others."""
+        """Return the key of a content from its JSON value."""
         return repr(value)
 
     def to_saved(self, content: Any) -> Any:
-        """Write a content as JSON has it, so that :meth:`from_saved` reads the very same."""
+        """Return a content as a JSON value from which :meth:`from_saved` restores it exactly."""
         return content.tolist() if isinstance(content, np.generic | np.ndarray) else content
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
-        """Read contents as a column has them."""
+        """Restore contents from the values of :meth:`to_saved`."""
         return object_array(contents) if self.dtype is object else np.array(contents, self.dtype)
 
-    def choose_samples(self, table: NDArray[Any], most: int) -> Ints:
-        """Choose some of (U, ...) contents to be saved as examples: the first, the last and some between."""
-        return np.unique(np.linspace(0, len(table) - 1, most).round().astype(np.int64))
+    def choose_samples(self, table: NDArray[Any], max_samples: int) -> Ints:
+        """Return indices of contents (U, ...) to save as samples: evenly spaced from the first to the last."""
+        return np.unique(np.linspace(0, len(table) - 1, max_samples).round().astype(np.int64))
 
     def plain(self, content: Any) -> Any:
-        """Return a content as a person would expect it."""
+        """Return a content as a plain Python object, for functions of users."""
         return content.item() if isinstance(content, np.generic) else content
 
     # In a request to a service
 
-    arrow_type: ClassVar[pa.DataType] = pa.string()  # of the values that posted returns
+    arrow_type: ClassVar[pa.DataType] = pa.string()  # of the values that parse_posted returns
     may_be_missing: ClassVar[bool] = True
-    unknown: ClassVar[str | None] = None  # what to say when a module of the user's own knows no such content
-    page_field: ClassVar[str] = "text"  # of the page: one of those of serving/page/contents.js
-    choices: ClassVar[str] = "distinct"  # the fact that says how many there are to choose from
-    is_name: ClassVar[bool] = False  # whether a content can name its alternative
+    unknown: ClassVar[str | None] = None  # message if a module of the user does not know a content
+    page_field: ClassVar[str] = "text"  # input field on the page: one of those of serving/page/contents.js
+    choices: ClassVar[str] = "distinct"  # the fact with the number of values to choose from
+    is_name: ClassVar[bool] = False  # whether a content can serve as the name of its alternative
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
-        """Return the JSON schema of a value; ``size`` is the fact of that name, where it is known."""
+        """Return the JSON schema of a value; ``size`` is the fact of that name, if it is known."""
         return {"type": "string"}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> Any:
-        """Check a value of a request, as far as reading does not; ValueError says what is wrong with it."""
+        """Return a value of a request after the checks that :meth:`read` does not do; raise ValueError if it is bad."""
         if not isinstance(value, str):
             raise ValueError(f"expected a {self.name}, got {describe_value(value)}")
         return value
 
     def read_posted(self, values: list[Any]) -> ReadContents:
-        """Read what :meth:`parse_posted` returned, as a table with it would be read."""
+        """Read the values that :meth:`parse_posted` returned, like a column of a table."""
         return self.read(pa.chunked_array([pa.array(values, self.arrow_type)]))
 
     # In a diagram
 
     def label(self, code: Any) -> str:
-        """Say in a word or two what an encoder is given."""
+        """Return the kind and size of the contents in a few words."""
         return self.name
 
 
@@ -380,26 +398,26 @@ KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Make a kind known by its name, from then on and in this process."""
+    """Register a kind under its name, in this process."""
     if kind.name in KINDS:
-        raise ConfigError(f"there is a kind {kind.name!r} already: choose another name.")
+        raise ConfigError(f"kind {kind.name!r} already exists: choose another name.")
     KINDS[kind.name] = kind
 
 
 def object_array(contents: list[Any]) -> NDArray[Any]:
-    """Return (U,) contents as objects, whatever they are."""
+    """Return contents as an array of objects (U,), also if they are sequences."""
     table = np.empty(len(contents), object)
     table[:] = contents
     return table
 
 
 def mostly_match(texts: pa.Array, pattern: str) -> bool:
-    """Tell whether nearly all texts match a pattern."""
+    """Return True if nearly all texts match a pattern."""
     return bool(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False).mean() >= _NEARLY_ALL)
 
 
 def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: str, remedy: str) -> list[Any]:
-    """Parse each distinct text once; gaps stay None. BadContentError names the first row whose text is not parsed."""
+    """Parse each distinct text once; missing texts stay None. Raise BadContentError at the first text that fails."""
     parsed: dict[str | None, Any] = {None: None}
     rows = texts.to_pylist()
     for row, text in enumerate(rows):
@@ -413,23 +431,26 @@ def parse_texts(texts: pa.ChunkedArray, parse: Callable[[str], Any], expected: s
 
 
 def number_distinct(contents: NDArray[Any], present: Any, rows: int, keys: NDArray[Any] | None = None) -> ReadContents:
-    """Number the contents of the rows that are present, the others being gaps; ``keys`` tell contents apart."""
+    """Return the codes of all rows and the distinct contents, given those of the ``present`` rows.
+
+    Contents are equal if their ``keys`` are; by default the contents are their keys.
+    """
     codes = np.full(rows, MISSING_CODE, np.int32)
     codes[present], first = content_codes(contents if keys is None else keys)
     return codes, contents[first]
 
 
 def json_number(value: np.generic) -> Any:
-    """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
+    """Return a NumPy number as a Python number with the shortest digits that identify it: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
 
 
 # -- Arrow lists -------------------------------------------------------------------------------------------------------
-# Columns of lists, from Arrow or, in files without types, from text such as `[0.5, 2]` or `["wifi", "pool"]`.
+# Columns of lists: Arrow lists or, in untyped files, text such as `[0.5, 2]` or `["wifi", "pool"]`.
 
 
 def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
-    """Return a column of lists of ``item``, which names what is expected in them; gaps stay."""
+    """Return a column as lists; missing values stay missing. ``item`` names their expected items in messages."""
     kind, types = values.type, pa.types
     if is_text(kind):
         lists = parse_texts(values, _list, f"a list of {item} such as '[1, 2]'", "Correct it.")

@@ -1,7 +1,7 @@
-"""Lists of categories, such as the services of a hotel: a bag of words in which order does not count, but number does.
+"""Lists of categories, such as the services of a hotel: bags, in which repetitions count and the order does not.
 
-Categories are numbered 1..c in the training vocabulary; 0 stands for none: for those never seen in training, and behind
-the end of lists that are shorter than others.
+Categories are numbered 1..c in the training vocabulary; 0 marks categories never seen in training, and fills up shorter
+lists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MultiCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one list, at least; longer ones are wider."""
+        """Least shape of a prepared list; longer lists are wider."""
         return (1,)
 
     @classmethod
@@ -60,7 +60,7 @@ class MultiCode:
         return cls(name, tuple(sorted({word for words in table for word in words})))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
-        """(U,) lists -> (U, L) indices, known categories first; L is the length of the longest.
+        """Prepare lists: (U,) -> (U, L) indices of known categories, then zeros; L is the length of the longest list.
 
         Examples
         --------
@@ -68,29 +68,29 @@ class MultiCode:
         >>> MultiCode("services", ("pool", "wifi")).prepare(lists).tolist()
         [[1, 2], [2, 2]]
         """
-        place = {word: k + 1 for k, word in enumerate(self.categories)}
-        known = [[place[word] for word in words if word in place] for words in table]
-        out = np.zeros((len(known), max(map(len, known), default=0) or 1), np.int64)
-        for row, indices in zip(out, known, strict=True):
+        index = {word: k + 1 for k, word in enumerate(self.categories)}
+        lists = [[index[word] for word in words if word in index] for words in table]
+        out = np.zeros((len(lists), max(map(len, lists), default=0) or 1), np.int64)
+        for row, indices in zip(out, lists, strict=True):
             row[: len(indices)] = indices
         return out
 
     def is_valid(self) -> bool:
-        """Tell whether the values are such as were saved."""
+        """Return True if the values can come from a saved model."""
         return all(isinstance(word, str) for word in self.categories)
 
 
 class _MultiLearner:
-    """The names found so far."""
+    """Collects the category names."""
 
     def __init__(self) -> None:
-        self.found: set[str] = set()
+        self.names: set[str] = set()
 
     def add(self, table: NDArray[Any]) -> None:
-        self.found.update(name for names in table for name in names)
+        self.names.update(name for names in table for name in names)
 
     def code(self, name: str) -> MultiCode:
-        return MultiCode(name, tuple(sorted(self.found)))
+        return MultiCode(name, tuple(sorted(self.names)))
 
 
 class MultiKind(Kind):
@@ -122,16 +122,16 @@ class MultiKind(Kind):
         return number_distinct(object_array([tuple(sorted(row)) for row in listed]), present, len(lists))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Know lists by their brackets, be they of names or of numbers."""
+        """Recognise lists, of names or of numbers, by their brackets."""
         hint = f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
         return ("lists", hint) if mostly_match(texts, r"^\s*\[.*\]\s*$") else None
 
     def to_arrow(self, table: NDArray[Any]) -> pa.Array:
-        """Write distinct lists."""
+        """Return distinct lists as an Arrow array."""
         return pa.array(list(map(list, table)), self.stored)
 
     def from_arrow(self, values: pa.Array) -> NDArray[Any]:
-        """Read distinct lists."""
+        """Return distinct lists of an Arrow array."""
         return self.from_saved(values.to_pylist())
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
@@ -139,7 +139,7 @@ class MultiKind(Kind):
         return 8 * max(map(len, table))
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Say which categories most rows have, and how many categories there are."""
+        """Return the most frequent categories and the number of all categories."""
         rows = np.bincount(column.codes[column.codes != MISSING_CODE], minlength=len(column.table)).tolist()
         words: Counter[str] = Counter()
         for listed, count in zip(column.table, rows, strict=True):
@@ -148,27 +148,27 @@ class MultiKind(Kind):
         return {"categories": sorted(most), "words": len(words)}
 
     def encoder(self, code: Any) -> nn.Module:
-        """Sum the embeddings of the categories."""
+        """Return a module that sums the embeddings of the categories."""
         from pcmcnet.data.kinds.networks import BagEncoder
 
         return BagEncoder(len(code.categories))
 
     def worth(self, code: Any) -> nn.Module:
-        """Sum the worths of the categories."""
+        """Return a module that sums the part-worths of the categories."""
         from pcmcnet.data.kinds.networks import BagPartWorth
 
         return BagPartWorth(len(code.categories))
 
     def to_json(self, content: Any) -> list[str]:
-        """Write a list."""
+        """Return a list of names."""
         return list(content)
 
     def from_saved(self, contents: list[Any]) -> NDArray[Any]:
-        """Read lists as a column has them."""
+        """Restore lists from saved values."""
         return object_array([tuple(content) for content in contents])
 
     def is_json(self, value: Any) -> bool:
-        """Tell what a description has."""
+        """Return True for a list of names in a description."""
         return are_strings(value)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class MultiKind(Kind):
         return {"type": "array", "items": category.json_schema()}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[str]:
-        """Check a list of names; numbers and truth values have their text for a name."""
+        """Check that a value is a list of names; numbers and truth values are converted to text."""
         if not isinstance(value, list):
             raise ValueError(f"expected a list of categories, got {describe_value(value)}")
         for name in value:
@@ -187,7 +187,7 @@ class MultiKind(Kind):
         return [str(name) for name in value]
 
     def label(self, code: Any) -> str:
-        """Say how many categories there are."""
+        """Return the kind and the number of categories."""
         return f"{self.name}, {len(code.categories):,}"
 
 

@@ -1,7 +1,6 @@
-"""Networks of contents, kind by kind: contents -> vectors, and contents -> parts of a utility.
+"""Modules of the kinds of contents: encoders to vectors, and part-worths of a linear utility.
 
-Only networks need PyTorch: a kind imports this module when it is asked for an encoder or a worth, and tables are read,
-scanned and learnt from without it.
+A kind imports this module only to create a module, so that tables are read, scanned and coded without PyTorch.
 """
 
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor, nn
 from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.data.kinds.text import BUCKETS
 
-_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
+_DROPOUT = 0.3  # of the features of a picture: distinct pictures are few and easily memorised
 
 
 class VectorPartWorth(nn.Module):
-    """Worth of a vector, for kinds whose contents become one row of numbers: a sum of coordinates with weights."""
+    """Part-worth of a vector: a weighted sum of its coordinates."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -27,33 +26,33 @@ class VectorPartWorth(nn.Module):
 
 
 class PictureEncoder(nn.Module):
-    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale.
+    """Encoder of pictures: 3 x 3 convolutions with max-pooling until the sides are at most 4, then a linear map.
 
-    The vector is narrow: with less room for a picture's own traits, unseen pictures are told by what they share with
-    others.
+    The output is narrow and normalised: a narrow vector cannot memorise single pictures, so it generalises better to
+    unseen ones.
     """
 
     def __init__(self, shape: tuple[int, int, int], width: int = 8, channels: int = 32) -> None:
         super().__init__()
-        seen, *sides = shape
-        layers: list[nn.Module] = [nn.Conv2d(seen, channels // 2, 3, padding=1), nn.ReLU()]
-        seen = channels // 2
+        depth, *sides = shape
+        layers: list[nn.Module] = [nn.Conv2d(depth, channels // 2, 3, padding=1), nn.ReLU()]
+        depth = channels // 2
         while max(sides) > 4:
-            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, channels, 3, padding=1), nn.ReLU()]
-            seen, sides = channels, [-(-side // 2) for side in sides]
+            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(depth, channels, 3, padding=1), nn.ReLU()]
+            depth, sides = channels, [-(-side // 2) for side in sides]
         self.layers = nn.Sequential(
-            *layers, nn.Flatten(), nn.Dropout(_DROPPED), nn.Linear(seen * sides[0] * sides[1], width)
+            *layers, nn.Flatten(), nn.Dropout(_DROPOUT), nn.Linear(depth * sides[0] * sides[1], width)
         )
         self.scale = nn.LayerNorm(width)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(u, C, H, W) from 0 to 1 -> (u, width)."""
+        """Encode pictures with values from 0 to 1: (u, C, H, W) -> (u, width)."""
         vectors: Tensor = self.scale(self.layers(2 * pixels - 1))
         return vectors
 
 
 class BagEncoder(nn.Module):
-    """Sum of the embeddings of a list's categories; index 0 is none."""
+    """Encoder of lists: the sum of the embeddings of their categories; index 0 counts nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
@@ -67,7 +66,7 @@ class BagEncoder(nn.Module):
 
 
 class BagPartWorth(nn.Module):
-    """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
+    """Part-worth of a list or a text: the sum over its items; index 0 counts nothing."""
 
     def __init__(self, cardinality: int) -> None:
         super().__init__()
@@ -79,10 +78,10 @@ class BagPartWorth(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Embed the hashes of each word, look at three words at a time, and pool over the text.
+    """Encoder of texts: embeds the hashes of each word, convolves three words at a time, and pools over the text.
 
-    The mean keeps how much there is of something, the maximum whether it is there at all; the plain bag of embeddings
-    is a short cut past the convolution. A text without words has the vector of the bias alone.
+    The mean shows how frequent a pattern is, the maximum whether it occurs. The mean embedding bypasses the
+    convolution. A text without words gets the vector of the bias.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -98,14 +97,14 @@ class TextEncoder(nn.Module):
         real = (hashes[..., :1] > 0).to(values.dtype)  # (u, T, 1)
         count = real.sum(1).clamp(min=1)  # (u, 1)
         embedded = self.embedding(hashes).sum(2)  # (u, T, E)
-        seen = self.window(torch.cat([embedded, values], -1).mT).relu().mT * real  # (u, T, width), none below 0
-        pooled = [embedded.sum(1) / count, seen.sum(1) / count, seen.amax(1)]
+        patterns = self.window(torch.cat([embedded, values], -1).mT).relu().mT * real  # (u, T, width), at least 0
+        pooled = [embedded.sum(1) / count, patterns.sum(1) / count, patterns.amax(1)]
         vectors: Tensor = self.scale(self.out(torch.cat(pooled, -1)))
         return vectors
 
 
 class TextPartWorth(BagPartWorth):
-    """Worth of a text, by the hashes of its words and by its numbers."""
+    """Part-worth of a text: the sum over the hashes of its words and over its numbers."""
 
     def __init__(self) -> None:
         super().__init__(BUCKETS)

@@ -1,10 +1,10 @@
-"""Columns of numbers -> standardised ones: what is learnt of each from the training part.
+"""Numeric columns: standardisation, transformed long tails, knots and bins, all learnt from the training part.
 
-Numbers are standardised by the training mean and standard deviation; a column that is constant in training carries no
-information and becomes 0. Columns with a long right tail, such as prices, may be bent before, to asinh(x / bend): near
-0 that is a line, further out a logarithm, and it is defined for every number. Columns that networks see by a curve get
-knots at quantiles of the training part. Such a curve can also be written as columns of its own, one for each piece
-between two knots: how far a number has come through it, from 0 to 1.
+Numbers are standardised by the training mean and standard deviation; a column that is constant in training becomes 0.
+Columns with a long right tail, such as prices, may first be transformed to asinh(x / bend), which is linear near 0,
+logarithmic for large numbers, and defined for every number. Columns with a piecewise-linear curve get knots at
+quantiles of the training part. Such a curve can also be coded as bins: one column per interval between two knots, which
+rises from 0 to 1 across the interval.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from pcmcnet.data.columns.statistics import ColumnMoments, median_magnitude, qua
 from pcmcnet.data.kinds.kind import MAX_FLOAT32, are_numbers, is_number, json_number
 from pcmcnet.errors import SchemaError
 
-MAX_BINS = 16  # between the knots of a curve, at most
-_APART = 0.02  # standard deviations between knots, at least: in a narrow last piece a far number would be a huge one
-_FAR = 1e300  # beyond any number of a table
-_SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
-_ROWS = 100_000  # that quartiles are taken from, evenly spaced
+MAX_BINS = 16  # of a column
+_MIN_KNOT_DISTANCE = 0.02  # standard deviations; beyond a narrower last interval, a large number would get a huge code
+_MAX_SAVED_NUMBER = 1e300  # larger numbers in a saved code are not valid
+_MIN_SKEWNESS = 1.5  # of a long tail; an exponential distribution has 2, a normal one 0
+_QUARTILE_ROWS = 100_000  # evenly spaced rows from which quartiles are computed
 FACT_CHECKS = {"min": is_number, "max": is_number, "quartiles": are_numbers}
 
 U = TypeVar("U")
 
 
 class Each(Protocol):
-    """Calls a function for one side's columns of each part of the table; what it returns comes in their order.
+    """Calls a function with the columns of each chunk of a table; returns the results in the order of the chunks.
 
-    Workers may do so in other processes: the function is one of a module, or a ``partial`` of such.
+    Workers may call it in other processes, so it must be a function of a module, or a ``partial`` of one.
     """
 
     def __call__(self, function: Callable[[Columns], U], /) -> Iterable[U]:
-        """Call it."""
+        """Call the function with the columns of each chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumericCode:
-    """Standardisation of one column; ``scale`` 0 marks a constant column, ``bend`` 0 one that is not bent.
+    """Standardisation of one column.
 
-    ``knots`` are those of its curve, standardised like the numbers; a constant column has none. A column with knots but
-    no ``curve`` is seen by one only by networks that ask for its pieces.
+    ``scale`` is 0 for a constant column, ``bend`` is 0 without asinh. ``knots`` are standardised like the numbers; a
+    constant column has none. A column with knots but no ``curve`` has bins, for networks that use them.
     """
 
     name: str
@@ -61,7 +61,7 @@ class NumericCode:
     knots: tuple[float, ...] = ()
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bend, if so, and bring to mean 0 and standard deviation 1 in training; gaps stay if they are not expected."""
+        """Return standardised numbers; NaN stays NaN unless the column had missing values in training."""
         numbers: NDArray[np.float64] = standardise((self,), code_table((self,)), np.array([values]))[0][0]
         return numbers
 
@@ -69,18 +69,18 @@ class NumericCode:
         """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
         if self.scale == 0:
             return np.zeros_like(values)
-        bent = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
-        return np.where(np.isnan(values), 0.0, bent / self.scale)
+        asinh_slope = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
+        return np.where(np.isnan(values), 0.0, asinh_slope / self.scale)
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> NumericCode:
-        """Build from saved entries; TypeError where they are of other kinds than were saved."""
+        """Build a code from saved entries; raise TypeError if they are not valid."""
         code = cls(**{**entries, "knots": tuple(entries.get("knots", ()))})
         numbers = (code.mean, code.scale, code.bend)
         if not (
             isinstance(code.name, str)
             and isinstance(code.indicator, bool)
-            and all(isinstance(x, int | float) and abs(x) < _FAR for x in numbers)
+            and all(isinstance(x, int | float) and abs(x) < _MAX_SAVED_NUMBER for x in numbers)
             and min(code.scale, code.bend) >= 0
             and code.curve in (None, *CURVES)
             and _are_knots(code.knots)
@@ -91,41 +91,42 @@ class NumericCode:
 
 @dataclass(frozen=True, slots=True)
 class BinCode(NumericCode):
-    """One piece of a column's curve, as a column: (x - start) / width within ``low`` and ``high``."""
+    """One bin of a column: (x - start) / width, clipped to ``low`` and ``high``."""
 
     low: float = 0.0
     high: float = 1.0
 
 
 def code_table(codes: Sequence[NumericCode]) -> NDArray[np.float64]:
-    """(4, K) mean, scale, lower and upper limit of each code."""
+    """Return the mean, scale, lower and upper limit of each code, (4, K)."""
     limits = (("mean", 0.0), ("scale", 0.0), ("low", -np.inf), ("high", np.inf))
     return np.array([[getattr(code, name, none) for code in codes] for name, none in limits], np.float64)
 
 
 def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any = np) -> tuple[Any, Any]:
-    """Standardise the numbers of several columns, on the host or on a device.
+    """Standardise several columns, on the host or on a device.
 
     Parameters
     ----------
     codes
         K codes.
     table
-        (4, K) :func:`code_table` of them, where the numbers are.
+        (4, K) :func:`code_table` of them, on the same device as the numbers.
     values
-        (K, n) numbers of 64 bits, NaN for gaps. They are overwritten.
+        (K, n) numbers of 64 bits, NaN for missing values. They are overwritten.
     xp
-        The library that computes: NumPy for arrays, PyTorch for tensors.
+        The library of the arrays: NumPy (default) or PyTorch.
 
     Returns
     -------
-    (K, n) standardised numbers with 0 for expected gaps, and (I, n) where gaps are in the columns that expect some.
+    (K, n) standardised numbers, and (I, n) indicators of missing values for the columns that had some in training; in
+    these columns, missing values become 0.
     """
     mean, scale, low, high = table[..., None]  # (K, 1) each
-    # 1. Columns that had gaps in training have an indicator: note where it is 1.
-    with_gaps = [k for k, code in enumerate(codes) if code.indicator]
-    gaps = xp.isnan(values[with_gaps])
-    # 2. Bend long tails.
+    # 1. Columns with missing values in training have an indicator: find where it is 1.
+    with_indicator = [k for k, code in enumerate(codes) if code.indicator]
+    is_missing = xp.isnan(values[with_indicator])
+    # 2. Transform long tails.
     for k, code in enumerate(codes):
         if code.bend > 0:
             values[k] = xp.arcsinh(values[k] / code.bend)
@@ -136,21 +137,21 @@ def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any =
     values[constant] = 0.0
     if any(isinstance(code, BinCode) for code in codes):
         values = xp.clip(values, low, high)
-    # 4. A gap becomes the mean.
-    if with_gaps:
-        values[with_gaps] = xp.where(gaps, 0.0, values[with_gaps])
-    return values, gaps
+    # 4. A missing value becomes the mean.
+    if with_indicator:
+        values[with_indicator] = xp.where(is_missing, 0.0, values[with_indicator])
+    return values, is_missing
 
 
-def bin_codes(code: NumericCode, most: int) -> list[BinCode]:
-    """Return so many pieces at most of a column with knots but no curve: none of the pieces spans fewer numbers.
+def bin_codes(code: NumericCode, max_bins: int) -> list[BinCode]:
+    """Return the bins of a column with knots but no curve, at most ``max_bins``; they span equal numbers of knots.
 
-    Beyond the first and the last knot they stay at 0 and 1, so that no number far off is far off in a short piece, too.
+    Beyond the first and the last knot, bins stay at 0 and 1: an outlier does not get a huge code in a narrow bin.
     """
     if code.curve is not None or not code.knots:
         return []
     last = len(code.knots) - 1
-    at = np.unique(np.linspace(0, last, min(most, last) + 1).round().astype(int))
+    ends = np.unique(np.linspace(0, last, min(max_bins, last) + 1).round().astype(int))
     return [
         BinCode(
             name=code.name,
@@ -159,30 +160,30 @@ def bin_codes(code: NumericCode, most: int) -> list[BinCode]:
             indicator=False,
             bend=code.bend,
         )
-        for a, b in pairwise(at.tolist())
+        for a, b in pairwise(ends.tolist())
     ]
 
 
 def learn_numeric_codes(
     moments: Mapping[str, ColumnMoments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
-    """Learn the codes of the columns with these moments; ``bend`` those with a long right tail."""
-    # 1. Find where columns with a long right tail bend; not those of few distinct values.
-    turns: dict[str, float] = {}
-    for name, found in moments.items():
-        if bend and found.count and not (found.constant or found.few) and found.skewness > _SKEWED:
-            turn = median_magnitude(lambda f, name=name: each(partial(_on_column, name, f)), found.count) / 4  # type: ignore[misc]
-            turns |= {name: turn} if turn > 0 else {}
-    # 2. Take the moments of these columns again, once they are bent.
-    bent = merge_moments(each(partial(_bent_part, turns))) if turns else {}
-    # 3. Standardise, and put knots where a curve is declared.
+    """Learn the codes of the columns of ``moments``; with ``bend``, transform those with a long right tail."""
+    # 1. Choose the bend of each column with a long right tail and more than a few distinct values.
+    bends: dict[str, float] = {}
+    for name, column in moments.items():
+        if bend and column.count and not (column.constant or column.few) and column.skewness > _MIN_SKEWNESS:
+            scale = median_magnitude(lambda f, name=name: each(partial(_on_column, name, f)), column.count) / 4  # type: ignore[misc]
+            bends |= {name: scale} if scale > 0 else {}
+    # 2. Compute the moments of the transformed columns.
+    transformed = merge_moments(each(partial(_transformed_moments, bends))) if bends else {}
+    # 3. Standardise all columns, and add knots if a curve is declared.
     codes = []
     for name, plain in moments.items():
-        found = bent.get(name, plain)
-        if not found.count:
-            raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
-        scale = 0.0 if found.constant else found.spread
-        code = NumericCode(name, found.mean, scale, found.gaps > 0, turns.get(name, 0.0))
+        column = transformed.get(name, plain)
+        if not column.count:
+            raise SchemaError(f"column {name!r} is empty in the training part: leave it out.")
+        scale = 0.0 if column.constant else column.spread
+        code = NumericCode(name, column.mean, scale, column.gaps > 0, bends.get(name, 0.0))
         if name in curves:
             code = replace(code, curve=curves[name], knots=_knots(code, plain.count, each) if scale > 0 else ())
         codes.append(code)
@@ -190,17 +191,17 @@ def learn_numeric_codes(
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a number in a request; ``gaps`` admits null."""
+    """Return the JSON schema of a number in a request; ``gaps`` allows null."""
     return {"type": ["number", "null"] if gaps else "number", "minimum": -MAX_FLOAT32, "maximum": MAX_FLOAT32}
 
 
 def number_facts(column: Numeric) -> dict[str, Any]:
-    """Say which are the least and the largest number, and the quartiles; None where there is no number at all."""
+    """Return the minimum, the maximum and the quartiles of a column; None if all values are missing."""
     values = without_missing(column.values)
     if not values.size:
         return {"min": None, "max": None, "quartiles": None}
-    some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
-    quartiles = np.quantile(some, [0.25, 0.5, 0.75]).astype(np.float32)
+    sample = values[:: -(-len(values) // _QUARTILE_ROWS)].astype(np.float64)
+    quartiles = np.quantile(sample, [0.25, 0.5, 0.75]).astype(np.float32)
     return {
         "min": json_number(values.min()),
         "max": json_number(values.max()),
@@ -208,39 +209,40 @@ def number_facts(column: Numeric) -> dict[str, Any]:
     }
 
 
-def _bent_part(turns: Mapping[str, float], columns: Columns) -> dict[str, ColumnMoments]:
+def _transformed_moments(bends: Mapping[str, float], columns: Columns) -> dict[str, ColumnMoments]:
     return {
-        name: ColumnMoments.of(np.arcsinh(_values(columns, name).astype(np.float64) / t)) for name, t in turns.items()
+        name: ColumnMoments.of(np.arcsinh(_values(columns, name).astype(np.float64) / bend))
+        for name, bend in bends.items()
     }
 
 
 def merge_moments(parts: Iterable[Mapping[str, ColumnMoments]]) -> dict[str, ColumnMoments]:
-    """Add up the moments of columns, part by part in their order."""
-    found: dict[str, ColumnMoments] = {}
+    """Merge the moments of columns over the chunks of a table, in their order."""
+    total: dict[str, ColumnMoments] = {}
     for part in parts:
-        for name, seen in part.items():
-            found[name] = found[name] + seen if name in found else seen
-    return found
+        for name, moments in part.items():
+            total[name] = total[name] + moments if name in total else moments
+    return total
 
 
 def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, ...]:
-    """Give knots to columns without a curve, but for those with gaps and those of one or two values."""
-    found = []
+    """Return the codes with knots for columns without a curve, missing values, or fewer than three values."""
+    codes_with_knots = []
     for code in codes:
         if code.curve is None and code.scale > 0 and not code.indicator:
             knots = _knots(code, sum(each(partial(_on_column, code.name, len))), each)
             code = replace(code, knots=knots if len(knots) > 2 else ())
-        found.append(code)
-    return tuple(found)
+        codes_with_knots.append(code)
+    return tuple(codes_with_knots)
 
 
 def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
-    """Return quantiles, once standardised, that are not too close."""
-    at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, MAX_BINS)
-    first, *others, last = code.standardise(at).tolist()
+    """Return standardised quantiles at least ``_MIN_KNOT_DISTANCE`` apart."""
+    values = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, MAX_BINS)
+    first, *inner, last = code.standardise(values).tolist()
     knots = [first]
-    for knot in others:
-        if knot - knots[-1] >= _APART and last - knot >= _APART:
+    for knot in inner:
+        if knot - knots[-1] >= _MIN_KNOT_DISTANCE and last - knot >= _MIN_KNOT_DISTANCE:
             knots.append(knot)
     return (*knots, last)
 
@@ -256,35 +258,35 @@ def _values(columns: Columns, name: str) -> NDArray[np.float32]:
 
 
 def _are_knots(knots: tuple[Any, ...]) -> bool:
-    """Tell rising numbers, at least two, from what was never saved; there may be none at all."""
-    numbers = all(isinstance(knot, float) and abs(knot) < _FAR for knot in knots)
+    """Return True for no knots, or for at least two increasing numbers."""
+    numbers = all(isinstance(knot, float) and abs(knot) < _MAX_SAVED_NUMBER for knot in knots)
     return not knots or (numbers and len(knots) > 1 and all(np.diff(knots) > 0))
 
 
 class Statistics(NamedTuple):
-    """What one look at a table tells: moments of the columns of numbers, and words of the others with their counts."""
+    """Statistics of one pass over a table: moments of numeric columns, and counts of categories of the others."""
 
     moments: dict[str, ColumnMoments]
     words: dict[str, Counter[str]]
 
     @classmethod
     def of(cls, columns: Columns) -> Statistics:
-        """Look at the columns of one part."""
+        """Compute the statistics of one chunk."""
         moments = {
             name: ColumnMoments.of(column.values) for name, column in columns.items() if isinstance(column, Numeric)
         }
         words: dict[str, Counter[str]] = {}
         for name, column in columns.items():
-            if isinstance(column, Categorical):  # the table may name categories that only other parts use
+            if isinstance(column, Categorical):  # some listed categories may occur only in other chunks
                 counts = np.bincount(column.codes, minlength=len(column.categories))
                 words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
         return cls(moments, words)
 
     @classmethod
     def merge(cls, parts: Sequence[Statistics]) -> Statistics:
-        """Put together what was seen in all parts."""
+        """Merge the statistics of all chunks."""
         words: dict[str, Counter[str]] = {}
         for part in parts:
-            for name, found in part.words.items():
-                words.setdefault(name, Counter()).update(found)
+            for name, counts in part.words.items():
+                words.setdefault(name, Counter()).update(counts)
         return cls(merge_moments(part.moments for part in parts), words)

@@ -1,14 +1,16 @@
-"""Texts: words by hashes of themselves and of their ends, so that no vocabulary is kept and no model is downloaded.
+"""Texts: hashes of words and of their beginnings and endings; no vocabulary is stored and no model is downloaded.
 
-A text is cut into words, numbers and signs, in lower case, of which the first 64 count. Of each a network gets 4
-numbers: three hashes into ``BUCKETS`` (1.. of them; 0 is nothing) and a value.
+A text is split into words, numbers and punctuation marks, in lower case; only the first 64 count. Each becomes 4
+numbers: three hashes from 1 to ``BUCKETS`` (0 means none) and a value.
 
-    a word     itself, its first three letters, its last three letters               0
-    a number   its length alone, with its first digit, with its first two digits     asinh of it, standardised
+             three hashes of                                               value
+    word     itself, its first three letters, its last three letters       0
+    number   its number of digits: alone, with its first digit, with       asinh of it, standardised
+             its first two digits
 
-So words never seen share what their beginnings and endings have in common with known ones, and numbers near each
-other share their leading digits and differ little in value. Texts that differ by white space or case alone are the
-same to a network; they are kept as they are written, for encoders to which they are not.
+An unseen word therefore shares features with known words of the same beginning or ending. Numbers of similar size share
+their leading digits and have similar values. Texts that differ only in white space or case are equal to a network. They
+are stored as written, because other encoders may distinguish them.
 """
 
 from __future__ import annotations
@@ -41,53 +43,55 @@ from pcmcnet.data.kinds.kind import (
 if TYPE_CHECKING:
     from torch import nn
 
-BUCKETS = 4096
-MAX_WORDS = 64  # words of a text
-_MANY = 20  # more distinct texts than this are not the names of a few categories
-_WORDS = 4  # more words than names mostly have
+BUCKETS = 4096  # hash values of a word
+MAX_WORDS = 64  # of a text; later words are ignored
+_MAX_CATEGORIES = 20  # a column with more distinct values may be texts
+_MIN_TEXT_WORDS = 4  # mean number of words; names mostly have fewer
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
 class TextCode(ScaleCode):
-    """Standardisation of the numbers in texts, once bent."""
+    """Mean and scale of the numbers in texts, after asinh."""
 
     kind: ClassVar[str] = "text"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one text, at least; longer ones have more rows."""
+        """Least shape of a prepared text; longer texts have more rows."""
         return (1, 4)
 
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> TextCode:
-        """Learn the mean and the scale of numbers."""
+        """Learn the mean and the scale of the numbers."""
         values = numbers_in(table)
         return cls(name, float(values.mean()), float(values.std())) if values.size else cls(name, 0.0, 0.0)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """(U,) texts -> (U, T, 4) hashes and values; T is the number of words of the longest."""
-        place: dict[str, int] = {}
-        rows = [[place.setdefault(word, len(place) + 1) for word in split_words(text)] for text in table]
-        known = np.zeros((len(place) + 1, 4), np.float32)
-        for word, k in place.items():
-            known[k] = self._numbers(word)
-        at = np.zeros((len(rows), max(map(len, rows), default=0) or 1), np.int64)
-        for out, row in zip(at, rows, strict=True):
+        """Prepare texts: (U,) -> (U, T, 4) hashes and values; T is the number of words of the longest text."""
+        # 1. Number the distinct words of all texts; 0 fills up shorter texts.
+        index: dict[str, int] = {}
+        rows = [[index.setdefault(word, len(index) + 1) for word in split_words(text)] for text in table]
+        indices = np.zeros((len(rows), max(map(len, rows), default=0) or 1), np.int64)
+        for out, row in zip(indices, rows, strict=True):
             out[: len(row)] = row
-        return known[at]
+        # 2. Compute the 4 numbers of each distinct word once.
+        numbers = np.zeros((len(index) + 1, 4), np.float32)
+        for word, k in index.items():
+            numbers[k] = self._numbers(word)
+        return numbers[indices]
 
     def _numbers(self, word: str) -> tuple[float, ...]:
         if not word[0].isdecimal():
             return (*(hash_bucket(part) for part in (word, f"{word[:3]}-", f"-{word[-3:]}")), 0.0)
         digits = word.partition(".")[0]
-        parts = (f"{len(digits)}:{digits[:n]}" for n in range(3))  # all digits would be learnt by heart
-        value = (_bent(word) - self.mean) / self.scale if self.scale > 0 else 0.0
+        parts = (f"{len(digits)}:{digits[:n]}" for n in range(3))  # more digits would let a network memorise numbers
+        value = (_asinh(word) - self.mean) / self.scale if self.scale > 0 else 0.0
         return (*map(hash_bucket, parts), value)
 
 
 def split_words(text: str) -> list[str]:
-    """Cut a text into words, numbers and signs, the first of them.
+    """Return the first words, numbers and punctuation marks of a text, at most ``MAX_WORDS``.
 
     Examples
     --------
@@ -98,21 +102,21 @@ def split_words(text: str) -> list[str]:
 
 
 def numbers_in(table: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the numbers in texts, bent."""
-    return np.array([_bent(word) for text in table for word in split_words(text) if word[0].isdecimal()], np.float64)
+    """Return asinh of the numbers in texts."""
+    return np.array([_asinh(word) for text in table for word in split_words(text) if word[0].isdecimal()], np.float64)
 
 
-def _bent(number: str) -> float:
+def _asinh(number: str) -> float:
     return math.asinh(min(float(number), 1e30))
 
 
 def hash_bucket(part: str) -> int:
-    """Hash a part of a word to 1 .. BUCKETS, the same in every process."""
+    """Return a hash of a part of a word, from 1 to ``BUCKETS``, the same in every process."""
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
 class _TextLearner:
-    """Count, mean and sum of squares about it of the numbers in distinct texts, and the least and the largest."""
+    """Updates mean, standard deviation, minimum and maximum of the numbers in distinct texts."""
 
     def __init__(self) -> None:
         self.new, self.moments = NewContents(), RowMoments()
@@ -138,7 +142,7 @@ class TextKind(Kind):
     learner_class = _TextLearner
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
+        """Read texts: (n,) codes and (U,) distinct texts, unchanged."""
         if not (is_text(values.type) or pa.types.is_null(values.type)):
             raise BadTypeError("expected text")
         texts = values.to_pylist()
@@ -146,23 +150,24 @@ class TextKind(Kind):
         return number_distinct(object_array([text for text in texts if text is not None]), present, len(texts))
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Know texts by their words, of which names have few."""
+        """Recognise texts by their number of words, which is larger than that of names."""
         count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
         hint = f"declare kinds={{{column!r}: 'text'}} to read them as such"
-        return (f"texts of {count:.0f} words on average", hint) if len(texts) > _MANY and count >= _WORDS else None
+        is_text_column = len(texts) > _MAX_CATEGORIES and count >= _MIN_TEXT_WORDS
+        return (f"texts of {count:.0f} words on average", hint) if is_text_column else None
 
     def prepared_bytes(self, table: NDArray[Any]) -> int:
-        """Return the most bytes of the longest text."""
-        return 16 * min(max(map(len, table)) // 2 + 1, MAX_WORDS)  # no more words than every other letter
+        """Return an upper bound of the bytes of the longest text."""
+        return 16 * min(max(map(len, table)) // 2 + 1, MAX_WORDS)  # at most one word per two characters
 
     def encoder(self, code: Any) -> nn.Module:
-        """Embed words, look at three at a time, and pool."""
+        """Return a module that embeds words, convolves them in threes, and pools."""
         from pcmcnet.data.kinds.networks import TextEncoder
 
         return TextEncoder()
 
     def worth(self, code: Any) -> nn.Module:
-        """Sum the worths of words and numbers."""
+        """Return a module that sums the part-worths of words and numbers."""
         from pcmcnet.data.kinds.networks import TextPartWorth
 
         return TextPartWorth()

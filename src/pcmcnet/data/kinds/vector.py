@@ -1,7 +1,7 @@
-"""Vectors of one size, such as embeddings that were computed elsewhere: (U, D) numbers.
+"""Vectors of one size, such as precomputed embeddings: (U, D) numbers.
 
-Coordinates are standardised by the mean and the standard deviation of the training part's distinct vectors; one that is
-constant there becomes 0.
+Coordinates are standardised by the mean and the standard deviation of the distinct vectors of the training part; a
+coordinate that is constant there becomes 0.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pcmcnet.data.kinds.kind import (
 from pcmcnet.data.kinds.number import json_schema
 from pcmcnet.errors import SchemaError, describe_value
 
-_LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow
+_MAX_STANDARD_DEVIATIONS = 1e6  # from the training mean; products of larger numbers may overflow float32
 
 
 @dataclass(frozen=True, slots=True)
 class VectorCode:
-    """Standardisation of each coordinate; ``scale`` 0 marks a constant one."""
+    """Mean and scale of each coordinate; ``scale`` is 0 for a constant coordinate."""
 
     name: str
     mean: tuple[float, ...]
@@ -49,7 +49,7 @@ class VectorCode:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one vector."""
+        """Shape of one prepared vector."""
         return (len(self.mean),)
 
     @classmethod
@@ -61,25 +61,25 @@ class VectorCode:
         return cls(name, tuple(numbers.mean(0).tolist()), tuple(scale.tolist()))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """(U, D) vectors -> (U, D) standardised ones."""
+        """Standardise vectors (U, D)."""
         size = len(self.mean)
         if table.shape[1] != size:
             raise SchemaError(
-                f"column {self.name!r}: the model was trained with vectors of {size} numbers, got {table.shape[1]}: "
-                f"give vectors of the same origin."
+                f"column {self.name!r}: expected vectors of {size} numbers, as in training, got {table.shape[1]}: "
+                f"give vectors from the same source."
             )
         mean, scale = np.array(self.mean), np.array(self.scale)
         scaled = np.divide(table - mean, scale, where=scale > 0, out=np.zeros(table.shape))
-        if (np.abs(scaled) > _LARGEST).any():
+        if (is_far := np.abs(scaled) > _MAX_STANDARD_DEVIATIONS).any():
             raise SchemaError(
-                f"column {self.name!r}: {int((np.abs(scaled) > _LARGEST).any(1).sum())} vectors have coordinates more "
-                f"than {_LARGEST:g} training standard deviations from the training mean. Correct them."
+                f"column {self.name!r}: {int(is_far.any(1).sum())} vectors have coordinates more than "
+                f"{_MAX_STANDARD_DEVIATIONS:g} training standard deviations from the training mean. Correct them."
             )
         narrow: NDArray[np.float32] = scaled.astype(np.float32)
         return narrow
 
     def is_valid(self) -> bool:
-        """Tell whether the values are such as were saved."""
+        """Return True if the values can come from a saved model."""
         if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
             return False
         numbers = np.array([self.mean, self.scale], np.float64)
@@ -87,7 +87,7 @@ class VectorCode:
 
 
 class _VectorLearner:
-    """Count, mean and sum of squares about it of distinct vectors, and which coordinates are constant."""
+    """Updates mean and standard deviation of the distinct vectors, and which coordinates are constant."""
 
     def __init__(self) -> None:
         self.new, self.moments = NewContents(), RowMoments()
@@ -97,8 +97,8 @@ class _VectorLearner:
     def add(self, table: NDArray[Any]) -> None:
         self.first = table[:1].copy() if self.first is None else self.first
         self.constant = self.constant & (table == self.first).all(0)
-        fresh = self.new.are_new([row.tobytes() for row in table])
-        self.moments.add(table[fresh].astype(np.float64))
+        is_new = self.new.are_new([row.tobytes() for row in table])
+        self.moments.add(table[is_new].astype(np.float64))
 
     def code(self, name: str) -> VectorCode:
         scale = np.where(self.constant, 0.0, self.moments.spread)
@@ -114,11 +114,11 @@ class VectorKind(Kind):
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> ReadContents:
-        """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
+        """Read lists of numbers of one size, that of most rows: (n,) codes and (U, D) distinct vectors."""
         lists = as_lists(values, "numbers")
-        nothing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
+        all_missing = np.full(len(lists), MISSING_CODE, np.int32), np.zeros((0, 0), np.float32)
         if pa.types.is_null(lists.type):
-            return nothing
+            return all_missing
         kind = lists.type.value_type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
             raise BadTypeError("expected lists of numbers")
@@ -126,7 +126,7 @@ class VectorKind(Kind):
         present = np.flatnonzero(lengths >= 0)
         sizes, counts = np.unique(lengths[present], return_counts=True)
         if not sizes.size:
-            return nothing
+            return all_missing
         size = int(sizes[np.argmax(counts)])
         require_no_bad_rows(
             (lengths >= 0) & (lengths != size),
@@ -142,42 +142,42 @@ class VectorKind(Kind):
         bad = np.zeros(len(lists), np.bool_)
         bad[present] = ~np.isfinite(narrow).all(1)
 
-        def odd(row: int) -> str:
+        def bad_number(row: int) -> str:
             k = int(np.searchsorted(present, row))
             return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
 
-        require_no_bad_rows(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
-        return number_distinct(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 is 0
+        require_no_bad_rows(bad, f"expected {size} finite numbers", "Correct or drop them.", bad_number)
+        return number_distinct(narrow, present, len(lists), keys=narrow + np.float32(0))  # -0 equals 0
 
     def facts(self, column: Contents) -> dict[str, Any]:
-        """Say how many numbers a vector has."""
+        """Return the size of the vectors."""
         return {"size": column.table.shape[1]}
 
     def is_json(self, value: Any) -> bool:
-        """Tell what a description has."""
+        """Return True for a vector in a description."""
         return are_numbers(value)
 
     def json_schema(self, size: int | None) -> dict[str, Any]:
         """Return the schema of a list of numbers."""
-        most = {} if size is None else {"maxItems": size}
-        return {"type": "array", "items": json_schema(), "minItems": 1 if size is None else size, **most}
+        limit = {} if size is None else {"maxItems": size}
+        return {"type": "array", "items": json_schema(), "minItems": 1 if size is None else size, **limit}
 
     def parse_posted(self, value: Any, *, size: int | None, pixels: PixelBudget) -> list[float]:
-        """Check a list of numbers."""
-        what = "numbers" if size is None else f"{size} numbers"
+        """Check that a value is a list of numbers, of the size in training."""
+        items = "numbers" if size is None else f"{size} numbers"
         if not isinstance(value, list):
-            raise ValueError(f"expected a list of {what}, got {describe_value(value)}")
+            raise ValueError(f"expected a list of {items}, got {describe_value(value)}")
         if not value or (size is not None and len(value) != size):
-            raise ValueError(f"expected a vector of {what}, as the model was trained with, got one of {len(value)}")
+            raise ValueError(f"expected a vector of {items}, as in training, got one of {len(value)}")
         for k, number in enumerate(value):
             if isinstance(number, bool) or not isinstance(number, int | float):
-                raise ValueError(f"expected {what}, got {describe_value(number)} at place {k}")
+                raise ValueError(f"expected {items}, got {describe_value(number)} at position {k}")
             if not abs(number) <= MAX_FLOAT32:
-                raise ValueError(f"expected numbers below 3.4e38, got {describe_value(number)} at place {k}")
+                raise ValueError(f"expected numbers below 3.4e38, got {describe_value(number)} at position {k}")
         return [float(number) for number in value]
 
     def label(self, code: Any) -> str:
-        """Say how many numbers there are."""
+        """Return the kind and the size of the vectors."""
         return f"{self.name}, {len(code.mean):,}"
 
 
