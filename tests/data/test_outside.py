@@ -251,7 +251,7 @@ def test_the_option_has_a_name(name: Any) -> None:
 
 
 def test_what_cannot_complete_a_table_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="a scanned table has no outside option: write rows of 'none'"):
+    with pytest.raises(SchemaError, match="scan does not support an outside option: write rows of 'none'"):
         ChoiceData.scan(tmp_path / "table.csv", **ROLES)
     with pytest.raises(ConfigError, match="the outside option 'none', which a request has no place for"):
         input_columns(Schema.from_dict(ROLES))

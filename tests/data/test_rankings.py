@@ -231,5 +231,5 @@ def test_roles_that_contradict_each_other_are_refused(roles: dict[str, Any], pro
 
 
 def test_a_scanned_table_holds_no_rankings(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="a scanned table cannot hold rankings"):
+    with pytest.raises(SchemaError, match="scan does not support rankings"):
         ChoiceData.scan(tmp_path / "table.csv", choice_set="task", rank="place")

@@ -232,7 +232,7 @@ def test_answers_that_need_all_sets_at_once_say_what_else_to_ask_for(
     scanned: ScannedData, in_memory: ChoiceData
 ) -> None:
     model = pn.Uniform().fit(in_memory)
-    with pytest.raises(InputError, match=r"too large: ask for each of data\.parts\(\), or for data\.sample\(n_sets\)"):
+    with pytest.raises(InputError, match=r"too large: use each of data\.parts\(\), or data\.sample\(n_sets\)"):
         model.predict(scanned)
     with pytest.raises(InputError, match="evaluate, score and predict_proba take the whole table"):
         audit(model, scanned)

@@ -171,7 +171,7 @@ def test_a_shard_that_changes_meanwhile_is_noticed(scan: Scan) -> None:
     found.read()
     shard = found.folder / found.manifest.shards[1].name
     shard.write_bytes(b"other")
-    with pytest.raises(ArtifactError, match="is damaged, or was removed meanwhile"):
+    with pytest.raises(ArtifactError, match="is damaged or was removed"):
         found.read()
 
 
@@ -208,7 +208,7 @@ def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(convert, "write_shard", full)
-    with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Make room"):
+    with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Free some space"):
         scan()
     assert not list(folder.with_name("table.pcmcnet").iterdir())
 
@@ -216,7 +216,7 @@ def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkey
 def test_an_entry_that_another_process_puts_in_its_place_at_the_same_moment_is_no_error(
     scan: Scan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inner, failed = cache._put_in_place, list[int]()
+    inner, failed = cache._replace_entry, list[int]()
 
     def meanwhile(*given: Path) -> None:
         if len(failed) < 2:
@@ -224,7 +224,7 @@ def test_an_entry_that_another_process_puts_in_its_place_at_the_same_moment_is_n
             raise OSError(errno.ENOTEMPTY, "Directory not empty")
         inner(*given)
 
-    monkeypatch.setattr(cache, "_put_in_place", meanwhile)
+    monkeypatch.setattr(cache, "_replace_entry", meanwhile)
     assert len(scan().read()) == 100
     assert len(failed) == 2
 
@@ -233,13 +233,13 @@ def test_an_entry_that_another_process_puts_in_its_place_at_the_same_moment_is_n
 def test_a_cache_that_cannot_be_written_is_an_error(scan: Scan, tmp_path: Path) -> None:
     place = tmp_path / "read-only"
     place.mkdir(mode=0o500)
-    with pytest.raises(InputError, match="choose another folder by cache"):
+    with pytest.raises(InputError, match="choose another folder with cache"):
         scan(cache=place)
 
 
 def test_a_cache_that_is_a_file_is_an_error(scan: Scan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="choose another folder by cache"):
+    with pytest.raises(InputError, match="choose another folder with cache"):
         scan(cache=tmp_path / "file")
 
 

@@ -172,7 +172,7 @@ def test_shards_hold_each_content_once_and_say_what_they_take(scanned: ScannedDa
         assert len(photo.table) == len({*photo.plain().tolist()}) <= 20
         assert about.loaded > len(photo.table) * 5 * 4 * 3
         assert about.loaded < len(photo.table) * 64 * 64 * 3  # all are of one small size
-        assert about.room == about.bytes + about.loaded
+        assert about.memory_bytes == about.bytes + about.loaded
 
 
 def test_a_network_is_fitted_and_predicts_part_by_part(scanned: ScannedData, folder: Path, tmp_path: Path) -> None:
@@ -218,7 +218,9 @@ def test_a_broken_picture_is_refused_with_its_row_in_the_whole_table(write: Writ
 
 
 def test_contents_make_no_groups_of_a_scanned_table(scanned: ScannedData) -> None:
-    with pytest.raises(SchemaError, match="column 'at' is of kind datetime: only numbers and categories can group"):
+    with pytest.raises(
+        SchemaError, match="column 'at' is of kind datetime: only numeric and categorical columns can group"
+    ):
         scanned.split((0.5, 0.5), by="at")
     assert len(scanned.split((0.5, 0.5), by="city")) == 2
 

@@ -79,7 +79,7 @@ def test_shards_are_looked_at_in_their_order_however_many_a_task_has(
     assert len(sizes) > 4
     assert len(set(sizes)) > 2
     for tasks in (1, 16):
-        monkeypatch.setattr("pcmcnet.data.scan.scanned._TASKS", tasks)
+        monkeypatch.setattr("pcmcnet.data.scan.scanned._MIN_TASKS_PER_WORKER", tasks)
         for workers in (None, three):
             assert list(data.by(workers).each(len)) == sizes
 
@@ -124,7 +124,7 @@ def die(x: int) -> int:
 def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
     with Processes(2) as workers:
         wait_for(workers)
-        with pytest.raises(PcmcNetError, match="helped to read the table died"):
+        with pytest.raises(PcmcNetError, match=r"helper process .* ended unexpectedly"):
             list(workers.map(die, [os.getpid()] * 200_000))
     assert workers._helpers == []
 
@@ -160,7 +160,7 @@ def test_a_helper_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("pcmcnet.data.scan.workers._PROGRAM", "")
     with Processes(2) as workers:
         wait_for(workers)
-        with pytest.raises(PcmcNetError, match="helped to read the table died"):
+        with pytest.raises(PcmcNetError, match=r"helper process .* ended unexpectedly"):
             list(workers.map(square, range(10_000, 200_000)))
 
 

@@ -274,7 +274,7 @@ class Kind(ABC):
         """
 
     def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
-        """Return what the texts of an undeclared column are and how to declare it; None if they are not of this kind."""
+        """Return what the texts of an undeclared column are and how to declare it; None if not of this kind."""
         return None
 
     def learner(self) -> CodeLearner:

@@ -1,10 +1,10 @@
-"""The folder of a scanned table: shards, and a manifest that says what they were made from.
+"""Cache of a scanned table: a folder with shards and a manifest of their sources.
 
-An entry of the cache is named after the table's place and its roles, then after its sources as they are now (sizes,
-times of change, hashes of both ends of each file) and the memory it was made for. So a scan of a changed table, or for
-less memory, makes another entry beside it, and who reads the first goes on undisturbed. Entries of former sources are
-removed once nobody holds them. An entry is made under another name and renamed once it is complete, so an interrupted
-conversion leaves nothing that looks finished; what it leaves is removed by the next one.
+The name of a cache entry depends on the path and roles of the table, on its source files (sizes, modification times,
+hashes of both ends of each file) and on the memory it was made for. A scan of a changed table, or with less memory,
+therefore creates a new entry, and readers of the old entry continue. Entries of outdated sources are removed when no
+reader uses them. An entry is created under a temporary name and renamed when it is complete, so an interrupted
+conversion leaves no entry that looks complete; the next conversion removes its temporary folder.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage import SharedLock, is_alive, json_bytes, parse_json, remove_if_unlocked, write_bytes
 
 # -- Shards ------------------------------------------------------------------------------------------------------------
-# Choice sets <-> an Arrow file that is mapped into memory: one row per set, its alternatives as a list.
+# Choice sets <-> a memory-mapped Arrow file with one row per set and its alternatives as a list.
 #
-#     set       id, key (its hash), first (of its rows in the table), chosen, weight, individual and kept columns
-#     shown     list of its alternatives: row (in the table), place (among the shard's rows), label, features
-#     hidden    list of those that are not available: row, place
+#     set       id, key (hash of the id), first (row of the table), chosen, weight, individual and kept columns
+#     shown     list of available alternatives: row (of the table), place (row of the shard), label, features
+#     hidden    list of unavailable alternatives: row, place
 #
-# Columns are known by their places in the schema, so that they may have any names. Categories and contents are
-# dictionaries: each distinct one is there once. Numbers are read where they lie, and only what is asked for is read.
+# Columns are stored by their position in the schema, so their names may be arbitrary. Categories and contents are
+# dictionaries of distinct values. Numbers are read without a copy, and only the columns in use are read from disk.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Some choice sets of a larger table, in the order of their first rows."""
+    """Choice sets of one file of a scanned table, in the order of their first rows."""
 
-    data: ChoiceData  # its rows are numbered from 0 in the table's order
-    keys: Keys  # (S,)
-    first: Ints  # (S,) row of the table where each set begins
-    shown_rows: Ints  # (N,) row of the table of each alternative
-    hidden_rows: Ints  # likewise of those that are not available
+    data: ChoiceData  # its rows are numbered from 0, in the order of the table
+    keys: Keys  # (S,) hashes of the set ids
+    first: Ints  # (S,) first row of each set in the table
+    shown_rows: Ints  # (N,) row of each available alternative in the table
+    hidden_rows: Ints  # row of each unavailable alternative in the table
 
     @property
     def table_rows(self) -> Ints:
-        """(n_rows,) the table's row of each of this part's rows."""
+        """(n_rows,) row of the table of each row of the shard."""
         rows = np.empty(self.data.n_rows, np.int64)
         rows[self.data.rows], rows[self.data.hidden_rows] = self.shown_rows, self.hidden_rows
         return rows
 
     def subset(self, mask: NDArray[np.bool_]) -> Shard:
-        """Keep some of the sets."""
+        """Return the shard with some of its sets."""
         if mask.all():
             return self
         return Shard(
@@ -81,17 +81,17 @@ class Shard:
         """Return a key for each set, equal for equal values of an individual or kept column."""
         if column is None:
             return self.keys
-        self.data.groups(column)  # says what is wrong with the name
-        found = {**self.data.individual, **self.data.keep}[column]
-        if isinstance(found, Categorical):
-            return text_keys(list(found.categories))[found.codes]
-        assert isinstance(found, Numeric)  # ScannedData.split refuses others
-        return mix_bits((found.values.astype(np.float64) + 0.0).view(np.uint64))
+        self.data.groups(column)  # raises if there is no such column
+        values = {**self.data.individual, **self.data.keep}[column]
+        if isinstance(values, Categorical):
+            return text_keys(list(values.categories))[values.codes]
+        assert isinstance(values, Numeric)  # ScannedData.split accepts no other columns
+        return mix_bits((values.values.astype(np.float64) + 0.0).view(np.uint64))
 
 
 def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
-    """Write the sets of a part of a table whose rows have these numbers there."""
-    # 1. The alternatives, set after set: available ones, then the others.
+    """Write choice sets as a shard; ``numbers`` are their rows in the whole table."""
+    # 1. The alternatives of each set: available ones, then unavailable ones.
     shown: dict[str, Any] = {"row": pa.array(numbers[data.rows]), "place": pa.array(data.rows)}
     if data.labels is not None:
         shown["label"] = _to_arrow(data.labels)
@@ -100,9 +100,9 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
     hidden_rows = data.hidden_rows[order]
     hidden = {"row": pa.array(numbers[hidden_rows]), "place": pa.array(hidden_rows)}
     ends = np.cumsum(np.bincount(data.hidden_sets, minlength=len(data)))
-    # 2. The sets, each with the row of the table where it begins.
+    # 2. The sets, each with its first row in the table.
     ids = pa.array(data.set_ids)
-    first = numbers[data.rows[data.offsets[:-1]]]  # rows of a set are in table order
+    first = numbers[data.rows[data.offsets[:-1]]]  # the rows of a set are in the order of the table
     np.minimum.at(first, data.hidden_sets, numbers[data.hidden_rows])
     sets: dict[str, Any] = {"id": ids, "key": pa.array(keys_of(ids)), "first": pa.array(first)}
     if data.chosen is not None:
@@ -118,25 +118,25 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
 
 
 def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
-    """Map a shard into memory; texts, lists and pictures are read, unless the contents are to be left out."""
+    """Map a shard into memory; with ``contents``, also read its texts, lists, pictures and other contents."""
     try:
         with pa.memory_map(str(path)) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
-        return _shard(batch, schema, contents=contents)
+        return _to_shard(batch, schema, contents=contents)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise ArtifactError(
             f"{path} cannot be read ({one_line(error)}): delete the cache {path.parent} and scan again."
         ) from error
 
 
-def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
+def _to_shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
     kinds: dict[str, str | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
     shown, hidden = batch.column("shown"), batch.column("hidden")
-    fields, away = (
+    shown_fields, hidden_fields = (
         {field.name: lists.values.field(field.name) for field in lists.values.type} for lists in (shown, hidden)
     )
 
-    def of_sets(role: str, names: tuple[str, ...]) -> Columns:
+    def set_columns(role: str, names: tuple[str, ...]) -> Columns:
         return _columns({name: batch.column(f"{role} {k}") for k, name in enumerate(names)}, kinds)
 
     data = ChoiceData(
@@ -145,34 +145,36 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
         set_ids=array_to_numpy(batch.column("id")),
         chosen=_numbers(batch.column("chosen")) if "chosen" in batch.schema.names else None,
         weights=_numbers(batch.column("weight")),
-        features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
-        labels=_categorical(fields["label"]) if "label" in fields else None,
-        individual=of_sets("individual", schema.individual),
-        keep=of_sets("keep", schema.kept_columns),
-        rows=_numbers(fields["place"]),
-        hidden_rows=_numbers(away["place"]),
+        features=_columns({name: shown_fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
+        labels=_categorical(shown_fields["label"]) if "label" in shown_fields else None,
+        individual=set_columns("individual", schema.individual),
+        keep=set_columns("keep", schema.kept_columns),
+        rows=_numbers(shown_fields["place"]),
+        hidden_rows=_numbers(hidden_fields["place"]),
         hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(_numbers(hidden.offsets))),
     )
     return Shard(
         data=data,
         keys=_numbers(batch.column("key")),
         first=_numbers(batch.column("first")),
-        shown_rows=_numbers(fields["row"]),
-        hidden_rows=_numbers(away["row"]),
+        shown_rows=_numbers(shown_fields["row"]),
+        hidden_rows=_numbers(hidden_fields["row"]),
     )
 
 
 def join_shards(shards: list[Shard]) -> ChoiceData:
-    """Put all sets of some shards into one table, with sets and rows in the order of the larger one."""
+    """Return the choice sets of some shards in memory, with sets and rows in the order of the table."""
+    # 1. Concatenate in pairs, so that each set is copied log2(n) times instead of n times.
     parts = [shard.data for shard in shards]
     while len(parts) > 1:
         pairs = [parts[k : k + 2] for k in range(0, len(parts), 2)]
         parts = [pair[0].concat(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
-    whole = parts[0]
-    rank = np.empty(whole.n_rows, np.int64)
-    rank[np.argsort(np.concatenate([shard.table_rows for shard in shards]))] = np.arange(whole.n_rows)
-    whole = replace(whole, rows=rank[whole.rows], hidden_rows=rank[whole.hidden_rows])
-    return whole.subset(np.argsort(np.concatenate([shard.first for shard in shards])))
+    joined = parts[0]
+    # 2. Number the rows, and sort the sets, in the order of the table.
+    rank = np.empty(joined.n_rows, np.int64)
+    rank[np.argsort(np.concatenate([shard.table_rows for shard in shards]))] = np.arange(joined.n_rows)
+    joined = replace(joined, rows=rank[joined.rows], hidden_rows=rank[joined.hidden_rows])
+    return joined.subset(np.argsort(np.concatenate([shard.first for shard in shards])))
 
 
 def _lists(offsets: Ints, fields: dict[str, Any]) -> pa.ListArray:
@@ -181,7 +183,7 @@ def _lists(offsets: Ints, fields: dict[str, Any]) -> pa.ListArray:
 
 
 def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Columns:
-    """Read columns; those whose kind is None are left out."""
+    """Read columns, except those whose kind is None."""
     columns: dict[str, Column] = {}
     for name, values in arrays.items():
         if (kind := kinds.get(name)) is not None:
@@ -199,7 +201,7 @@ def _to_arrow(column: Column) -> pa.Array:
         used = column.compact()
         codes = pa.array(used.codes, mask=used.codes == MISSING_CODE)
         return pa.DictionaryArray.from_arrays(codes, KINDS[used.kind].to_arrow(used.table))
-    counts = np.bincount(column.codes, minlength=len(column.categories))  # some may not be used here
+    counts = np.bincount(column.codes, minlength=len(column.categories))  # a shard may not use all categories
     words = pa.array([column.categories[k] for k in np.flatnonzero(counts)], pa.string())
     codes = (np.cumsum(counts > 0) - 1).astype(np.int32)[column.codes]
     return pa.DictionaryArray.from_arrays(pa.array(codes), words)
@@ -210,7 +212,7 @@ def _categorical(values: pa.DictionaryArray) -> Categorical:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    """Numbers where they lie; there are no gaps."""
+    """Return the numbers of an Arrow array without missing values, without a copy."""
     return np.from_dlpack(values)
 
 
@@ -218,32 +220,32 @@ def _numbers(values: pa.Array) -> NDArray[Any]:
 
 VERSION = 2
 MANIFEST = "manifest.json"
-_END = 2**16  # bytes of both ends of a source that are hashed
-_MEANWHILE = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)  # what another process that makes the same entry may cause
-_TRIES = 5  # to put an entry in its place
-_active: set[str] = set()  # what this process is making
-FileState = tuple[int, ...]  # of a file
+_HASHED_BYTES = 2**16  # at each end of a source file
+_RACE_ERRORS = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)  # if another process creates the same entry
+_RENAME_ATTEMPTS = 5  # to move an entry into place
+_active: set[str] = set()  # temporary folders of this process
+FileState = tuple[int, ...]  # inode, size and modification time of a file
 _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard's file with what tells whether it is whole."""
+    """File of a shard, with size and hash to detect damage."""
 
     name: str
     bytes: int
     sha256: str
-    loaded: int = 0  # bytes of its contents, once they are prepared for a network
+    loaded: int = 0  # bytes of its contents after they are prepared for a network
 
     @property
-    def room(self) -> int:
-        """Bytes that it takes in memory, about."""
+    def memory_bytes(self) -> int:
+        """Approximate bytes in memory."""
         return self.bytes + self.loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Numbers of sets, alternatives, rows and ordered pairs; the largest set."""
+    """Numbers of choice sets, alternatives, rows and ordered pairs, and size of the largest set."""
 
     sets: int = 0
     alternatives: int = 0
@@ -253,33 +255,33 @@ class Tally:
 
     @classmethod
     def of(cls, data: ChoiceData) -> Tally:
-        """Count choice sets."""
+        """Return the counts of choice sets."""
         sizes = data.sizes
         return cls(len(sizes), int(sizes.sum()), data.n_rows, int((sizes**2).sum()), int(sizes.max(initial=0)))
 
     def __add__(self, other: Tally) -> Tally:
-        """Put two parts together."""
+        """Return the counts of two tables together."""
         sums = [a + b for a, b in zip(astuple(self), astuple(other), strict=True)]
-        return Tally(*sums[:-1], largest=max(self.largest, other.largest))  # type: ignore[misc]  # the rest are four
+        return Tally(*sums[:-1], largest=max(self.largest, other.largest))  # type: ignore[misc]  # four other fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What a cache holds, and what it was made from."""
+    """Content and sources of a cache entry."""
 
     identity: dict[str, Any]  # version, sources and roles
-    memory: int  # that the conversion was allowed
-    schema: dict[str, Any]  # the roles, with all kinds resolved
+    memory: int  # bytes that the conversion could use
+    schema: dict[str, Any]  # the roles, with resolved kinds
     tally: Tally
     shards: tuple[ShardFile, ...]
 
     def write(self, folder: Path) -> None:
-        """Write to the folder of the shards."""
+        """Write the manifest to the folder of the shards."""
         write_bytes(folder / MANIFEST, json_bytes(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """Read from such a folder; None where there is none that can be used."""
+        """Read the manifest of a folder; None if there is no valid one."""
         try:
             entries = parse_json((folder / MANIFEST).read_bytes())
             shards = tuple(ShardFile(**shard) for shard in entries.pop("shards"))
@@ -290,34 +292,29 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the roles and of all shards."""
-        roles = {role: value for role, value in self.schema.items() if role != "columns"}  # not what they are called
+        roles = {role: value for role, value in self.schema.items() if role != "columns"}  # column names do not matter
         parts = [json.dumps(roles, sort_keys=True), *(shard.sha256 for shard in self.shards)]
         return digest("\n".join(parts).encode())
 
 
-def identity_of(files: Sequence[Path], root: Path, schema: Schema) -> dict[str, Any]:
-    """Say what a conversion depends on."""
-    return {"version": VERSION, "sources": sources_of(files, root), "roles": schema.to_dict()}
-
-
 def sources_of(files: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Say by what it is known that files have changed."""
+    """Return name, size, modification time and hash of both ends of each file, which show whether it has changed."""
     return [_source(file, root) for file in files]
 
 
 def _source(file: Path, root: Path) -> dict[str, Any]:
-    about = file.stat()
+    status = file.stat()
     with file.open("rb") as content:
-        ends = content.read(_END)
-        content.seek(max(about.st_size - _END, 0))
-        ends += content.read(_END)
+        ends = content.read(_HASHED_BYTES)
+        content.seek(max(status.st_size - _HASHED_BYTES, 0))
+        ends += content.read(_HASHED_BYTES)
     name = file.relative_to(root).as_posix() if file != root else file.name
-    return {"file": name, "bytes": about.st_size, "changed": about.st_mtime_ns, "ends": digest(ends)}
+    return {"file": name, "bytes": status.st_size, "changed": status.st_mtime_ns, "ends": digest(ends)}
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntries:
-    """The entries of a table read by some roles, in the folder of a cache."""
+    """The cache entries of a table with given roles."""
 
     cache: Path
     key: str
@@ -325,107 +322,110 @@ class CacheEntries:
 
     @classmethod
     def of(cls, cache: Path, table: Path, schema: Schema, files: Sequence[Path]) -> CacheEntries:
-        """Name the entries of a table that lies in these files."""
+        """Return the entries of a table that consists of ``files``."""
         name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
-        return cls(cache, digest(name.encode())[:16], identity_of(files, table, schema))
+        identity = {"version": VERSION, "sources": sources_of(files, table), "roles": schema.to_dict()}
+        return cls(cache, digest(name.encode())[:16], identity)
 
     def place(self, memory: int) -> Path:
-        """Return where an entry for this much memory goes."""
+        """Return the path of the entry for an amount of memory in bytes."""
         return self.cache / f"{self.key}-{digest(json.dumps([self.identity, memory]).encode())[:8]}"
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
-        """Return the entry for the most memory of those that need no more than this, if there is one."""
-        there = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
-        found = [(entry, manifest) for entry in there if (manifest := self._fitting(entry, memory))]
-        return max(found, key=lambda pair: pair[1].memory, default=None)
+        """Return the usable entry with the largest memory up to ``memory``, if there is one."""
+        folders = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
+        entries = [(entry, manifest) for entry in folders if (manifest := self._usable_manifest(entry, memory))]
+        return max(entries, key=lambda pair: pair[1].memory, default=None)
 
-    def _fitting(self, entry: Path, memory: int) -> Manifest | None:
-        """Return the manifest of an entry by these roles, or by roles that the table has made these: a model's."""
+    def _usable_manifest(self, entry: Path, memory: int) -> Manifest | None:
+        """Return the manifest of an entry with these roles, declared or (for the roles of a fitted model) resolved."""
         if entry.name.startswith(f"{self.key}-"):
-            return whole(entry, self.identity, memory)
-        made = Manifest.read(entry)
-        if made is None or made.schema != json.loads(json.dumps(self.identity["roles"])):
+            return complete_manifest(entry, self.identity, memory)
+        manifest = Manifest.read(entry)
+        if manifest is None or manifest.schema != json.loads(json.dumps(self.identity["roles"])):
             return None
-        return whole(entry, {**self.identity, "roles": made.identity.get("roles")}, memory)
+        return complete_manifest(entry, {**self.identity, "roles": manifest.identity.get("roles")}, memory)
 
     def remove_former(self) -> None:
-        """Remove entries of other sources that nobody holds."""
+        """Remove entries of outdated sources that no reader uses."""
         for entry in self.cache.glob(f"{self.key}*"):
             manifest = Manifest.read(entry)
             if manifest is None or manifest.identity != json.loads(json.dumps(self.identity)):
                 remove_if_unlocked(entry / MANIFEST)
 
 
-def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
-    """Return the manifest of an entry that is of these sources, for no more memory, and complete."""
-    found = Manifest.read(entry)
-    if found is None or found.identity != json.loads(json.dumps(identity)) or found.memory > memory:
+def complete_manifest(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
+    """Return the manifest of a complete entry with this identity and at most this memory; else None."""
+    manifest = Manifest.read(entry)
+    if manifest is None or manifest.identity != json.loads(json.dumps(identity)) or manifest.memory > memory:
         return None
-    for shard in found.shards:
+    for shard in manifest.shards:
         path = entry / shard.name
         if not path.is_file() or path.stat().st_size != shard.bytes:
             return None
-    return found
+    return manifest
 
 
 @contextmanager
 def new_entry(entry: Path) -> Iterator[Path]:
-    """Yield a folder to make an entry in; it takes the entry's place only if the block succeeds."""
-    beside = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
-    _active.add(beside.name)
+    """Yield a temporary folder for a new entry; it becomes the entry if the block succeeds."""
+    temporary = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
+    _active.add(temporary.name)
     try:
+        # 1. The caller writes the shards and the manifest.
         _remove_unfinished(entry.parent)
-        beside.mkdir(parents=True)
-        yield beside
-        for again in reversed(range(_TRIES)):
-            made = Manifest.read(beside)
-            if made is not None and whole(entry, made.identity, made.memory) == made:
-                return  # another process has made it meanwhile, and may be reading it
+        temporary.mkdir(parents=True)
+        yield temporary
+        # 2. Rename the folder; another process may create, replace or remove the same entry at the same time.
+        for remaining_attempts in reversed(range(_RENAME_ATTEMPTS)):
+            manifest = Manifest.read(temporary)
+            if manifest is not None and complete_manifest(entry, manifest.identity, manifest.memory) == manifest:
+                return  # another process has created the same entry and may be reading it
             try:
-                _put_in_place(beside, entry)
+                _replace_entry(temporary, entry)
                 return
             except OSError as error:
-                if not again or error.errno not in _MEANWHILE:
+                if not remaining_attempts or error.errno not in _RACE_ERRORS:
                     raise
     except OSError as error:
         raise InputError(
             f"the cache {entry.parent} cannot be written: {error.strerror or error}. "
-            f"Make room, or choose another folder by cache."
+            f"Free some space, or choose another folder with cache=."
         ) from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        _active.discard(beside.name)
+        shutil.rmtree(temporary, ignore_errors=True)
+        _active.discard(temporary.name)
 
 
-def _put_in_place(made: Path, entry: Path) -> None:
-    old = entry.with_name(f"{made.name}.old")
+def _replace_entry(new: Path, entry: Path) -> None:
+    old = entry.with_name(f"{new.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if entry.exists():
         entry.rename(old)
-    made.rename(entry)
+    new.rename(entry)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_unfinished(cache: Path) -> None:
-    """Remove what processes of this machine that are no more have left."""
+    """Remove the temporary folders of ended processes of this machine."""
     for folder in cache.glob(".*") if cache.is_dir() else ():
-        found = _UNFINISHED.match(folder.name)
-        if found is None or found["host"] != socket.gethostname() or folder.name in _active:
+        match = _UNFINISHED.match(folder.name)
+        if match is None or match["host"] != socket.gethostname() or folder.name in _active:
             continue
-        process = int(found["process"])
+        process = int(match["process"])
         if process == os.getpid() or not is_alive(process):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
-    """Take down what a shard's file is like."""
+    """Return name, size and hash of the file of a shard."""
     return ShardFile(path.name, path.stat().st_size, hash_file(path), loaded)
 
 
 def file_state(path: Path) -> FileState:
-    """Take down what changes with a file's content."""
-    about = path.stat()
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    """Return inode, size and modification time of a file, which change with its content."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def digest(content: bytes) -> str:
@@ -434,24 +434,25 @@ def digest(content: bytes) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """Return a file's SHA-256."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class VerifiedShards:
-    """Shards whose content was found to be what the manifest says; each is looked through once, until it changes.
+    """The shards of an entry, each verified against its hash in the manifest before it is first read.
 
-    ``seen`` are those that were just made, which their hashes were taken of.
+    A shard is verified again if its file changes. ``seen`` has the states of shards that this process has just written
+    and hashed. The entry is locked against removal while this object lives.
     """
 
     def __init__(self, entry: Path, seen: Mapping[str, FileState] | None = None) -> None:
         self.entry = entry
-        self.hold = SharedLock(entry / MANIFEST)
+        self.lock = SharedLock(entry / MANIFEST)
         self.seen: dict[str, FileState] = dict(seen or {})
 
     def path(self, shard: ShardFile) -> Path:
-        """Return the path of a shard that is whole."""
+        """Return the path of a shard; raise ArtifactError if its file is damaged or missing."""
         path = self.entry / shard.name
         state: FileState = ()
         with suppress(OSError):
@@ -459,7 +460,5 @@ class VerifiedShards:
             if self.seen.get(shard.name) != state and hash_file(path) == shard.sha256:
                 self.seen[shard.name] = state
         if not state or self.seen.get(shard.name) != state:
-            raise ArtifactError(
-                f"{path} is damaged, or was removed meanwhile: delete {self.entry} and scan the table again."
-            )
+            raise ArtifactError(f"{path} is damaged or was removed: delete {self.entry} and scan the table again.")
         return path

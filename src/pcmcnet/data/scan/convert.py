@@ -1,7 +1,7 @@
-"""Table -> shards: one pass that sorts rows onto piles, then pile by pile the same checks as in memory.
+"""Table -> shards: one pass that distributes rows to partitions, then the checks of a table in memory per partition.
 
-Workers share the pieces of the table in the first pass and the piles afterwards. What they find is put together in the
-order of both, so that shards, and errors, are those of one worker.
+Workers share the chunks of the table in the first pass, and the partitions in the second. Results are combined in the
+order of chunks and partitions, so shards and errors do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from pcmcnet.errors import ConfigError, SchemaError
 
 log = logging.getLogger("pcmcnet")
 
-_LOOKED = 256  # rows, by which the size of the others is judged
-_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
-_MOST = 512  # piles, each of which is an open file
+_SIZE_SAMPLE_ROWS = 256  # from which the size of the others is estimated
+_MEMORY_SHARES = 32  # the rows of a shard may take one share of the memory: checking them needs several copies
+_MAX_PARTITIONS = 512  # each is an open file
 
 
 def row_bytes(stream: TableStream, schema: Schema) -> int:
-    """Return about how many bytes a row takes: 8 for a number or a category, and for contents by the first rows."""
+    """Return the approximate bytes of a row: 8 per number or category; contents are estimated from the first rows."""
     width = 8.0 * len(stream.columns) + 24
     kinds = {name: kind for name, kind in schema.contents.items() if name in stream.columns}
-    batch = next(stream.batches(_LOOKED), None) if kinds else None
+    batch = next(stream.batches(_SIZE_SAMPLE_ROWS), None) if kinds else None
     if batch is None or not batch.num_rows:
         return int(width)
     for name, kind in kinds.items():
@@ -62,40 +62,46 @@ def row_bytes(stream: TableStream, schema: Schema) -> int:
 
 
 def loaded_bytes(data: ChoiceData) -> int:
-    """Return about how many bytes the distinct contents take once they are prepared for a network."""
+    """Return the approximate bytes of the distinct contents after they are prepared for a network."""
     columns = [*data.features.values(), *data.individual.values()]
-    found = [column for column in columns if isinstance(column, Contents) and len(column.table)]
-    return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in found)
+    contents = [column for column in columns if isinstance(column, Contents) and len(column.table)]
+    return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in contents)
 
 
 def convert_or_reuse(
     table: Path, schema: Schema, *, cache: Path | None, memory: int, workers: Workers | int | None
 ) -> tuple[VerifiedShards, Manifest]:
-    """Return the cache of a table, held, and its manifest; it is made now unless it is there."""
-    opened = partial(open_stream, table, schema.columns, schema.text_columns, schema.id_columns)
-    stream = opened()
+    """Return the shards of a table, locked against removal, and their manifest; convert the table if necessary."""
+    open_table = partial(open_stream, table, schema.columns, schema.text_columns, schema.id_columns)
+    stream = open_table()
     root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
     entries = CacheEntries.of(root, table, schema, stream.files)
-    just_made: dict[str, FileState] = {}
+    new_states: dict[str, FileState] = {}
     while True:
-        found = entries.find(memory)
-        if found is not None:
-            verified = VerifiedShards(found[0], just_made)
-            if Manifest.read(found[0]) == found[1]:  # it was not removed before it was held
-                return verified, found[1]
+        # 1. Use an existing entry. Lock it, then check that it was not removed before it was locked.
+        existing = entries.find(memory)
+        if existing is not None:
+            entry, manifest = existing
+            verified = VerifiedShards(entry, new_states)
+            if Manifest.read(entry) == manifest:
+                return verified, manifest
             continue
+        # 2. Convert the table to a new entry, which the next round finds.
         entry = entries.place(memory)
         log.info("converting %s to %s", table, entry)
-        ready = usable_workers(workers, schema, stream.rows)
-        with new_entry(entry) as folder, ready:
-            resolved, tally, shards, just_made = _convert(stream, opened, schema, folder, memory, ready)
+        pool = usable_workers(workers, schema, stream.rows)
+        with new_entry(entry) as folder, pool:
+            resolved, tally, shards, new_states = _convert(stream, open_table, schema, folder, memory, pool)
             roles = resolved.to_dict()
             Manifest(identity=entries.identity, memory=memory, schema=roles, tally=tally, shards=shards).write(folder)
         entries.remove_former()
 
 
 def usable_workers(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
-    """Return who can share a table: this process alone where a kind of contents is not the library's own."""
+    """Return the workers of a scan; this process alone if a kind of contents is defined outside the library.
+
+    Other processes do not know such a kind.
+    """
     if not all(type(KINDS[kind]).__module__.startswith("pcmcnet.") for kind in schema.contents.values()):
         return workers_for(1)
     if workers is None or isinstance(workers, int):
@@ -104,92 +110,101 @@ def usable_workers(workers: Workers | int | None, schema: Schema, rows: int) -> 
 
 
 def _convert(
-    stream: TableStream, opened: Callable[[], TableStream], schema: Schema, folder: Path, memory: int, workers: Workers
+    stream: TableStream,
+    open_table: Callable[[], TableStream],
+    schema: Schema,
+    folder: Path,
+    memory: int,
+    workers: Workers,
 ) -> tuple[Schema, Tally, tuple[ShardFile, ...], dict[str, FileState]]:
-    # 1. Choose how many piles there are, so that each fits into its share of the memory.
+    # 1. Choose the number of partitions, so that each fits into its share of the memory.
     width = row_bytes(stream, schema)
     size = stream.rows * width
-    count = -(-size * _SHARES // memory)
-    if count > 4 * _MOST:
+    count = -(-size * _MEMORY_SHARES // memory)
+    if count > 4 * _MAX_PARTITIONS:
         raise ConfigError(
             f"the table has about {size / 2**30:.1f} GiB of rows, too much for memory={memory / 2**20:.0f} MiB: "
-            f"allow at least {size * _SHARES / (4 * _MOST) / 2**20:.0f} MiB."
+            f"allow at least {size * _MEMORY_SHARES / (4 * _MAX_PARTITIONS) / 2**20:.0f} MiB."
         )
-    # 2. Sort the rows onto piles, and refuse text among numbers, which only the whole table shows.
-    options: dict[str, Any] = {"contents": schema.contents, "at_once": memory // _SHARES // width, "workers": workers}
-    piles = spill_rows(folder, stream, opened, schema.choice_set, max(min(count, _MOST), 1), **options)
-    long.require_not_empty(piles.rows, schema)
+    # 2. Distribute the rows to partitions. Text among numbers can be detected only in the whole table: check it here.
+    at_once = memory // _MEMORY_SHARES // width
+    options: dict[str, Any] = {"contents": schema.contents, "at_once": at_once, "workers": workers}
+    n_partitions = max(min(count, _MAX_PARTITIONS), 1)
+    partitions = spill_rows(folder, stream, open_table, schema.choice_set, n_partitions, **options)
+    long.require_not_empty(partitions.rows, schema)
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
         declared = name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type)
-        if name in piles.vocabularies and not declared:
-            piles.vocabularies[name].require_plain(name, partial(choice_set_of_row, stream, schema.choice_set))
-    # 3. Resolve which inputs are categories, and write the piles as shards.
+        if name in partitions.vocabularies and not declared:
+            name_set = partial(choice_set_of_row, stream, schema.choice_set)
+            partitions.vocabularies[name].require_no_stray_text(name, name_set)
+    # 3. Resolve which inputs are categories, and write each partition as a shard.
     inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.kinds]
     tests = (pa.types.is_dictionary, is_text, pa.types.is_boolean)
     by_type = tuple(name for name in inputs if any(test(stream.schema.field(name).type) for test in tests))
     resolved = replace(schema, categorical=by_type if schema.categorical is None else schema.categorical)
-    return resolved, *_shards(Converter(piles, resolved, stream.folder), workers)
+    return resolved, *_write_shards(Converter(partitions, resolved, stream.folder), workers)
 
 
 class ConvertedShard(NamedTuple):
-    """A shard, and what of it only the whole table can be judged by."""
+    """A new shard, with the statistics that are checked over the whole table."""
 
     shard: ShardFile
     state: FileState
     tally: Tally
-    weighted: bool
+    weighted: bool  # whether a set has a weight above 0
     spans: dict[str, Span]
-    sizes: dict[str, tuple[int, int]]  # of the vectors of each column, and the first row that has one
+    sizes: dict[str, tuple[int, int]]  # by column of vectors: their size, and the first row that has one
 
 
 @dataclass(frozen=True)
 class Converter:
-    """Checks a pile and writes it as a shard."""
+    """Checks a partition and writes it as a shard."""
 
-    piles: Partitions
+    partitions: Partitions
     schema: Schema
-    source: Path  # from which paths in the table count
+    source: Path  # folder to which paths in the table are relative
 
-    def __call__(self, pile: int) -> ConvertedShard:
-        """Make the shard of a pile."""
-        table, numbers = self.piles.take(pile)
-        part = ChunkContext(numbers)
+    def __call__(self, partition: int) -> ConvertedShard:
+        """Write the shard of a partition."""
+        table, numbers = self.partitions.read(partition)
+        context = ChunkContext(numbers)
         try:
-            data = ChoiceData(**long.read_long(table, self.schema, part, self.source))
+            data = ChoiceData(**long.read_long(table, self.schema, context, self.source))
         except SchemaError as error:
-            count = self.piles.count
-            several = f" This is one of {count} parts of the table: others may have more." * (count > 1)
-            raise SchemaError(f"{error}{several}") from error
+            count = self.partitions.count
+            hint = f" This is one of {count} parts of the table: the others may have more errors." * (count > 1)
+            raise SchemaError(f"{error}{hint}") from error
         del table
-        path = self.piles.folder / f"shard-{pile:05d}.arrow"
+        path = self.partitions.folder / f"shard-{partition:05d}.arrow"
         write_shard(path, data, numbers)
         shard = describe_shard(path, loaded_bytes(data))
         pa.default_memory_pool().release_unused()
         weighted, sizes = bool(data.weights.any()), _vector_sizes(data, numbers)
-        return ConvertedShard(shard, file_state(path), Tally.of(data), weighted, part.spans, sizes)
+        return ConvertedShard(shard, file_state(path), Tally.of(data), weighted, context.spans, sizes)
 
 
-def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...], dict[str, FileState]]:
-    """Check each pile and write it as a shard; then judge what only all of them show."""
-    schema, piles = converter.schema, converter.piles
+def _write_shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...], dict[str, FileState]]:
+    """Write each partition as a shard, then check what depends on the whole table."""
+    schema, partitions = converter.schema, converter.partitions
     shards: list[ShardFile] = []
     states: dict[str, FileState] = {}
     spans: dict[str, Span] = {}
     weighted, tally = schema.weight is None, Tally()
     sizes: dict[str, int] = {}
-    for pile, made in zip(piles.there, workers.map(converter, piles.there), strict=True):
-        for name, (size, row) in made.sizes.items():
+    numbers = partitions.numbers
+    for partition, converted in zip(numbers, workers.map(converter, numbers), strict=True):
+        for name, (size, row) in converted.sizes.items():
             if sizes.setdefault(name, size) != size:
                 raise SchemaError(
-                    f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
-                    f"table, got {size} numbers. Give all vectors one size, or drop these rows."
+                    f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers, as in other rows, "
+                    f"got {size} numbers. Give all vectors one size, or drop these rows."
                 )
-        piles.remove(pile)
-        shards.append(made.shard)
-        states[made.shard.name] = made.state
-        tally += made.tally
-        weighted = weighted or made.weighted
-        merge_spans(spans, made.spans)
+        partitions.remove(partition)
+        shards.append(converted.shard)
+        states[converted.shard.name] = converted.state
+        tally += converted.tally
+        weighted = weighted or converted.weighted
+        merge_spans(spans, converted.spans)
     if not weighted:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     for name, span in spans.items():
@@ -198,10 +213,10 @@ def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardF
 
 
 def _vector_sizes(data: ChoiceData, numbers: Ints) -> dict[str, tuple[int, int]]:
-    """Return the sizes of vectors by column, each with the first row of the table that has one."""
-    found = {}
+    """Return the size of the vectors in each column, and the first row of the table that has one."""
+    sizes = {}
     for rows, columns in ((data.rows, data.features), (data.rows[data.offsets[:-1]], data.individual)):
         for name, column in columns.items():
             if isinstance(column, Contents) and column.table.ndim > 1 and len(column.table):
-                found[name] = column.table.shape[1], int(numbers[rows[column.codes != MISSING_CODE]].min())
-    return found
+                sizes[name] = column.table.shape[1], int(numbers[rows[column.codes != MISSING_CODE]].min())
+    return sizes

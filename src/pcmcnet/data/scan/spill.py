@@ -1,11 +1,12 @@
-"""Rows in any order -> piles on disk, all rows of a choice set on one pile, and each pile small enough for memory.
+"""Rows in any order -> partitions on disk: all rows of a choice set in one partition, each small enough for memory.
 
-A row goes to the pile that the hash of its set's id names. Within a pile rows keep their order, so that each can be
-read as a table of its own; the rows' numbers in the whole table go along. Names are written as numbers; contents, which
-may all differ, as they are.
+The hash of its set id assigns a row to a partition. Rows keep their order within a partition, so that it can be read
+like a table; their row numbers in the whole table are stored with them. Words of text columns are written as codes;
+contents, which may all differ, are written unchanged.
 
-Each worker sorts a piece of the table, and numbers the names as they come there. Pieces put together in their order
-give the piles, and the numbers, of the table read from first to last: how many pieces there are is nothing to see.
+Each worker distributes the rows of one chunk of the table, and numbers the words as they occur there. Chunks are then
+combined in their order, which gives the partitions and codes of a table read by one worker from the first row to the
+last: the result does not depend on the number of chunks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +42,7 @@ from pcmcnet.data.scan.workers import Workers
 from pcmcnet.errors import SchemaError
 
 # -- Vocabulary --------------------------------------------------------------------------------------------------------
-# The words of a text column, numbered as they come: what is written to disk is numbers.
+# The words of a text column, numbered in the order in which they occur. Partitions store these codes.
 
 
 class Vocabulary:
@@ -52,26 +54,26 @@ class Vocabulary:
         self.rows: list[int] = []
 
     def encode(self, column: pa.Array, first_row: int) -> pa.Array:
-        """Turn words into their numbers, taking in new ones; gaps stay gaps."""
-        found = distinct(pa.chunked_array([column]))
-        codes, values = renumber_by_first_row(found) if pa.types.is_dictionary(column.type) else found
-        counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
+        """Return the codes of words, adding new words; missing values stay missing."""
+        coded = distinct(pa.chunked_array([column]))
+        codes, values = renumber_by_first_row(coded) if pa.types.is_dictionary(column.type) else coded
+        counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the -1 of missing values
         first = first_rows(codes, len(values))
-        known = np.empty(len(values) + 1, np.int32)  # the last entry is for the gaps' -1
+        new_codes = np.empty(len(values) + 1, np.int32)  # the last entry belongs to the -1 of missing values
         for k, word in enumerate(values.to_pylist()):
-            known[k] = self._take(word, int(counts[k]), first_row + int(first[k]))
-        gaps = codes < 0
-        return pa.array(known[codes], mask=gaps if gaps.any() else None)
+            new_codes[k] = self._add_word(word, int(counts[k]), first_row + int(first[k]))
+        is_missing = codes < 0
+        return pa.array(new_codes[codes], mask=is_missing if is_missing.any() else None)
 
     def add(self, later: Vocabulary) -> NDArray[np.int32]:
-        """Take in the words of later rows; returns the numbers here of those that had others there."""
-        known = np.empty(len(later.codes), np.int32)
+        """Add the vocabulary of later rows; return the new codes of its words."""
+        new_codes = np.empty(len(later.codes), np.int32)
         for k, (word, count, row) in enumerate(zip(later.codes, later.counts, later.rows, strict=True)):
-            known[k] = self._take(word, count, row)
-        return known
+            new_codes[k] = self._add_word(word, count, row)
+        return new_codes
 
-    def _take(self, word: str, count: int, row: int) -> int:
-        """Count a word, and number it if it is new; ``row`` is the first that has it."""
+    def _add_word(self, word: str, count: int, row: int) -> int:
+        """Count a word and return its code; ``row`` is its first row."""
         code = self.codes.setdefault(word, len(self.codes))
         if code == len(self.counts):
             self.counts.append(0)
@@ -81,33 +83,33 @@ class Vocabulary:
 
     @property
     def words(self) -> pa.Array:
-        """All words, in the order of their numbers."""
+        """All words, in the order of their codes."""
         return pa.array(list(self.codes), pa.string())
 
-    def require_plain(self, column: str, name_set: Callable[[int], str]) -> None:
-        """Refuse a column of numbers with some text among them, as a table in memory is refused."""
+    def require_no_stray_text(self, column: str, name_set: Callable[[int], str]) -> None:
+        """Raise SchemaError for a column of numbers with some text in it, as for a table in memory."""
         values, counts, rows = self.words, np.array(self.counts), np.array(self.rows)
         mistakes = mistaken_text(column, values, counts)
         if mistakes.any():
-            at = np.flatnonzero(mistakes)
-            first = at[np.argmin(rows[at])]
+            bad_words = np.flatnonzero(mistakes)
+            first = bad_words[np.argmin(rows[bad_words])]
             row = int(rows[first])
             raise SchemaError(
                 f"column {column!r}, row {row} (choice set {name_set(row)}): {AS_OTHERS}, "
-                f"got {values[int(first)].as_py()!r}; {counts[at].sum()} such rows. {CORRECT}"
+                f"got {values[int(first)].as_py()!r}; {counts[bad_words].sum()} such rows. {CORRECT}"
             )
 
 
-# -- Piles -------------------------------------------------------------------------------------------------------------
+# -- Partitions --------------------------------------------------------------------------------------------------------
 
-_ROWS = 2**18  # read at once, at most
-_PIECES = 8  # for each worker: whoever begins later, or is slower, takes fewer
-_BUFFER = 2**18  # bytes that are written to a file at once: of a column, a batch may have but some hundred for a pile
-_FILES = 16  # of a piece, each of some neighbouring piles: removed once all of these are taken
+_MAX_BATCH_ROWS = 2**18  # read in one step
+_CHUNKS_PER_WORKER = 8  # so that slower workers can process fewer chunks
+_WRITE_BUFFER = 2**18  # bytes; one batch may have only some hundred bytes of a column for a partition
+_FILES_PER_CHUNK = 16  # each has several consecutive partitions, and is removed when all of them are shards
 
 
 class ScanChunk(NamedTuple):
-    """Neighbouring units of a table: their number among the pieces, and their first row."""
+    """Consecutive units (row groups or blocks) of a table: number of the chunk, units, and first row."""
 
     number: int
     units: Units
@@ -115,74 +117,74 @@ class ScanChunk(NamedTuple):
 
 
 def cut_into_chunks(units: Sequence[int], count: int) -> list[ScanChunk]:
-    """Cut a table of units with so many rows into no more than ``count`` pieces, the later the smaller.
+    """Cut a table into at most ``count`` chunks, later ones smaller; ``units`` are the numbers of rows of its units.
 
-    So the last ones, for which some wait at the end, are short, and few have to be put together: of the rows the part
-    (1 - k/count)^2 is left after k pieces.
+    After k chunks, the share (1 - k/count)^2 of the rows is left. The last chunks are short, so that no worker waits
+    long at the end, and there are few chunks to combine.
 
     Examples
     --------
-    >>> [(piece.units, piece.first) for piece in cut_into_chunks([5, 5, 5, 5], 2)]
+    >>> [(chunk.units, chunk.first) for chunk in cut_into_chunks([5, 5, 5, 5], 2)]
     [(range(0, 3), 0), (range(3, 4), 15)]
     """
     if count == 1 or len(units) < 2:
         return [ScanChunk(0, None, 0)]
     ends = np.cumsum([0, *units])
     bounds = np.unique(np.searchsorted(ends, [ends[-1] * (1 - (1 - k / count) ** 2) for k in range(count + 1)]))
-    found = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    return [ScanChunk(k, range(begin, end), int(ends[begin])) for k, (begin, end) in enumerate(found)]
+    return [ScanChunk(k, range(a, b), int(ends[a])) for k, (a, b) in enumerate(pairwise(bounds.tolist()))]
 
 
 @dataclass
-class Spilled:
-    """What a piece has left: rows, names, and which batches of its files are of which pile."""
+class SpilledChunk:
+    """Result of a chunk: its vocabularies, numbers of rows, and the batches of each partition in its files."""
 
     vocabularies: dict[str, Vocabulary]
     rows: int = 0
-    gaps: int = 0  # ids that are missing
-    first_gap: int = 0
+    missing_ids: int = 0
+    first_missing_id: int = 0  # row
     batches: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(frozen=True)
-class Sorter:
-    """Sorts the rows of a piece onto piles."""
+class RowSpiller:
+    """Distributes the rows of a chunk to partitions."""
 
     folder: Path
-    opened: Callable[[], TableStream]
+    open_table: Callable[[], TableStream]
     choice_set: str
-    count: int  # of piles
-    text: Collection[str]  # columns whose names are written as numbers
-    at_once: int
+    count: int  # of partitions
+    text: Collection[str]  # columns whose words are written as codes
+    at_once: int  # rows read in one step
 
-    def __call__(self, piece: ScanChunk) -> Spilled:
-        """Go through a piece once."""
-        done, stream = Spilled({name: Vocabulary() for name in self.text}), self.opened()
+    def __call__(self, chunk: ScanChunk) -> SpilledChunk:
+        """Read a chunk once and write its rows to the files of the partitions."""
+        spilled, stream = SpilledChunk({name: Vocabulary() for name in self.text}), self.open_table()
         with ExitStack() as stack:
             writers: dict[int, Any] = {}
             written: dict[int, int] = defaultdict(int)
-            for batch in stream.batches(self.at_once, piece.units, self.text):
+            for batch in stream.batches(self.at_once, chunk.units, self.text):
                 keys, missing = self._keys(batch.column(self.choice_set))
-                begin = piece.first + done.rows
-                if missing.any():
-                    done.first_gap = done.first_gap if done.gaps else begin + int(np.argmax(missing))
-                    done.gaps += int(missing.sum())
-                elif not done.gaps:
-                    numbered = _numbered(stream.columns, batch, done.vocabularies, begin)
-                    for pile, part in _sorted_out(numbered, partition_numbers(keys, self.count), self.count):
-                        file = _file(pile, self.count)
+                begin = chunk.first + spilled.rows
+                if missing.any():  # count all missing ids for the message; nothing more is written
+                    if not spilled.missing_ids:
+                        spilled.first_missing_id = begin + int(np.argmax(missing))
+                    spilled.missing_ids += int(missing.sum())
+                elif not spilled.missing_ids:
+                    coded = _coded(stream.columns, batch, spilled.vocabularies, begin)
+                    for partition, rows in _by_partition(coded, partition_numbers(keys, self.count), self.count):
+                        file = _file_number(partition, self.count)
                         if file not in writers:
-                            path = str(_path(self.folder, piece.number, file))
-                            sink = stack.enter_context(pa.output_stream(path, None, _BUFFER))
-                            writers[file] = stack.enter_context(pa.ipc.new_file(sink, part.schema))
-                        writers[file].write_batch(part)
-                        done.batches[pile].append(written[file])
+                            path = str(_path(self.folder, chunk.number, file))
+                            sink = stack.enter_context(pa.output_stream(path, None, _WRITE_BUFFER))
+                            writers[file] = stack.enter_context(pa.ipc.new_file(sink, rows.schema))
+                        writers[file].write_batch(rows)
+                        spilled.batches[partition].append(written[file])
                         written[file] += 1
-                done.rows += batch.num_rows
-        return done
+                spilled.rows += batch.num_rows
+        return spilled
 
     def _keys(self, ids: pa.Array) -> tuple[Keys, NDArray[np.bool_]]:
-        """Return the keys of a batch's ids, and where there is none; with gaps, the keys are of no use."""
+        """Return the keys of a batch of ids, and the mask of missing ids; no keys if an id is missing."""
         try:
             missing = np.asarray(pc.is_null(ids, nan_is_null=True))
             return (np.empty(0, np.uint64) if missing.any() else keys_of(ids)), missing
@@ -194,56 +196,57 @@ class Sorter:
 
 @dataclass(frozen=True)
 class Partitions:
-    """The piles of a table, and the vocabularies of its text columns."""
+    """The partitions of a table on disk, and the vocabularies of its text columns."""
 
     folder: Path
     columns: Sequence[str]
     count: int
     rows: int
     vocabularies: Mapping[str, Vocabulary]
-    names: Mapping[
-        str, tuple[pa.Array, list[pa.Array]]
-    ]  # words of a column, and by pieces the numbers of what each has
-    batches: Sequence[Mapping[int, Sequence[int]]]  # by pieces: numbers of the batches of each pile
+    names: Mapping[str, tuple[pa.Array, list[pa.Array]]]  # by column: all words, and the codes of each chunk's words
+    batches: Sequence[Mapping[int, Sequence[int]]]  # by chunk: the batches of each partition
 
     @property
-    def there(self) -> list[int]:
-        """Piles that have rows."""
+    def numbers(self) -> list[int]:
+        """Numbers of the partitions that have rows."""
         return sorted(set().union(*self.batches))
 
-    def take(self, pile: int) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Read a pile: its rows as a table, and their numbers."""
-        pieces = [k for k, batches in enumerate(self.batches) if pile in batches]
-        parts = []
-        for k in pieces:
-            with pa.OSFile(str(_path(self.folder, k, _file(pile, self.count)))) as file:
+    def read(self, partition: int) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Return the rows of a partition as a table, and their numbers in the whole table."""
+        # 1. Read the batches of all chunks.
+        chunks = [k for k, batches in enumerate(self.batches) if partition in batches]
+        tables = []
+        for k in chunks:
+            with pa.OSFile(str(_path(self.folder, k, _file_number(partition, self.count)))) as file:
                 reader = pa.ipc.open_file(file)
-                parts.append(pa.Table.from_batches([reader.get_batch(batch) for batch in self.batches[k][pile]]))
+                batches = [reader.get_batch(batch) for batch in self.batches[k][partition]]
+                tables.append(pa.Table.from_batches(batches))
+        # 2. Join their columns; codes of a chunk become codes of the whole table.
         columns = {}
-        for place, name in enumerate(self.columns):
-            found = [part.column(place) for part in parts]
+        for position, name in enumerate(self.columns):
+            arrays = [table.column(position) for table in tables]
             if name in self.names:
-                words, numbers = self.names[name]
-                codes = [pc.take(numbers[k], codes.combine_chunks()) for k, codes in zip(pieces, found, strict=True)]
+                words, new_codes = self.names[name]
+                codes = [pc.take(new_codes[k], codes.combine_chunks()) for k, codes in zip(chunks, arrays, strict=True)]
                 columns[name] = pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), words)
             else:
-                columns[name] = pa.chunked_array([chunk for column in found for chunk in column.chunks])
-        rows = np.concatenate([part.column(part.num_columns - 1).to_numpy() for part in parts])
+                columns[name] = pa.chunked_array([chunk for array in arrays for chunk in array.chunks])
+        rows = np.concatenate([table.column(table.num_columns - 1).to_numpy() for table in tables])
         return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
 
-    def remove(self, pile: int) -> None:
-        """Remove the files of a pile, if all before it were taken and none of the following ones lies there."""
-        file = _file(pile, self.count)
-        if pile + 1 < self.count and _file(pile + 1, self.count) == file:
+    def remove(self, partition: int) -> None:
+        """Remove the files of a partition, if it is their last one; partitions are read in their order."""
+        file = _file_number(partition, self.count)
+        if partition + 1 < self.count and _file_number(partition + 1, self.count) == file:
             return
-        for piece in range(len(self.batches)):
-            _path(self.folder, piece, file).unlink(missing_ok=True)
+        for chunk in range(len(self.batches)):
+            _path(self.folder, chunk, file).unlink(missing_ok=True)
 
 
 def spill_rows(
     folder: Path,
     stream: TableStream,
-    reopened: Callable[[], TableStream],
+    open_table: Callable[[], TableStream],
     choice_set: str,
     count: int,
     *,
@@ -251,51 +254,52 @@ def spill_rows(
     at_once: int,
     workers: Workers,
 ) -> Partitions:
-    """Go through a table once, piece by piece, and sort its rows onto so many piles."""
-    # 1. Sort the pieces, each by whoever is free; one piece alone needs no stream of its own.
+    """Read a table once, chunk by chunk, and distribute its rows to ``count`` partitions."""
+    # 1. Spill the chunks in parallel; a single chunk uses the stream that is already open.
     plain = {choice_set, *contents}
     text = [f.name for f in stream.schema if f.name not in plain and is_text(value_type(f.type))]
-    pieces = cut_into_chunks(stream.units, _PIECES * workers.count) if workers.count > 1 else cut_into_chunks((), 1)
-    opened = reopened if len(pieces) > 1 else lambda: stream
-    sorter = Sorter(folder, opened, choice_set, count, tuple(text), max(min(at_once, _ROWS), 1))
-    done = list(workers.map(sorter, pieces) if len(pieces) > 1 else map(sorter, pieces))
-    gaps = sum(each.gaps for each in done)
-    if gaps:
-        first = next(each.first_gap for each in done if each.gaps)
+    units = stream.units if workers.count > 1 else ()
+    chunks = cut_into_chunks(units, _CHUNKS_PER_WORKER * workers.count)
+    opener = open_table if len(chunks) > 1 else lambda: stream
+    spiller = RowSpiller(folder, opener, choice_set, count, tuple(text), max(min(at_once, _MAX_BATCH_ROWS), 1))
+    spilled = list(workers.map(spiller, chunks) if len(chunks) > 1 else map(spiller, chunks))
+    missing_ids = sum(chunk.missing_ids for chunk in spilled)
+    if missing_ids:
+        first = next(chunk.first_missing_id for chunk in spilled if chunk.missing_ids)
         raise SchemaError(
             f"column {choice_set!r}, row {first}: expected the id of a choice set, got nothing; "
-            f"{gaps} such rows. Drop them or fill in the id."
+            f"{missing_ids} such rows. Drop them or fill in the id."
         )
-    # 2. Number the words as if one worker had read the table from first to last.
-    whole = {name: Vocabulary() for name in text}
-    numbers = {name: [pa.array(whole[name].add(each.vocabularies[name])) for each in done] for name in text}
-    names = {name: (whole[name].words, numbers[name]) for name in text}
-    rows, batches = sum(each.rows for each in done), [dict(each.batches) for each in done]
-    return Partitions(folder, tuple(stream.columns), count, rows, whole, names, batches)
+    # 2. Number the words as if one worker had read the table from the first row to the last.
+    merged = {name: Vocabulary() for name in text}
+    new_codes = {name: [pa.array(merged[name].add(chunk.vocabularies[name])) for chunk in spilled] for name in text}
+    names = {name: (merged[name].words, new_codes[name]) for name in text}
+    rows, batches = sum(chunk.rows for chunk in spilled), [dict(chunk.batches) for chunk in spilled]
+    return Partitions(folder, tuple(stream.columns), count, rows, merged, names, batches)
 
 
 def choice_set_of_row(stream: TableStream, choice_set: str, row: int) -> str:
-    """Name the choice set of a row, by reading the table up to it."""
+    """Return the id of the choice set of a row; reads the table up to that row."""
     begin = 0
-    for batch in stream.batches(_ROWS):
+    for batch in stream.batches(_MAX_BATCH_ROWS):
         if row < begin + batch.num_rows:
             return str(batch.column(choice_set)[row - begin].as_py())
         begin += batch.num_rows
     raise AssertionError(row)
 
 
-def _file(pile: int, count: int) -> int:
-    return pile * _FILES // count
+def _file_number(partition: int, count: int) -> int:
+    return partition * _FILES_PER_CHUNK // count
 
 
-def _path(folder: Path, piece: int, file: int) -> Path:
-    return folder / f"pile-{piece:05d}-{file:02d}"
+def _path(folder: Path, chunk: int, file: int) -> Path:
+    return folder / f"partition-{chunk:05d}-{file:02d}"
 
 
-def _numbered(
+def _coded(
     columns: Sequence[str], batch: pa.RecordBatch, vocabularies: Mapping[str, Vocabulary], begin: int
 ) -> pa.RecordBatch:
-    """Encode the text columns and append the rows' numbers; columns are known by their places."""
+    """Return a batch with codes for words and a last column of row numbers; columns are named by their position."""
     arrays = [
         vocabularies[name].encode(column, begin) if name in vocabularies else column.cast(value_type(column.type))
         for name, column in zip(columns, batch.columns, strict=True)
@@ -304,11 +308,13 @@ def _numbered(
     return pa.RecordBatch.from_arrays(arrays, [str(k) for k in range(len(arrays))])
 
 
-def _sorted_out(batch: pa.RecordBatch, pile: NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the piles that a batch has rows for, each with its rows in their order."""
-    order = np.argsort(pile.astype(np.uint16), kind="stable")  # which numpy sorts by radix
+def _by_partition(
+    batch: pa.RecordBatch, partitions: NDArray[np.int64], count: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each partition that has rows in a batch, with these rows in their order."""
+    order = np.argsort(partitions.astype(np.uint16), kind="stable")  # NumPy uses a radix sort for 16-bit integers
     ordered = pc.take(batch, pa.array(order), boundscheck=False)
-    ends = np.cumsum(np.bincount(pile, minlength=count))
+    ends = np.cumsum(np.bincount(partitions, minlength=count))
     begin = 0
     for k, end in enumerate(ends.tolist()):
         if end > begin:

@@ -1,12 +1,12 @@
-"""Scanned choice sets -> encoded parts, one buffer of several shards after the other.
+"""Scanned choice sets -> encoded buffers of several shards, one after the other.
 
-Every epoch takes the shards in an order of its own, as many at a time as the memory allows. Sets are on a shard by the
-hash of their id, so a buffer is a random part of the table, and batches are drawn from all of it. Its sets are in the
-order of the table: with a buffer that holds everything, batches are those of a table in memory. While one buffer is in
-use, a thread reads the next.
+Every epoch shuffles the shards and reads as many at a time as fit into memory: a buffer. The hash of its id assigns a
+set to a shard, so a buffer is a random part of the table, and batches are drawn from the whole buffer. Its sets are in
+the order of the table: if one buffer has the whole table, batches are the same as those of a table in memory. A thread
+reads the next buffer while one is in use.
 
-Of several processes each reads every n-th shard of a buffer, and of the others only how large their sets are. So all of
-them plan the batches that one process would, and each holds its own sets of every batch.
+With n processes, each reads every n-th shard of a buffer, and only the sizes of the sets in the other shards. All
+processes therefore plan the same batches as a single process would, and each has its own sets of every batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pcmcnet.data.scan.scanned import ScannedData
 
 @dataclass(frozen=True)
 class EncodedStream:
-    """A ``batches.Source`` of the sets of a scanned table, on a device; for one process, or for the r-th of several."""
+    """A ``batches.Source`` of a scanned table, on a device; for one process, or for process ``rank`` of ``size``."""
 
     data: ScannedData
     encoder: Encoder
@@ -50,16 +50,19 @@ class EncodedStream:
         return self.data.largest
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
-        """Go through all sets once, buffer by buffer, the shards shuffled by the numbers given."""
+        """Yield all sets once, buffer by buffer.
+
+        The numbers of ``order`` seed the order of the shards; None keeps it. ``skip`` buffers are left out.
+        """
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
-        read: Callable[[Sequence[int]], EncodedPart | None] = self._read if self.size == 1 else self._read_own
-        for part in results_in_order(partial(read, group) for group in self._after(self.data.buffers(shuffled), skip)):
+        read: Callable[[Sequence[int]], EncodedPart | None] = self._read if self.size == 1 else self._read_distributed
+        for part in results_in_order(partial(read, group) for group in self._skip(self.data.buffers(shuffled), skip)):
             if part is not None:
                 yield part.to(self.device)
 
-    def _after(self, groups: list[list[int]], skip: int) -> list[list[int]]:
-        """Leave out some buffers, not counting those that have no set of this part of the table."""
+    def _skip(self, groups: list[list[int]], skip: int) -> list[list[int]]:
+        """Return the buffers without the first ``skip`` that have selected sets."""
         for k, group in enumerate(groups):
             if not skip:
                 return groups[k:]
@@ -67,13 +70,13 @@ class EncodedStream:
         return []
 
     def chunks(self) -> Iterator[EncodedSets]:
-        """Go through all sets once, shard by shard, whichever process this is."""
+        """Yield all sets once, shard by shard, in every process."""
         for shard in self.data.shards():
             yield self.encoder.encode(shard.data).to(self.device)
 
     def _read(self, group: Sequence[int]) -> EncodedSets | None:
-        """Read a buffer; None where none of its sets is in this part of the table."""
-        if self.data.schema.contents:  # what several shards hold is prepared once
+        """Read a buffer; None if it has no selected set."""
+        if self.data.schema.contents:  # join first, so that contents of several shards are prepared once
             shards = list(self.data.shards(group))
             return self.encoder.encode(join_shards(shards)) if shards else None
         chunks, first = [], []
@@ -82,19 +85,19 @@ class EncodedStream:
             first.append(shard.first)
         return EncodedSets.join(chunks, _order(first)) if chunks else None
 
-    def _read_own(self, group: Sequence[int]) -> DistributedSets | None:
-        """Read every n-th shard of a buffer from the r-th on, and the sizes of the sets of all."""
+    def _read_distributed(self, group: Sequence[int]) -> DistributedSets | None:
+        """Read the shards of this process in a buffer, and the sizes of all sets; None if it has no selected set."""
         outlines = list(self.data.outlines(group))
         order = _order([outline.first for outline in outlines])
         if not len(order):
             return None
         sizes = np.concatenate([outline.sizes for outline in outlines])
         shard = np.repeat(np.arange(len(group)), [len(outline.first) for outline in outlines])[order]
-        ours = shard % self.size == self.rank
-        place = np.where(ours, np.cumsum(ours) - 1, -1)  # its own are in the same order
+        is_local = shard % self.size == self.rank
+        place = np.where(is_local, np.cumsum(is_local) - 1, -1)  # local sets are in the same order
         return DistributedSets(sizes=sizes[order], local=self._read(group[self.rank :: self.size]), place=place)
 
 
 def _order(first: Sequence[Ints]) -> Ints:
-    """Put the sets of some shards in the order of the table; each shard is in it, which a stable sort is quick at."""
+    """Return the order of the table for the sets of some shards; a stable sort is fast, as each shard is sorted."""
     return np.argsort(np.concatenate(first), kind="stable")

@@ -1,12 +1,13 @@
-"""Pieces of a table, several at a time: results come in the order of the pieces, whoever is done first.
+"""Workers that process items in parallel and return the results in the order of the items.
 
-So what is put together from them is the same, to the last bit, for any number of workers. Those of one machine are this
-process and helpers beside it. Threads would be simpler, but gain half as much: they wait for Python's lock between the
-many short calls (measured). ``pcmcnet.cluster`` has workers on other machines.
+Results that are combined from them are therefore identical, to the last bit, for any number of workers. The workers of
+one machine are this process and helper processes. Threads would be simpler but gain half as much, because they wait for
+Python's global lock between many short calls (measured). ``pcmcnet.cluster`` has workers on other machines.
 
-A helper is a fresh interpreter that reads pickled tasks from a pipe and answers by another one. It never imports the
-user's script, as those of ``multiprocessing`` do, which would run it again where it has no guard. It gets its first
-task when it has started: until then others take them, and where they are done before, it is not waited for.
+A helper is a new interpreter that reads pickled tasks from one pipe and writes results to another. It does not import
+the user's script, as processes of ``multiprocessing`` do: a script without a main guard would run again. A helper gets
+its first task after it has started. Until then the other workers process the items; if they finish first, they do not
+wait for the helper.
 """
 
 from __future__ import annotations
@@ -29,166 +30,170 @@ from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
 U = TypeVar("U")
-Outcome = tuple[bool, Any]  # whether it went well, and the result, or else the error to raise
+TaskOutcome = tuple[bool, Any]  # True and the result, or False and the exception
 
-_BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
-_PROGRAM = f"from {__name__} import serve; serve()"
+_DEFAULT_WORKERS = 2  # each takes up to two fifths of the memory while it converts a shard (measured)
+_PROGRAM = f"from {__name__} import run_helper; run_helper()"
 _READY = b"!"
-_SOON = 0.01  # seconds, in which to see that there is nothing left to help with
-_WORTH = 10**8  # values of a table that take some five seconds; with half as many, hardly any is gained (measured)
+_POLL_SECONDS = 0.01  # between checks whether items are left while a helper starts
+_MIN_PARALLEL_VALUES = 10**8  # values of a table, about five seconds; with half as many, little is gained (measured)
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep up to 64 MiB that are freed, for the next array: a worker takes much of it in turns.
+    """Make the C library keep up to 64 MiB of freed memory for the next array.
 
-    By default glibc returns all above some MiB to the system, which clears each page before it comes back: a quarter of
-    the time to make a shard (measured). It learns from the largest array freed so far, if that has up to 32 MiB. The
-    memory of this one is never touched.
+    By default glibc returns freed blocks above some MiB to the system, which clears each page before it is used again:
+    a quarter of the time to write a shard (measured). glibc adapts its limit to the largest block freed so far, up to
+    32 MiB, so this function allocates and frees such a block. Its pages are never touched.
     """
     np.empty(2**25 - 2**16, np.uint8)
 
 
 class Workers(Protocol):
-    """Who does the work."""
+    """Workers that process items in parallel."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of workers."""
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
+        """Yield the results of a function on all items, in their order; an exception is raised at its place."""
 
     def __enter__(self) -> Workers:
-        """Stay ready for further work within a block."""
+        """Keep the workers for several calls of :meth:`map`."""
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        """Need them no longer."""
+        """Release the workers."""
 
 
 def workers_for(number: int | None, values: float = 0.0) -> Processes:
-    """Take so many processes, or by default two, where there are two cores and a table has values enough."""
+    """Return ``number`` processes; by default two for a large table, if there are two cores, else one.
+
+    ``values`` is the number of values of the table.
+    """
     if number is None:
-        startable = sys.executable and not getattr(sys, "frozen", False)  # a program of its own would start itself
-        return Processes(min(_BY_DEFAULT, os.cpu_count() or 1) if values >= _WORTH and startable else 1)
+        can_start = sys.executable and not getattr(sys, "frozen", False)  # a frozen program would start itself again
+        use_default = values >= _MIN_PARALLEL_VALUES and can_start
+        return Processes(min(_DEFAULT_WORKERS, os.cpu_count() or 1) if use_default else 1)
     require_number("workers", number, whole=True, low=1)
     return Processes(number)
 
 
 class Processes:
-    """The process itself, and helpers beside it while they are needed."""
+    """The current process and its helper processes, which run while they are needed."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
         self._helpers: list[_Helper] = []
-        self._inside = 0
+        self._depth = 0  # of nested with blocks
 
     def __enter__(self) -> Processes:
-        self._inside += 1
+        self._depth += 1
         for helper in [helper for helper in self._helpers if helper.process.poll() is not None]:
-            helper.end(at_once=True)
+            helper.end(kill=True)
             self._helpers.remove(helper)
         while len(self._helpers) < self.count - 1:
             self._helpers.append(_Helper())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        self._inside -= 1
-        if not self._inside:
+        self._depth -= 1
+        if not self._depth:
             for helper in self._helpers:
-                helper.end(at_once=error is not None)
+                helper.end(kill=error is not None)
             self._helpers = []
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
-        """Work on the items here and in helpers, each taking the next one when it is done with its own."""
+        """Process items here and in helpers; each worker takes the next item when it has finished one."""
         keep_freed_memory()
         if self.count == 1 or len(items) < 2:
             yield from map(function, items)
             return
         with self:
-            yield from _Shared(function, items).results(self._helpers)
+            yield from _SharedItems(function, items).results(self._helpers)
 
 
-class _Shared:
-    """Items of which whoever is free takes the next one, and their results."""
+class _SharedItems:
+    """Items that are handed out one by one to idle workers, and their results."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function, self.items = function, items
-        self.found: dict[int, Outcome] = {}  # by the number of the item
-        self.taken, self.failed, self.workers = 0, False, 1
+        self.outcomes: dict[int, TaskOutcome] = {}  # by the number of the item
+        self.taken, self.stopped, self.workers = 0, False, 1
         self.change = threading.Condition()
 
     def results(self, helpers: Sequence[_Helper]) -> Iterator[Any]:
         """Yield results in the order of the items."""
-        given = pickle.dumps(self.function)
+        pickled = pickle.dumps(self.function)
         self.workers += len(helpers)
-        # 1. A thread for each helper hands it items and takes its answers.
-        threads = [threading.Thread(target=self._by_helper, args=(helper, given), daemon=True) for helper in helpers]
+        # 1. Start a thread per helper, which sends it items and receives its results.
+        threads = [threading.Thread(target=self._feed, args=(helper, pickled), daemon=True) for helper in helpers]
         for thread in threads:
             thread.start()
-        # 2. Work on items here, too, until the next result in order is there.
+        # 2. Process items in this thread, too, until the next result in order is available.
         try:
             for k in range(len(self.items)):
-                while k not in self.found and (mine := self._next()) is not None:
-                    self._done(mine, _outcome(self.function, self.items[mine]))
+                while k not in self.outcomes and (number := self._next()) is not None:
+                    self._finish(number, _outcome(self.function, self.items[number]))
                 with self.change:
-                    while k not in self.found:
+                    while k not in self.outcomes:
                         self.change.wait()
-                fine, result = self.found.pop(k)
-                if not fine:
+                succeeded, result = self.outcomes.pop(k)
+                if not succeeded:
                     raise result
                 yield result
-        except BaseException:  # nobody waits for what helpers are at
+        except BaseException:  # the results of running tasks are not needed
             for helper in helpers:
                 helper.process.kill()
             raise
         finally:
-            self.failed = True
+            self.stopped = True
             for thread in threads:
                 thread.join()
 
     def _next(self) -> int | None:
-        """Take an item, unless there is none left, or one has failed."""
+        """Return the number of the next item; None if none is left or the computation has stopped."""
         with self.change:
-            if self.failed or self.taken == len(self.items):
+            if self.stopped or self.taken == len(self.items):
                 return None
             self.taken += 1
             return self.taken - 1
 
-    def _done(self, number: int, outcome: Outcome) -> None:
+    def _finish(self, number: int, outcome: TaskOutcome) -> None:
         with self.change:
-            self.found[number] = outcome
+            self.outcomes[number] = outcome
             self.change.notify_all()
 
-    def _by_helper(self, helper: _Helper, function: bytes) -> None:
-        """Hand items to a helper: the next one before an answer, or it would wait for us.
+    def _feed(self, helper: _Helper, function: bytes) -> None:
+        """Send items to a helper, the next one before the result of the last, so that the helper does not wait.
 
-        Items are to be small, so that they fit into a pipe which nobody reads yet.
+        Items must be small enough for the buffer of a pipe, since the helper is not reading at that time.
         """
-        while not helper.ready.wait(_SOON):
-            if self.failed or self.taken == len(self.items):
+        while not helper.ready.wait(_POLL_SECONDS):
+            if self.stopped or self.taken == len(self.items):
                 return
         sent: deque[int] = deque()
         try:
             while True:
-                # one item ahead, but none where few are left, which whoever is free had better take
-                ahead = 2 if len(self.items) - self.taken > 2 * self.workers else 1
-                while len(sent) < ahead and (number := self._next()) is not None:
+                # Send one item ahead, unless few are left: an idle worker can process those sooner.
+                limit = 2 if len(self.items) - self.taken > 2 * self.workers else 1
+                while len(sent) < limit and (number := self._next()) is not None:
                     sent.append(number)
                     pickle.dump((function, self.items[number]), helper.tasks)
                     helper.tasks.flush()
-                    function = b""  # it knows it from now on
+                    function = b""  # the helper keeps it
                 if not sent:
                     return
-                self._done(sent[0], pickle.load(helper.answers))
+                self._finish(sent[0], pickle.load(helper.results))
                 sent.popleft()
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for its answers are to hear of it
-            died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
+        except Exception as error:  # noqa: BLE001 - any error must reach the thread that waits for the results
+            message = f"a helper process that read the table ended unexpectedly ({error!r}): try again with workers=1."
             for number in sent:
-                self._done(number, (False, PcmcNetError(died)))
+                self._finish(number, (False, PcmcNetError(message)))
 
 
 class _Helper:
-    """An interpreter that finds the same packages; ``ready`` once it has loaded what it needs."""
+    """A helper process with the same import path; ``ready`` is set when it has finished its imports."""
 
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -200,49 +205,49 @@ class _Helper:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.tasks, self.answers = self.process.stdin, self.process.stdout
+        self.tasks, self.results = self.process.stdin, self.process.stdout
         self.ready = threading.Event()
-        self._start = threading.Thread(target=self._wait, daemon=True)
-        self._start.start()
+        self._starter = threading.Thread(target=self._wait_until_ready, daemon=True)
+        self._starter.start()
 
-    def _wait(self) -> None:
-        self.answers.read(len(_READY))  # none comes from one that died, as its first task will tell
+    def _wait_until_ready(self) -> None:
+        self.results.read(len(_READY))  # also returns if the process died; its first task then raises
         self.ready.set()
 
-    def end(self, *, at_once: bool) -> None:
-        """Let it end by itself, or at once, as one that has not even started."""
-        if at_once or not self.ready.is_set():
+    def end(self, *, kill: bool) -> None:
+        """End the process: kill it, or close its pipe if it has started and ``kill`` is False."""
+        if kill or not self.ready.is_set():
             self.process.kill()
-        self._start.join()
-        with suppress(OSError):  # one that died leaves what it did not read
+        self._starter.join()
+        with suppress(OSError):  # closing flushes tasks that a dead process did not read
             self.tasks.close()
-        self.answers.close()
+        self.results.close()
         self.process.wait()
 
 
-def _outcome(function: Callable[[Any], Any], item: Any) -> Outcome:
+def _outcome(function: Callable[[Any], Any], item: Any) -> TaskOutcome:
     try:
         return True, function(item)
-    except Exception as error:  # noqa: BLE001 - raised again in its turn
+    except Exception as error:  # noqa: BLE001 - raised again when its result is due
         return False, error
 
 
-def serve() -> None:
-    """Do what the pipe of a helper asks for, until it is closed."""
+def run_helper() -> None:
+    """Run the tasks from standard input until it is closed; the main program of a helper."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks hears it, and closes the pipe
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # printed text goes to standard error, not into the results
     keep_freed_memory()
-    answers.write(_READY)
-    answers.flush()
-    function: Callable[[Any], Any] = repr  # until the first task brings one
+    results.write(_READY)
+    results.flush()
+    function: Callable[[Any], Any] = repr  # replaced by the first task
     while True:
         try:
-            given, item = pickle.load(sys.stdin.buffer)
+            pickled, item = pickle.load(sys.stdin.buffer)
         except EOFError:
-            os._exit(0)  # at once: what an interpreter does at its end takes as long as a piece
-        function = pickle.loads(given) if given else function
-        pickle.dump(_outcome(function, item), answers)
-        answers.flush()
+            os._exit(0)  # a normal exit of the interpreter takes as long as a chunk
+        function = pickle.loads(pickled) if pickled else function
+        pickle.dump(_outcome(function, item), results)
+        results.flush()
