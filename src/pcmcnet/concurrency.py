@@ -1,4 +1,4 @@
-"""Ctrl-C that is never lost, and tasks in threads with results in order.
+"""Reliable Ctrl-C, and tasks in threads with results in order.
 
 A library may swallow the KeyboardInterrupt of a Ctrl-C, for example while a module is imported. The command line
 therefore remembers every Ctrl-C, and long computations raise KeyboardInterrupt again.

@@ -147,7 +147,7 @@ def test_predictions_come_in_the_order_of_the_rows(scanned: ScannedData, in_memo
         model.fit(in_memory.subset(np.arange(100)), progress=False)
         # Batches of other widths round differently.
         np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(in_memory), rtol=0, atol=1e-6)
-    with pytest.raises(InputError, match=r"ask for each of data\.parts\(\), or for data\.sample"):
+    with pytest.raises(InputError, match=r"use each of data\.parts\(\), or data\.sample"):
         model.predict(scanned)
 
 
@@ -234,7 +234,7 @@ def test_answers_that_need_all_sets_at_once_say_what_else_to_ask_for(
     model = pn.Uniform().fit(in_memory)
     with pytest.raises(InputError, match=r"too large: use each of data\.parts\(\), or data\.sample\(n_sets\)"):
         model.predict(scanned)
-    with pytest.raises(InputError, match="evaluate, score and predict_proba take the whole table"):
+    with pytest.raises(InputError, match="evaluate, score and predict_proba support the whole table"):
         audit(model, scanned)
 
 

@@ -363,4 +363,4 @@ def test_a_place_that_cannot_be_written_is_told_and_does_no_harm(
         VectorCache(tmp_path / "file" / "folder", "encoder").store(VECTORS)
         (tmp_path / "encoder.sqlite").mkdir()
         VectorCache(tmp_path, "encoder").store(VECTORS)
-    assert caplog.text.count("vectors are computed and not kept") == 2
+    assert caplog.text.count("vectors are computed but not stored") == 2

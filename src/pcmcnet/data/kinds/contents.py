@@ -160,7 +160,7 @@ class FrozenCode:
         return cls(name, column.kind, preparation, VectorCode.learn(name, vectors), identity, encoder, samples)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
-        """(U, ...) contents -> (U, W) standardised vectors."""
+        """Encode and standardise contents: (U, ...) -> (U, W)."""
         if self.encoder.identity != self.identity:
             raise ConfigError(
                 f"column {self.name!r}: {self.encoder.label} has changed since the model was fitted: freeze a copy of "

@@ -92,13 +92,13 @@ class VectorCache:
         try:
             yield
         except sqlite3.OperationalError as error:
-            log.warning("%s cannot be used (%s): vectors are computed and not kept", self.path, error)
+            log.warning("%s cannot be used (%s): vectors are computed but not stored", self.path, error)
         except sqlite3.DatabaseError as error:
             log.warning("%s is damaged (%s): its vectors are computed again", self.path, error)
             for file in (self.path, self.path.with_name(f"{self.path.name}-journal")):
                 file.unlink(missing_ok=True)
         except OSError as error:
-            log.warning("%s cannot be used (%s): vectors are computed and not kept", self.path, error.strerror)
+            log.warning("%s cannot be used (%s): vectors are computed but not stored", self.path, error.strerror)
 
 
 def _checksum(key: bytes, vector: bytes) -> int:

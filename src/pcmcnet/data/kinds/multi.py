@@ -183,7 +183,7 @@ class MultiKind(Kind):
             if not isinstance(name, str | int | float):
                 raise ValueError(f"expected a list of categories, got {describe_value(name)} in it")
             if isinstance(name, float) and not np.isfinite(name):
-                raise ValueError("expected a list of categories, got a number that is not finite in it")
+                raise ValueError("expected a list of categories, got a number in it that is not finite")
         return [str(name) for name in value]
 
     def label(self, code: Any) -> str:

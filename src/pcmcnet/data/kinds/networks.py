@@ -21,7 +21,7 @@ class VectorPartWorth(nn.Module):
         self.slopes = nn.Parameter(torch.zeros(size))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(u, size) -> (u,)."""
+        """Compute part-worths: (u, size) -> (u,)."""
         return vectors @ self.slopes
 
 
@@ -60,7 +60,7 @@ class BagEncoder(nn.Module):
         self.embedding = nn.EmbeddingBag(cardinality + 1, width, mode="sum", padding_idx=0)
 
     def forward(self, indices: Tensor) -> Tensor:
-        """(u, L) -> (u, width)."""
+        """Encode lists of indices: (u, L) -> (u, width)."""
         summed: Tensor = self.embedding(indices)
         return summed
 
@@ -73,7 +73,7 @@ class BagPartWorth(nn.Module):
         self.parts = nn.Parameter(torch.zeros(cardinality + 1, 1))
 
     def forward(self, indices: Tensor) -> Tensor:
-        """(u, ...) -> (u,)."""
+        """Compute part-worths of indices: (u, ...) -> (u,)."""
         return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
 
 
@@ -92,7 +92,7 @@ class TextEncoder(nn.Module):
         self.scale = nn.LayerNorm(width)
 
     def forward(self, words: Tensor) -> Tensor:
-        """(u, T, 4) three hashes and a value -> (u, width)."""
+        """Encode words, each as three hashes and a value: (u, T, 4) -> (u, width)."""
         hashes, values = words[..., :3].long(), words[..., 3:]
         real = (hashes[..., :1] > 0).to(values.dtype)  # (u, T, 1)
         count = real.sum(1).clamp(min=1)  # (u, 1)
@@ -111,5 +111,5 @@ class TextPartWorth(BagPartWorth):
         self.value = nn.Parameter(torch.zeros(()))
 
     def forward(self, words: Tensor) -> Tensor:
-        """(u, T, 4) three hashes and a value -> (u,)."""
+        """Compute part-worths of words, each as three hashes and a value: (u, T, 4) -> (u,)."""
         return super().forward(words[..., :3]) + self.value * words[..., 3].sum(1)

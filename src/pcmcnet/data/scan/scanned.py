@@ -123,7 +123,34 @@ class ScannedData:
     def of(
         cls, table: Any, schema: Schema, *, cache: Any, memory: str | int, workers: Workers | int | None = None
     ) -> ScannedData:
-        """Scan a table; see :meth:`ChoiceData.scan`."""
+        """Scan a table; see :meth:`ChoiceData.scan`.
+
+        Parameters
+        ----------
+        table
+            Path of a file or a folder.
+        schema
+            Roles of the columns.
+        cache
+            Folder for the converted table; None: next to the table.
+        memory
+            Memory for the choice sets, such as "1 GiB" or a number of bytes.
+        workers
+            Number of processes, or other workers. Default None: two for a large table, else one.
+
+        Returns
+        -------
+        The scanned table.
+
+        Raises
+        ------
+        InputError
+            If a path is not a path, or the cache cannot be written.
+        SchemaError
+            If the table does not match its roles, or a role is not supported by scans.
+        ConfigError
+            If the memory is too small or not a valid amount.
+        """
         for argument, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and argument == "cache"):
                 raise InputError(f"{argument}: expected the path of a file or folder, got {type(path).__name__}.")
@@ -217,7 +244,10 @@ class ScannedData:
             yield shard.data
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield the results of a function on each of the :meth:`parts`, in their order; workers may share them."""
+        """Yield the results of a function on each of the :meth:`parts`, in their order.
+
+        Workers may call it in other processes, so it must be a function of a module, or a ``partial`` of one.
+        """
         task, count = partial(_on_shards, self.by(None), function), len(self.manifest.shards)
         max_shards = 1 if self.schema.contents else _MAX_SHARDS_PER_TASK  # results on contents may be large
         step = min(max(count // (_MIN_TASKS_PER_WORKER * self.workers.count), 1), max_shards)
@@ -321,7 +351,22 @@ class ScannedData:
         return splits
 
     def groups(self, by: str | None = None) -> Ints:
-        """Return the group number (S,) of each set in the order of the table; see :meth:`split`."""
+        """Return a group number for each set.
+
+        Parameters
+        ----------
+        by
+            Name of an individual or kept column; by default the person, or the set itself without persons.
+
+        Returns
+        -------
+        (S,) numbers in the order of the table, equal for sets with equal values.
+
+        Raises
+        ------
+        SchemaError
+            If the column cannot group sets.
+        """
         column = self._group_column(by)
         first, keys = [], []
         for k in range(len(self.manifest.shards)):
@@ -376,7 +421,22 @@ class ScannedData:
         return join_shards([shard for shard in samples if len(shard.data)])
 
     def concat(self, other: ScannedData) -> ScannedData:
-        """Return the union of two neighbouring parts of one split; raise InputError for other data."""
+        """Return the union of two neighbouring parts of one split.
+
+        Parameters
+        ----------
+        other
+            The other part.
+
+        Returns
+        -------
+        The union.
+
+        Raises
+        ------
+        InputError
+            If the two are not neighbouring parts of one split.
+        """
         ours, theirs = self.filters, other.filters
         is_related = isinstance(other, ScannedData) and other.folder == self.folder and ours[:-1] == theirs[:-1]
         if is_related and ours and isinstance(a := ours[-1], RandomPart) and isinstance(b := theirs[-1], RandomPart):
