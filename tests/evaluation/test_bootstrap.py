@@ -134,7 +134,9 @@ def test_constants_moved_to_known_shares_are_refused() -> None:
     labelled = read(TABLE, alternative="mode", features=["x"])
     shares = {label: 1 / len(set(TABLE["mode"])) for label in sorted(set(TABLE["mode"]))}
     moved = calibrate_constants(MNL(formula="x").fit(labelled), labelled, shares)
-    with pytest.raises(InputError, match="the bootstrap needs estimates, and the constants of this MNL were moved"):
+    with pytest.raises(
+        InputError, match="the bootstrap needs estimates, but the constants of this MNL were calibrated"
+    ):
         bootstrap_errors(moved, labelled, draws=2, progress=False)
 
 
@@ -142,7 +144,7 @@ def test_a_summary_says_where_bootstrap_errors_are_shown(data: ChoiceData) -> No
     model = MNL().fit(data)
     boot = bootstrap_errors(model, data, draws=2, progress=False)
     for ask in (model.summary, model.estimates, model.standard_errors):
-        with pytest.raises(InputError, match=r"got an object of type BootstrapErrors\. .* by pcmcnet\.table\(model"):
+        with pytest.raises(InputError, match=r"got an object of type BootstrapErrors\. .* use pcmcnet\.table\(model"):
             ask(boot)  # type: ignore[operator]
 
 

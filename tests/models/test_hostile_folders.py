@@ -163,7 +163,7 @@ def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, mo
         ("ensemble", "config.json", {"n": 10**9}, "incomplete or altered"),
         ("thurstone", "items.json", {"strengths": [0, 1e12, 0]}, "strengths are larger than any that can be fitted"),
         ("pcmc-bins", "items.json", {"edges": {str(k): [0, 1] for k in range(99)}}, "do not fit the saved items"),
-        ("lc-mnl", "classes.json", {"classes": 10**9}, "do not fit each other"),
+        ("lc-mnl", "classes.json", {"classes": 10**9}, "classes, columns and estimates do not match"),
     ],
 )
 def test_numbers_that_ask_for_all_memory_are_refused(
@@ -224,7 +224,7 @@ def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: An
     alter_manifest(folder, lambda m: m["fit"]["table"].update(description={}))  # its example has no such columns
     codes = {"price": {"mean": 0, "scale": 1, "gaps": False}, **dict.fromkeys(names, level)}
     rewrite(folder, "design.json", resolved=f"{':'.join(codes)} | 0", codes=codes)
-    with pytest.raises(ArtifactError, match=r"columns, at most 100,000 are estimated"):
+    with pytest.raises(ArtifactError, match=r"columns; the limit is 100,000"):
         load(folder)
 
 
@@ -233,7 +233,7 @@ def test_a_product_with_too_many_columns_is_refused_by_a_fit_too() -> None:
     table = {"s": [k // 2 for k in range(2 * n)], "took": [1, 0] * n, "x": range(2 * n)}
     table |= {name: [f"{name}{k}" for k in range(2 * n)] for name in ("a", "b")}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "a", "b"])
-    with pytest.raises(InputError, match=r"has 640,000 columns, at most 100,000 are estimated: leave it out"):
+    with pytest.raises(InputError, match=r"has 640,000 columns; the limit is 100,000: leave it out"):
         MNL(formula="a:b", min_chosen=0).fit(data)
 
 

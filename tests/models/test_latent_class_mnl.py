@@ -30,7 +30,7 @@ from pcmcnet.models.interface.saving import state_files
 from pcmcnet.models.logit import latent_class_likelihood
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, LatentClassLikelihood, split_largest_class
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.maximum_likelihood import hessian
+from pcmcnet.models.logit.maximum_likelihood import numerical_hessian
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
 TRUTH = {"class 1: cost": -2.0, "class 1: time": -0.5, "class 2: cost": -0.3, "class 2: time": -2.5}
@@ -152,7 +152,7 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Laten
     mixture, x = mixture_of(model, data), model.estimates_.values
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
-    near = hessian(mixture.objective, x, np.append(mixture.weights, 0.0))  # without the prior
+    near = numerical_hessian(mixture.objective, x, np.append(mixture.weights, 0.0))  # without the prior
     found = model.covariance("classical")
     np.testing.assert_allclose(found, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
     scores = mixture.objective(x)[1][:-1]
@@ -230,13 +230,13 @@ def test_the_run_kept_is_the_best_of_those_followed(
 ) -> None:
     """Two on the whole of a large table; all of a small one, with the one that divides a class of fewer."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
-    begun, begin = [], ClassSearch._begin
+    begun, begin = [], ClassSearch._first_steps
 
     def note(self: ClassSearch, mixture: LatentClassLikelihood, starts: Any) -> Any:
         begun.append((mixture, begin(self, mixture, starts)))
         return list(begun[-1][1])
 
-    monkeypatch.setattr(ClassSearch, "_begin", note)
+    monkeypatch.setattr(ClassSearch, "_first_steps", note)
     model = LatentClassMNL(classes=classes, max_classes=3, membership="income").fit(data)
     whole = (len(data), model.n_classes_)
     followed = [run for mixture, runs in begun if (mixture.sets.n_sets, mixture.classes) == whole for run in runs]
@@ -248,7 +248,7 @@ def test_the_run_kept_is_the_best_of_those_followed(
 def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
     """At a maximum the others have no gradient."""
     two, (b, g) = mixture_of(model, data), model._state.split()
-    three = LatentClassLikelihood(two.sets, two.persons, two.who, two.weights, 3, two.strength)
+    three = LatentClassLikelihood(two.sets, two.persons, two.covariates, two.weights, 3, two.strength)
     after, _ = three.split(split_largest_class(three, b, g, np.random.default_rng(0)).x)
     np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
     assert (np.abs(after[0] - after[1]) > 0.01).all()
@@ -282,7 +282,7 @@ def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     _, p, mean = sets.evaluate(model.estimates_.values)
     np.testing.assert_allclose(model.covariance(), np.linalg.inv(-sets.hessian(p, mean, np.ones(300))), rtol=1e-9)
-    assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in the errors"
+    assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in standard errors"
     assert "prior" not in LatentClassMNL(classes=1, prior=0).fit(data).summary().facts
 
 
@@ -316,8 +316,8 @@ def test_columns_that_add_nothing_are_named_in_the_summary() -> None:
     table["double"], table["still"] = 2 * table["income"], np.ones(800)
     data = read(table, ("income", "double", "still"))
     model = LatentClassMNL(classes=2).fit(data)
-    left_out = "standardise(double), standardise(still): adds nothing to the other columns"
-    assert model.summary().facts["left out of it"] == left_out
+    left_out = "standardise(double), standardise(still): not identified"
+    assert model.summary().facts["left out of membership"] == left_out
     assert model.num_parameters == 6
     with pytest.raises(InputError, match="membership: 'double' is a linear combination of 'income' for everyone"):
         LatentClassMNL(classes=2, membership="income + double").fit(data)
@@ -341,7 +341,7 @@ def test_categories_never_seen_and_gaps_have_probabilities() -> None:
     unseen = read({**table, "home": np.full(800, "sea")}, ("income", "home"), missing="indicator")
     assert np.isfinite(model.predict_log_proba(unseen)).all()
     whole = LatentClassMNL(classes=2).fit(read(trips(200), ("income", "home")))
-    with pytest.raises(SchemaError, match="column 'income' has 29 missing values, but had none in training"):
+    with pytest.raises(SchemaError, match="column 'income' has 29 missing values, but had none in the training data"):
         whole.predict_proba(data)
 
 
@@ -436,7 +436,7 @@ def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[Laten
     for name in TRUTH:
         assert errors[name] < alone.standard_errors()[name]
     assert model.estimates_.log_likelihood > alone.estimates_.log_likelihood + 100
-    assert model.summary().facts["persons"] == "400, each of one class in all choice sets"
+    assert model.summary().facts["persons"] == "400, each in one class in all choice sets"
     assert "persons" not in alone.summary().facts
 
 
@@ -459,7 +459,7 @@ def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, C
     number = np.arange(2400) // 6
     mixture = LatentClassLikelihood(sets, number, model.membership_design_.matrix(data)[::6], np.ones(400), 2, 0.0)
     x = model.estimates_.values
-    bend, scores = hessian(mixture.objective, x, mixture.all_weights), mixture.objective(x)[1][:-1]
+    bend, scores = numerical_hessian(mixture.objective, x, mixture.all_weights), mixture.objective(x)[1][:-1]
     np.testing.assert_allclose(model.covariance("classical"), np.linalg.inv(-bend), rtol=1e-4, atol=1e-8)
     robust = np.linalg.inv(bend) @ (scores.T @ scores) @ np.linalg.inv(bend)
     np.testing.assert_allclose(model.covariance("robust"), robust, rtol=1e-3, atol=1e-8)  # central differences
@@ -504,7 +504,7 @@ def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
 ) -> None:
     model, data = panel_model
     assert model.membership_design_.names == ("constant", "standardise(income)")
-    assert model.summary().facts["left out of it"] == "km: varies within a person"
+    assert model.summary().facts["left out of membership"] == "km: varies within a person"
     with pytest.raises(InputError, match="membership: column 'km' varies within a person, first in choice set 1,"):
         LatentClassMNL(membership="income + km").fit(data)
     alone = LatentClassMNL(classes=2, membership="income + km", by="set").fit(data)
@@ -635,10 +635,10 @@ def test_an_offset_has_a_coefficient_of_1_in_every_class(data: ChoiceData) -> No
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed names 'class 3: cost', which is no coefficient"),
+        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed names 'class 3: cost', which is not a coefficient"),
         ({"classes": 2, "start": {"class 1: csot": 0.0}}, r"Did you mean 'class 1: cost'\?"),
-        ({"fixed": {"class 1: cost": 0.0}}, "how many classes there are is searched for: say it, classes=2"),
-        ({"bounds": {"csot": (None, 0)}}, "'csot' is no coefficient of every class.* mean 'cost'"),
+        ({"fixed": {"class 1: cost": 0.0}}, "set the number of classes, as in classes=2"),
+        ({"bounds": {"csot": (None, 0)}}, "'csot' is not a coefficient of all classes.* mean 'cost'"),
     ],
 )
 def test_names_of_coefficients_are_checked(data: ChoiceData, options: dict[str, Any], problem: str) -> None:
@@ -685,10 +685,10 @@ def test_a_start_that_fails_is_passed_over_while_others_do_not(
     monkeypatch.setattr(latent_class_likelihood, step, fail_at_times)
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         model = LatentClassMNL(classes=2, starts=4).fit(data)
-    assert caplog.text.count("2 classes: a start is passed over: it is not finite.") == 2
+    assert caplog.text.count("2 classes: a start failed: it is not finite.") == 2
     assert np.isfinite(model.estimates_.values).all()
     failing |= set(range(1000))
-    with pytest.raises(TrainingError, match="no start with 2 classes keeps the log-likelihood finite: use fewer"):
+    with pytest.raises(TrainingError, match="the log-likelihood is not finite from any start with 2 classes"):
         LatentClassMNL(classes=2, starts=4).fit(data)
 
 
@@ -732,7 +732,7 @@ def test_options_are_checked(options: dict[str, Any], problem: str) -> None:
 
 
 def test_a_column_that_is_not_there_is_named(data: ChoiceData) -> None:
-    with pytest.raises(SchemaError, match="membership names 'incom', which is no individual column"):
+    with pytest.raises(SchemaError, match="membership names 'incom', which is not an individual column"):
         LatentClassMNL(membership="incom").fit(data)
 
 

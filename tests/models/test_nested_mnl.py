@@ -15,7 +15,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError,
 from pcmcnet.models import MNL, NestedMNL, load
 from pcmcnet.models.interface.parse_options import parse_option
 from pcmcnet.models.interface.saving import state_files
-from pcmcnet.models.logit.maximum_likelihood import hessian
+from pcmcnet.models.logit.maximum_likelihood import numerical_hessian
 from pcmcnet.models.logit.nested_likelihood import NestedLikelihood, NestedRows
 from pcmcnet.models.logit.standard_errors import infer
 from pcmcnet.models.nested_mnl import NestedMNLConfig
@@ -127,7 +127,7 @@ def test_a_tree_has_the_estimates_of_biogeme() -> None:
     _, error = model.estimates_.delta(lambda b: b[relative[0]] * b[relative[1]])
     assert float(error) == pytest.approx(0.106059, abs=1e-5)
     assert model.summary().facts["nests"] == (
-        "car, car > alone (1.518 in all), car > shared (0.6913 in all), slow, transit"
+        "car, car > alone (log-sum 1.518), car > shared (log-sum 0.6913), slow, transit"
     )
 
 
@@ -225,7 +225,7 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Neste
     values, ones = model.estimates_.values, np.ones(len(data))
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(ones @ sets.evaluate(values)[1], 0, atol=1e-3)
-    covariance = np.linalg.inv(-hessian(sets.evaluate, values, ones))
+    covariance = np.linalg.inv(-numerical_hessian(sets.evaluate, values, ones))
     np.testing.assert_allclose(
         model.covariance("classical"), covariance, rtol=1e-5, atol=1e-8
     )  # two numerical Hessians
@@ -272,7 +272,7 @@ def test_a_log_sum_that_would_be_above_1_stays_there_and_is_told(caplog: pytest.
     assert model.logsums["public"] == 1
     assert model.estimates_.at_bound == ("logsum[public]",)
     assert np.isnan(model.standard_errors()["logsum[public]"])
-    problem = "logsum[public]: at the bound of 1, where a nest makes no difference (bounds=None would free it)"
+    problem = "logsum[public]: on the boundary of 1, where the nest has no effect (bounds=None removes the bound)"
     assert problem in caplog.text
     assert problem in str(model.summary())
     assert ("logsum[public]", "1", "at its bound", "", "") in model.summary().rows
@@ -287,14 +287,14 @@ def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytes
         assert "nests names" not in caplog.text
         model = NestedMNL(nests={**NESTS, "tram": "rail", "ferry": "sea"}, formula="x").fit(data)
         model.predict_proba(data)
-    assert caplog.text.count("nests names 'tram', 'ferry', which no alternative of the table is.") == 1
+    assert caplog.text.count("nests names labels that are not in the table: 'tram', 'ferry'.") == 1
 
 
 def test_a_free_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = NestedMNL(nests=NESTS, formula="x", bounds=None).fit(simulate(2000, logsum=2.0))
     assert abs(model.logsums["public"] - 2) < 3 * model.standard_errors()["logsum[public]"]
-    problem = "logsum[public]: above 1: no random utilities lie behind the model; try other nests"
+    problem = "logsum[public]: above 1, which is not consistent with random utility maximisation; try other nests"
     assert problem in caplog.text
     assert problem in str(model.summary())
 
@@ -306,22 +306,22 @@ def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(
-    ("chosen", "like", "follows"),
+    ("chosen", "reason", "follows"),
     [
         # The better of bus and metro, whatever the others: the nest is one alternative.
         (
             lambda x, rng: np.where(
                 rng.random(len(x)) < 0.5, 1 + x[:, 1:3].argmin(1), 3 * rng.integers(2, size=len(x))
             ),
-            "were one",
+            "the alternatives of the nest are perfect substitutes",
             False,
         ),
         # Bus or metro by a coin, and nothing else: x counts as little as it may, and grows with the log-sum.
-        (lambda x, rng: rng.integers(1, 3, len(x)), "were all the same", True),
+        (lambda x, rng: rng.integers(1, 3, len(x)), "choices within the nest do not depend on the utilities", True),
     ],
 )
 def test_a_log_sum_without_limit_is_told(
-    chosen: Any, like: str, follows: bool, caplog: pytest.LogCaptureFixture
+    chosen: Any, reason: str, follows: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = simulate(200).features["x"].plain().reshape(-1, 4)
     data = simulate(200, chosen=chosen(x, np.random.default_rng(0)))
@@ -329,7 +329,7 @@ def test_a_log_sum_without_limit_is_told(
     assert model.standard_errors()["logsum[public]"] == np.inf
     assert np.isinf(model.standard_errors()["x"]) == follows
     assert np.isfinite(model.predict_log_proba(data)).all()
-    problem = f"logsum[public]: without limit, as alternatives are chosen as if they {like}"
+    problem = f"logsum[public]: no finite estimate, as {reason}"
     assert problem in caplog.text
     assert problem in model.summary().facts["warning"]
     assert "nan" not in str(model.summary())
@@ -459,9 +459,9 @@ def test_coefficients_are_fixed_and_bounded_by_name(data: ChoiceData, model: Nes
         ({"start": {"logsum[public]": 1.5}}, r"start\['logsum\[public\]'\] = 1.5 is outside its bounds, 0.05 to 1"),
         (
             {"bounds": {"logsum[public]": (-3, 0)}},
-            r"bounds\['logsum\[public\]'\] leave no value between 0.05 and 0: it must be above 0",
+            r"bounds\['logsum\[public\]'\] allow no value between 0.05 and 0: it must be above 0",
         ),
-        ({"common_logsum": "yes"}, "common_logsum must be true or false, got 'yes'"),
+        ({"common_logsum": "yes"}, "common_logsum must be True or False, got 'yes'"),
     ],
 )
 def test_options_that_contradict_the_model_are_refused(options: Any, problem: str, data: ChoiceData) -> None:
@@ -505,7 +505,7 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
     assert back.logsums == model.logsums
     np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
     other = replace(model.record_, nests=("private", "rail"))
-    with pytest.raises(ValueError, match="the nests and their log-sums do not fit each other"):
+    with pytest.raises(ValueError, match="the saved nests and log-sums do not match"):
         model._restore(state_files(model), other, model.table_)
     (tmp_path / "model" / "estimates.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"estimates.json is truncated or altered"):
@@ -518,11 +518,11 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
 @pytest.mark.parametrize(
     ("nests", "kind", "problem"),
     [
-        ("", ConfigError, "say what the nests are: nests=<feature>, or a nest for each label"),
-        ({}, ConfigError, "say what the nests are"),
-        ("grupo", SchemaError, "nests names 'grupo', which is no feature. Did you mean 'group'"),
+        ("", ConfigError, "nests is required: the name of a feature, or a nest for each label"),
+        ({}, ConfigError, "nests is required"),
+        ("grupo", SchemaError, "nests names 'grupo', which is not a feature. Did you mean 'group'"),
         ({"car": "a", "bus": "a"}, InputError, "no nest for 2 alternatives: 'metro', 'train'. Give each label"),
-        (dict.fromkeys(MODES, "all"), InputError, "every choice set lies in a single nest"),
+        (dict.fromkeys(MODES, "all"), InputError, "every choice set is in a single nest"),
         ({m: m for m in MODES}, InputError, "no nest has two alternatives in any choice set"),
     ],
 )
@@ -532,9 +532,11 @@ def test_what_are_no_nests_is_refused(nests: Any, kind: type[Exception], problem
 
 
 def test_nests_are_a_name_or_a_mapping() -> None:
-    with pytest.raises(ConfigError, match="nests must be a feature's name, or map labels to nests; got 3"):
+    with pytest.raises(
+        ConfigError, match="nests must be the name of a feature, or a mapping from labels to nests; got 3"
+    ):
         NestedMNL(nests=3)
-    with pytest.raises(ConfigError, match=r"give a file as a path, nests=pathlib.Path\('tree.toml'\)"):
+    with pytest.raises(ConfigError, match=r"expected a path for a file, nests=pathlib.Path\('tree.toml'\)"):
         NestedMNL(nests="tree.toml")
     assert NestedMNL(nests={1: 2}).config.nests == {"1": "2"}
 
@@ -570,9 +572,11 @@ def test_a_gap_is_no_nest() -> None:
 def test_nests_and_labels_never_seen_are_refused(model: NestedMNL, data: ChoiceData) -> None:
     by_group = NestedMNL(nests="group", formula="x").fit(data)
     other = simulate(5, group=np.tile(["private", "water", "public", "rail"], 5))
-    with pytest.raises(InputError, match=r"nest 'water' was not in training, .*; known: private, public, rail"):
+    with pytest.raises(
+        InputError, match=r"nest 'water' was not in the training data, .*; the nests are private, public, rail"
+    ):
         by_group.predict_proba(other)
-    with pytest.raises(InputError, match="nests names no nest for 1 alternative: 'ferry'"):
+    with pytest.raises(InputError, match="nests has no nest for 1 alternative: 'ferry'"):
         model.predict_proba(simulate(5, mode=np.tile(["car", "ferry", "metro", "train"], 5)))
 
 

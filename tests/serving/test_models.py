@@ -73,7 +73,9 @@ def test_an_unseen_label_is_named_by_set_and_alternative(
     client = make_client(with_constants, batch_sets=batch_sets)
     sets = [offers("bike", "bus"), offers("bike", "car"), offers("walk", "bus", "tram")]
     error = client.post("/v1/probabilities", json={"sets": sets}).json()["error"]
-    assert error.startswith("set 2, alternative 2: the label 'tram' was not in training, so it has no constant")
+    assert error.startswith(
+        "set 2, alternative 2: the label 'tram' was not in the training data, so it has no constant"
+    )
     asked = {"set": sets[2], "x": "price", "y": "minutes", "place": 1, "between": [1, 2], "points": 2}
     error = client.post("/v1/map", json=asked).json()["error"]
-    assert error.startswith("set 0, alternative 2: the label 'tram' was not in training")
+    assert error.startswith("set 0, alternative 2: the label 'tram' was not in the training data")

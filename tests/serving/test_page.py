@@ -312,7 +312,7 @@ def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visi
     assert min(shown) > 0
     assert sum(shown) == pytest.approx(1, abs=1e-9)
     page.locator("button.copy").first.click()  # no label of the training table is left
-    expect(page.locator("#status")).to_contain_text("was not in training")
+    expect(page.locator("#status")).to_contain_text("was not in the training data")
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.slow)])

@@ -1,14 +1,14 @@
 """Cross-nested logit (Vovsha, 1997; Ben-Akiva & Bierlaire, 1999): an alternative may belong to several nests.
 
-With v the utilities, log-sum parameters l_m and the part alpha_im of alternative i in nest m,
+With v the utilities, log-sum parameters l_m and allocation parameters alpha_im of alternative i to nest m,
 
     y_im = exp((v_i + log alpha_im) / l_m)        P(i | S) = sum_m P(m) y_im / sum_j y_jm
     P(m) = (sum_j y_jm)^l_m / sum_k (sum_j y_jk)^l_k
 
-where alpha_im >= 0 and sum_m alpha_im = 1. It is a nested logit of copies: alternative i appears once in each of its
-nests, with utility v_i + log alpha_im, and its copies are summed. With each alternative in one nest it is the nested
-logit, and with l = 1 the multinomial logit. The likelihood and its gradient are those of
-``models/logit/nested_likelihood.py``.
+where alpha_im >= 0 and sum_m alpha_im = 1. It is a nested logit with copies: alternative i has a copy in each of its
+nests, with utility v_i + log alpha_im, and its probability is the sum over its copies. If each alternative is in one
+nest, it is the nested logit; with l = 1, the multinomial logit. ``models/logit/nested_likelihood.py`` has the
+likelihood and its gradient.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pcmcnet.models.logit.nests import (
     NestConfig,
     NestLeaves,
     NestModel,
-    labels_of_nest,
+    nest_labels,
     read_nests,
     require_nest_labels,
 )
 
-_WHOLE = 1e-6  # given parts of an alternative may miss 1 by this
+_SUM_TOLERANCE = 1e-6  # of given shares of an alternative, which must sum to 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,10 @@ class CrossNestedMNLConfig(NestConfig):
     Parameters
     ----------
     nests
-        The labels of each nest: {"existing": ["train", "car"], "public": ["train", "metro"]}. The parts of an
-        alternative in several nests are estimated; or given, {"existing": {"train": 0.5, "car": 1}, ...}. Or the path
-        of a TOML file with such nests.
+        Required. The labels of each nest, as in {"existing": ["train", "car"], "public": ["train", "metro"]}; the
+        shares of an alternative in several nests are then estimated. Or the labels with their shares, which sum to 1
+        for each label, as in {"existing": {"train": 0.5, "car": 1}, "public": {"train": 0.5, "metro": 1}}. Or the path
+        of a TOML file with one of these.
     """
 
     nests: Path | Mapping[str, Any] | None = None
@@ -63,15 +64,16 @@ class CrossNestedMNLConfig(NestConfig):
 class CrossNestedMNL(NestModel):
     """Cross-nested logit with one level of nests.
 
-    Options are those of :class:`CrossNestedMNLConfig`; ``nests`` is needed. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest, tested against 1, and ``alpha[LABEL,NEST]`` the part of an alternative in the first of
-    its nests. Of more than two nests, ``rest[LABEL,NEST]`` is the part of the next one in what is left.
+    Options are those of :class:`CrossNestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
+    log-sum parameter of a nest, whose null hypothesis is 1. ``alpha[LABEL,NEST]`` is the share of an alternative in the
+    first of its nests. If it is in more than two nests, ``rest[LABEL,NEST]`` is the share of the next nest in the
+    remainder.
     """
 
     name = "cross-nested-mnl"
     config_class = CrossNestedMNLConfig
     config: CrossNestedMNLConfig
-    starts = (0.8, 0.37)  # at 1 the parts of alternatives would make no difference
+    starts = (0.8, 0.37)  # not 1, where the shares of alternatives have no effect
 
     @takes(CrossNestedMNLConfig)
     def __init__(self, **options: Any) -> None:
@@ -79,21 +81,21 @@ class CrossNestedMNL(NestModel):
 
     @property
     def allocations(self) -> dict[str, dict[str, float]]:
-        """The part of each alternative in each of its nests, by label."""
+        """Share of each alternative in each of its nests: {label: {nest: share}}."""
         state = self._state
         pairs = _pairs(self._nests())
-        parts = np.exp(_allocation(pairs, state.record.shares).logs(state.split()[2]))
+        shares = np.exp(_allocation(pairs, state.record.shares).logs(state.split()[2]))
         allocations: dict[str, dict[str, float]] = {}
-        for pair, part in zip(pairs, parts.tolist(), strict=True):
-            allocations.setdefault(pair.label, {})[pair.nest] = part
+        for pair, share in zip(pairs, shares.tolist(), strict=True):
+            allocations.setdefault(pair.label, {})[pair.nest] = share
         return allocations
 
     def _nests(self) -> Mapping[str, Any]:
         if not self.config.nests:
             raise ConfigError(
-                "say what the nests are: nests={NEST: [LABEL, ...], ...} (on the command line, nests=FILE.toml)."
+                "nests is required: nests={NEST: [LABEL, ...], ...} (on the command line, nests=FILE.toml)."
             )
-        assert not isinstance(self.config.nests, Path)  # read
+        assert not isinstance(self.config.nests, Path)  # CrossNestedMNLConfig has read the file
         return self.config.nests
 
     def _labels(self) -> Iterable[str]:
@@ -101,12 +103,13 @@ class CrossNestedMNL(NestModel):
 
     def _leaves(self, data: ChoiceData) -> NestLeaves:
         pairs = _pairs(self._nests())
+        # The pairs of a label are adjacent: each label has a first pair and a number of pairs.
         first: dict[str, int] = {}
         for k, pair in enumerate(pairs):
             first.setdefault(pair.label, k)
-        many = Counter(pair.label for pair in pairs)
-        labels = require_nest_labels(many, data)
-        start, number = (np.array([of.get(label, 0) for label in labels.categories]) for of in (first, many))
+        n_pairs = Counter(pair.label for pair in pairs)
+        labels = require_nest_labels(n_pairs, data)
+        start, number = (np.array([by.get(label, 0) for label in labels.categories]) for by in (first, n_pairs))
         counts = number[labels.codes]
         rows = np.repeat(np.arange(len(counts)), counts)
         return NestLeaves(rows, consecutive_indices(start[labels.codes], counts), [(pair.nest,) for pair in pairs])
@@ -125,76 +128,76 @@ class _Pair(NamedTuple):
 
     label: str
     nest: str
-    part: float | None  # alpha, where it is given
-    share: str  # the coefficient that takes its part; "" where it is given, or all that is left
-    before: tuple[str, ...]  # the coefficients that have taken theirs
+    alpha: float | None  # the share, if it is given
+    share: str  # the coefficient of the share; "" if the share is given, or is the remainder
+    before: tuple[str, ...]  # coefficients of the nests before this one
 
 
 def _pairs(nests: Mapping[str, Any]) -> list[_Pair]:
-    """List the nests of each label, label by label."""
-    found: dict[str, dict[str, float | None]] = {}
-    for nest, members in nests.items():
-        for label in members:
-            part = float(members[label]) if isinstance(members, Mapping) else None
-            if part != 0:
-                found.setdefault(label, {})[nest] = part
+    """Return the pairs of labels and nests, ordered by label."""
+    alphas: dict[str, dict[str, float | None]] = {}
+    for nest, labels in nests.items():
+        for label in labels:
+            alpha = float(labels[label]) if isinstance(labels, Mapping) else None
+            if alpha != 0:
+                alphas.setdefault(label, {})[nest] = alpha
     pairs = []
-    for label, parts in found.items():
+    for label, by_nest in alphas.items():
         before: tuple[str, ...] = ()
-        for nest, part in parts.items():
+        for nest, alpha in by_nest.items():
             word = "rest" if before else "alpha"
-            last = nest == [*parts][-1]
-            share = "" if last or part is not None else f"{word}[{label},{nest}]"
-            pairs.append(_Pair(label, nest, part, share, before))
+            is_last = nest == [*by_nest][-1]
+            share = "" if is_last or alpha is not None else f"{word}[{label},{nest}]"
+            pairs.append(_Pair(label, nest, alpha, share, before))
             before += (share,) if share else ()
     return pairs
 
 
 def _allocation(pairs: Sequence[_Pair], shares: Sequence[str]) -> Allocation:
-    """Write the parts of alternatives by the coefficients that share them out; labels without any have none."""
-    base = np.array([math.log(pair.part) if pair.part is not None else 0.0 for pair in pairs])
-    own = np.array([[float(name == pair.share) for name in shares] for pair in pairs])
-    rest = np.array([[float(name in pair.before) for name in shares] for pair in pairs])
-    return Allocation(np.arange(len(pairs)), base, own, rest)
+    """Return the allocation of alternatives to nests as a function of the coefficients ``shares``."""
+    base = np.array([math.log(pair.alpha) if pair.alpha is not None else 0.0 for pair in pairs])
+    takes_share = np.array([[float(name == pair.share) for name in shares] for pair in pairs])
+    takes_rest = np.array([[float(name in pair.before) for name in shares] for pair in pairs])
+    return Allocation(np.arange(len(pairs)), base, takes_share, takes_rest)
 
 
 def _checked(nests: Any) -> dict[str, Any]:
-    """Check nests and write all names as text."""
+    """Return nests with all names as text; raise ConfigError if they are not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must map the name of each nest to its labels, got {nests!r}.")
-    found: dict[str, Any] = {}
-    for nest, members in nests.items():
-        if isinstance(members, Mapping) and members:
-            found[str(nest)] = {str(label): _part(nest, label, part) for label, part in members.items()}
-        elif isinstance(members, list | tuple) and members and all(isinstance(m, str | int | float) for m in members):
-            found[str(nest)] = labels_of_nest(members, f"nests[{str(nest)!r}]")
+    checked: dict[str, Any] = {}
+    for nest, labels in nests.items():
+        if isinstance(labels, Mapping) and labels:
+            checked[str(nest)] = {str(label): _checked_share(nest, label, share) for label, share in labels.items()}
+        elif isinstance(labels, list | tuple) and labels and all(isinstance(m, str | int | float) for m in labels):
+            checked[str(nest)] = nest_labels(labels, f"nests[{str(nest)!r}]")
         else:
             raise ConfigError(
-                f"nests[{str(nest)!r}] must hold labels, such as ['train', 'car'], or their parts, such as "
-                f"{{'train': 0.5, 'car': 1}}; got {members!r}."
+                f"nests[{str(nest)!r}]: expected labels, such as ['train', 'car'], or labels with shares, such as "
+                f"{{'train': 0.5, 'car': 1}}; got {labels!r}."
             )
-    parts: dict[str, list[float | None]] = {}
-    for members in found.values():
-        for label in members:
-            parts.setdefault(label, []).append(members[label] if isinstance(members, Mapping) else None)
-    for label, each in parts.items():
-        _require_whole(label, each)
-    return found
+    shares: dict[str, list[float | None]] = {}
+    for labels in checked.values():
+        for label in labels:
+            shares.setdefault(label, []).append(labels[label] if isinstance(labels, Mapping) else None)
+    for label, of_label in shares.items():
+        _require_complete(label, of_label)
+    return checked
 
 
-def _part(nest: Any, label: Any, part: Any) -> float:
-    if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part <= 1:
-        raise ConfigError(f"nests[{str(nest)!r}]: the part of {str(label)!r} must be from 0 to 1, got {part!r}.")
-    return float(part)
+def _checked_share(nest: Any, label: Any, share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise ConfigError(f"nests[{str(nest)!r}]: the share of {str(label)!r} must be from 0 to 1, got {share!r}.")
+    return float(share)
 
 
-def _require_whole(label: str, parts: Sequence[float | None]) -> None:
-    """See that the parts of an alternative are all given and add up to 1, or all to be estimated."""
-    given = [part for part in parts if part is not None]
-    if given and len(given) < len(parts):
+def _require_complete(label: str, shares: Sequence[float | None]) -> None:
+    """Raise ConfigError unless all shares of an alternative are given and sum to 1, or none is given."""
+    values = [share for share in shares if share is not None]
+    if values and len(values) < len(shares):
         raise ConfigError(
-            f"nests: the part of {label!r} is given in {len(given)} of {len(parts)} nests: give it in all of them, or "
-            f"in none, which has it estimated."
+            f"nests: the share of {label!r} is given in {len(values)} of {len(shares)} nests: give it in all of them, "
+            f"or in none to estimate it."
         )
-    if given and abs(sum(given) - 1) > _WHOLE:
-        raise ConfigError(f"nests: the parts of {label!r} add up to {sum(given):g}; they must add up to 1.")
+    if values and abs(sum(values) - 1) > _SUM_TOLERANCE:
+        raise ConfigError(f"nests: the shares of {label!r} sum to {sum(values):g}, but must sum to 1.")

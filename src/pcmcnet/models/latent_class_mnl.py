@@ -1,9 +1,9 @@
-"""Latent class logit (Greene & Hensher, 2003): persons are of one of C unknown classes, each with its own logit.
+"""Latent class logit (Greene & Hensher, 2003): each person belongs to one of C latent classes, each with its own logit.
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
-A person's choices i_1, i_2, ... are those of one class: they have probability sum_c pi_c prod_t P_c(i_t | S_t).
-Each class keeps independence of irrelevant alternatives; their mixture does not.
+The choices i_1, i_2, ... of a person are those of one class: their probability is sum_c pi_c prod_t P_c(i_t | S_t).
+Each class has the IIA property; their mixture does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, rec
 from pcmcnet.models.interface.latent_classes import ClassesBy, ClassProfile, LatentClasses, Persons, class_profiles
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
-from pcmcnet.models.logit.formula import quoted
+from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, MixtureData, MixtureMaximum, log_shares
 from pcmcnet.models.logit.logit_effects import class_slopes
@@ -45,36 +45,39 @@ from pcmcnet.models.logit.parameter_bounds import Parameters, require_identified
 from pcmcnet.models.logit.standard_errors import Estimates, infer
 from pcmcnet.storage import json_bytes
 
-# Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
-# less than a twentieth of their standard error. With up to 4 classes, held-out likelihoods of small tables are clearly
-# better with 0.1 (itinerary, 615 sets: 2.47 against 2.77 nats).
-_GIVEN, _SEARCHED = 1e-3, 0.1
+# Precision of the prior if the number of classes is given, and if it is selected. On the electricity table, on larch's
+# artificial_long and on simulated tables, 0.001 changes estimates by less than a twentieth of their standard error.
+# With up to 4 classes, the held-out log-likelihood of small tables is clearly better with 0.1 (itinerary, 615 sets:
+# 2.47 against 2.77 nats).
+_PRIOR_GIVEN, _PRIOR_SELECTED = 1e-3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatentClassMNLConfig(LogitConfig):
-    """Options of the latent class logit: those of the logit models, which hold for every class, and the classes.
+    """Options of the latent class logit: those of the logit models, which apply to every class, and the classes.
 
     Parameters
     ----------
     classes
-        Number of classes; "auto" takes the one with the smallest AIC up to ``max_classes``.
+        Number of classes. Default "auto": the number with the smallest AIC, up to ``max_classes``.
     max_classes
-        See ``classes``.
+        Largest number of classes that ``classes="auto"`` considers. Default 4.
     by
-        Who is of a class: the "person", where the table declares persons, or the choice "set".
+        Unit that belongs to a class: the "person", in all choice sets, or each choice "set". Default "person"; without
+        persons in the table, each choice set.
     membership
-        What the shares of the classes depend on: a sum of individual columns such as "income + age", "." for all of
-        them that are the same in all sets of each person, or "1" for none.
+        Covariates of the class shares: a sum of individual columns, as in "income + age"; "." for all individual
+        columns that do not vary within a person; or "1" for none. Default ".".
     starts
-        Random starts, the best of which goes on; with ``classes`` "auto" against one from the maximum for fewer.
+        Number of random starts; the best one continues. With ``classes="auto"``, the maximum for one class fewer is
+        an additional start. Default 5.
     em_steps
-        Steps of EM, or between EM's and Newton's, at most.
+        Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
-        Precision of a normal prior around 0 on each coefficient of a standardised column, and on how far classes are
-        apart in those of membership: a pull that keeps estimates finite. 0 for the maximum likelihood itself. "auto" is
-        0.001 where the number of classes is given, which hardly moves estimates, and 0.1 where it is searched for,
-        which predicts better. Standard errors are those of the likelihood, without the prior.
+        Precision of a normal prior with mean 0 on each coefficient of a standardised column, and on the differences
+        between classes in membership coefficients. It keeps estimates finite; standard errors do not include it. 0 for
+        maximum likelihood. Default "auto": 0.001 if ``classes`` is a number, which hardly changes the estimates, and
+        0.1 if it is "auto", which predicts better.
     """
 
     classes: int | Literal["auto"] = "auto"
@@ -101,40 +104,41 @@ class LatentClassMNLConfig(LogitConfig):
     def precision(self) -> float:
         """The precision of the prior."""
         if self.prior == "auto":
-            return _SEARCHED if self.classes == "auto" else _GIVEN
+            return _PRIOR_SELECTED if self.classes == "auto" else _PRIOR_GIVEN
         return float(self.prior)
 
 
 T = TypeVar("T")
 
-_SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
+_SAMPLE = 4_000  # choice sets of the sample for random starts, in tables of at least twice as many
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatentClassRecord(LogitRecord):
-    """How the search for classes went."""
+    """Facts about the fit of a latent class logit."""
 
-    em: tuple[float, ...]  # log-likelihood and prior after each step of EM, from the best start
-    aic: Mapping[str, float]  # Akaike's criterion by number of classes
+    em: tuple[float, ...]  # log-likelihood plus log of the prior after each EM step, from the best start
+    aic: Mapping[str, float]  # Akaike information criterion by number of classes
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedClasses(FittedLogit):
-    """Logits of classes, and what the shares of the classes depend on.
+    """A fitted latent class logit.
 
-    The estimates are the coefficients of class 1, class 2, ..., then those of the shares of class 2, class 3, ...
+    The estimates are the coefficients of class 1, class 2, ..., then the membership coefficients of class 2, class 3,
+    ...
     """
 
     record: LatentClassRecord
-    who: IndividualDesign  # columns that the shares depend on
+    membership_design: IndividualDesign  # covariates of the class shares
     classes: int
     profiles: tuple[ClassProfile, ...]  # (C,)
-    persons: int | None  # their number, if some have several choice sets
+    persons: int | None  # number of persons, if some have several choice sets
     varying: tuple[str, ...]  # individual columns that vary within a person
 
     def split(self) -> tuple[Floats, Floats]:
-        """Return the coefficients of the classes (C, K) and of their shares (C, G), 0 for the first class."""
-        C, K, G = self.classes, len(self.design.names), len(self.who.names)
+        """Return the coefficients of the classes (C, K) and of membership (C, G), which are 0 for the first class."""
+        C, K, G = self.classes, len(self.design.names), len(self.membership_design.names)
         values = self.estimates.values
         return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
 
@@ -143,8 +147,8 @@ class LatentClassMNL(LogitModel, LatentClasses):
     """Latent class multinomial logit.
 
     Options are those of :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first, unless
-    ``fixed``, ``bounds`` or ``start`` name a coefficient of one of them ("class 2: price", "membership 2: income"). The
-    name of a coefficient alone ("price") means that of every class.
+    ``fixed``, ``bounds`` or ``start`` name a coefficient of a single class ("class 2: price", "membership 2: income").
+    A name without a class ("price") stands for the coefficients of all classes.
     """
 
     name = "lc-mnl"
@@ -152,7 +156,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
     config: LatentClassMNLConfig
     _state: FittedClasses
     record_class = LatentClassRecord
-    advice = "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"
+    advice = "the likelihood has no maximum. Use fewer classes, raise prior, or leave the column out"
 
     @takes(LatentClassMNLConfig)
     def __init__(self, **options: Any) -> None:
@@ -160,19 +164,19 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedClasses:
         config = self.config
-        # 1. The sets that count and who chooses; what utilities and the shares of classes depend on.
+        # 1. Choice sets with positive weight, their persons, and the columns of utility and membership.
         sets, chosen, clusters = self._prepare(train)
         persons = Persons.of(sets, config.by)
         if design is None:
             design = self._require_linear(self._learn_design(sets, wtp_space=config.wtp_space))
-        who = self._learn_who(persons)
-        problem = _problem(design, who, sets, chosen, persons)
+        membership = self._learn_membership(persons)
+        problem = _mixture_data(design, membership, sets, chosen, persons)
         require_identified(problem.sets.z, design.names, self._parameters_of_all_classes(design))
-        # 2. Of a large table, starts begin on a sample of persons. The prior keeps estimates finite on any sample.
+        # 2. In a large table, random starts use a sample of persons. The prior keeps estimates finite on any sample.
         few = problem
         if len(sets) >= 2 * _SAMPLE and config.precision > 0:
-            few = _problem(design, who, *_sampled(sets, chosen, persons, config.by, run.seed))
-        # 3. The maximum for each number of classes that is considered; the one with the smallest AIC is taken.
+            few = _mixture_data(design, membership, *_sample_persons(sets, chosen, persons, config.by, run.seed))
+        # 3. Maximise for each number of classes; select the number with the smallest AIC.
         search = ClassSearch(
             problem=problem,
             few=few,
@@ -181,12 +185,12 @@ class LatentClassMNL(LogitModel, LatentClasses):
             em_steps=config.em_steps,
             max_iter=config.max_iter,
             seed=run.seed,
-            within=partial(self._parameters_of_classes, design, who),
+            within=partial(self._parameters_of_classes, design, membership),
             ordered=not self._named_classes(design),
         )
-        tried = search.up_to(config.max_classes) if config.classes == "auto" else [search.of(config.classes)]
-        best = min(tried, key=lambda maximum: maximum.aic)
-        # 4. Its estimates, with the classes in the order of their shares.
+        maxima = search.up_to(config.max_classes) if config.classes == "auto" else [search.of(config.classes)]
+        best = min(maxima, key=lambda maximum: maximum.aic)
+        # 4. Its estimates, with the classes ordered by their shares.
         mixture = best.mixture
         x = mixture.join(*best.by_share())
         estimates = self._infer(design, best, x, sets, persons, clusters)
@@ -194,8 +198,8 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return FittedClasses(
             design=design,
             estimates=estimates,
-            record=LatentClassRecord(em=tuple(best.em), aic={str(m.mixture.classes): m.aic for m in tried}),
-            who=who,
+            record=LatentClassRecord(em=tuple(best.em), aic={str(m.mixture.classes): m.aic for m in maxima}),
+            membership_design=membership,
             classes=mixture.classes,
             profiles=class_profiles(persons.table, mixture.at(x).r * mixture.weights[:, None]),
             persons=len(persons.first) if persons.has_several_sets else None,
@@ -205,15 +209,16 @@ class LatentClassMNL(LogitModel, LatentClasses):
     def _infer(
         self, design: Design, best: MixtureMaximum, x: Floats, sets: ChoiceData, persons: Persons, clusters: Ints | None
     ) -> Estimates:
-        """Return the estimates at parameters x (P,), with errors of the likelihood alone."""
+        """Return the estimates at parameters x (P,), with standard errors that do not include the prior."""
         mixture = best.mixture
-        ll, of_persons = mixture.objective(x)
-        # A person's choices are one observation: its score counts once, at the first set. The last row is the prior's.
+        ll, person_scores = mixture.objective(x)
+        # The choices of a person are one observation, whose score is assigned to the first set. The last row is the
+        # prior's.
         scores = np.zeros((len(sets), len(x)))
-        scores[persons.first] = of_persons[:-1]
+        scores[persons.first] = person_scores[:-1]
         if clusters is not None:
             persons.require_one_cluster(sets, clusters, str(self.config.cluster))
-        curvature = mixture.hessian(x) + mixture.prior  # of the log-likelihood alone
+        curvature = mixture.hessian(x) + mixture.prior  # Hessian of the log-likelihood without the prior
         maximum = Maximum(x, float(mixture.weights @ ll[:-1]), scores, curvature, best.steps, mixture.spread)
         constants = self._constants_log_likelihood(design, mixture.sets, sets.weights)
         within, weights = mixture.within, sets.weights
@@ -221,28 +226,28 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def _fixed(self) -> dict[str, float]:
-        """What is fixed by name: as the options say, and the offset at 1."""
-        offset = {} if self.config.offset is None else {quoted(self.config.offset): 1.0}
+        """Fixed values by name: those of the options, and 1 for the offset."""
+        offset = {} if self.config.offset is None else {backquoted(self.config.offset): 1.0}
         return {**self.config.fixed, **offset}
 
     def _named_classes(self, design: Design) -> list[str]:
-        """Return the coefficients of single classes that options name."""
+        """Return the names in options that are coefficients of a single class."""
         options = (self.config.fixed, self.config.bounds or {}, self.config.start)
         return [name for named in options for name in named if name not in design.names]
 
     def _parameters_of_all_classes(self, design: Design) -> Parameters:
-        """Return the parameters that every class has, as the options say that name no class."""
+        """Return the parameters of the design, with the fixed values that apply to all classes."""
         named = self._named_classes(design)
         if self.config.classes == "auto" and named:
             raise ConfigError(
-                f"{named[0]!r} is no coefficient of every class, and how many classes there are is "
-                f"searched for: say it, classes=2." + did_you_mean(named[0], design.names)
+                f"{named[0]!r} is not a coefficient of all classes: set the number of classes, as in classes=2."
+                + did_you_mean(named[0], design.names)
             )
         fixed = {name: value for name, value in self._fixed.items() if name in design.names}
         return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
 
-    def _parameters_of_classes(self, design: Design, who: IndividualDesign, classes: int) -> Parameters:
-        """Return the parameters of so many classes; a start is NaN where the options say nothing of it."""
+    def _parameters_of_classes(self, design: Design, membership: IndividualDesign, classes: int) -> Parameters:
+        """Return the parameters of a number of classes; starting values are NaN unless options give them."""
 
         def of_classes(named: Mapping[str, T]) -> dict[str, T]:
             shared = {name: value for name, value in named.items() if name in design.names}
@@ -250,14 +255,14 @@ class LatentClassMNL(LogitModel, LatentClasses):
             return each | {name: value for name, value in named.items() if name not in shared}
 
         names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in design.names]
-        names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in who.names]
+        names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in membership.names]
         fixed = of_classes(self._fixed)
         start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
-        anywhere, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
-        return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=anywhere)
+        no_start, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
+        return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=no_start)
 
-    def _learn_who(self, persons: Persons) -> IndividualDesign:
-        """Learn what the shares depend on, from one set of each person."""
+    def _learn_membership(self, persons: Persons) -> IndividualDesign:
+        """Learn the covariates of the class shares, from one choice set of each person."""
         named, _ = parse_membership(self.config.membership)
         persons.require_constant([factor.column for term in named for factor in term.factors])
         config = self.config
@@ -272,12 +277,12 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def membership_design_(self) -> IndividualDesign:
-        """The columns that the shares of the classes depend on."""
-        return self._state.who
+        """The covariates of the class shares."""
+        return self._state.membership_design
 
     @property
     def profiles_(self) -> tuple[ClassProfile, ...]:
-        """Who is in each class."""
+        """Share and mean individual columns of each class."""
         return self._state.profiles
 
     @property
@@ -287,7 +292,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def varying_(self) -> tuple[str, ...]:
-        """Individual columns that vary within a person, on which shares cannot depend."""
+        """Individual columns that vary within a person, which cannot be covariates of the class shares."""
         return self._state.varying
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
@@ -304,37 +309,39 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return sums, self.membership(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        if column in self.membership_design_.codes and column in data.individual:  # which moves the classes, too
-            return None
+        if column in self.membership_design_.codes and column in data.individual:
+            return None  # class shares change, too: the caller uses finite differences
         return class_slopes(self.design_, data, column, self._state.split()[0], self.membership(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return self._mix_classes(data, self._log_membership(data)) if len(data) else np.zeros(0)
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""
+        """Return the logit of each class: see :meth:`ChoiceModel.as_logits`."""
         return np.exp(log_shares(self.membership_design_.matrix(data), self._state.split()[1])), self._class_log_p(data)
 
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
         if self.persons_ is not None:
-            facts["persons"] = f"{self.persons_:,}, each of one class in all choice sets"
+            facts["persons"] = f"{self.persons_:,}, each in one class in all choice sets"
         if self.config.precision:
-            facts["prior"] = f"normal, precision {self.config.precision:g} by standardised column; not in the errors"
+            facts["prior"] = (
+                f"normal, precision {self.config.precision:g} by standardised column; not in standard errors"
+            )
         facts["membership"] = self.config.membership
-        why = {
-            "adds nothing to the other columns": self.membership_design_.left_out,
+        reasons = {
+            "not identified": self.membership_design_.left_out,
             "varies within a person": self.varying_,
         }
-        left_out = [f"{', '.join(names)}: {reason}" for reason, names in why.items() if names]
+        left_out = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
         if left_out:
-            facts["left out of it"] = "; ".join(left_out)
+            facts["left out of membership"] = "; ".join(left_out)
         aic = self._state.record.aic
         if len(aic) > 1:
             facts["AIC by classes"] = ", ".join(f"{c}: {value:.2f}" for c, value in aic.items())
         for c, profile in enumerate(self.profiles_, start=1):
-            whose = "choices" if self.persons_ is None else "persons"
-            parts = [f"{profile.share:.1%} of the {whose}", *(f"{k} {v}" for k, v in profile.means.items())]
+            unit = "choices" if self.persons_ is None else "persons"
+            parts = [f"{profile.share:.1%} of the {unit}", *(f"{k} {v}" for k, v in profile.means.items())]
             facts[f"class {c}"] = ", ".join(parts)
         return facts
 
@@ -342,7 +349,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         state = self._state
         classes = {
             "classes": state.classes,
-            "who": state.who.to_dict(),
+            "who": state.membership_design.to_dict(),
             "profiles": record_to_dict(state.profiles),
             "persons": state.persons,
             "varying": list(state.varying),
@@ -355,31 +362,33 @@ class LatentClassMNL(LogitModel, LatentClasses):
             design=read_design(files),
             estimates=read_estimates(files),
             record=record,
-            who=IndividualDesign.from_dict(entries["who"]),
+            membership_design=IndividualDesign.from_dict(entries["who"]),
             classes=int(entries["classes"]),
             profiles=tuple(record_from_dict(ClassProfile, profile) for profile in entries["profiles"]),
             persons=None if entries["persons"] is None else int(entries["persons"]),
             varying=tuple(map(str, entries["varying"])),
         )
-        state.who.require_fit(read_schema(files))
-        C, K, G = state.classes, len(state.design.names), len(state.who.names)
+        state.membership_design.require_fit(read_schema(files))
+        C, K, G = state.classes, len(state.design.names), len(state.membership_design.names)
         if len(state.estimates.values) != C * K + (C - 1) * G or len(state.profiles) != C:
-            raise ValueError("the numbers of classes, columns and estimates do not fit each other")
+            raise ValueError("the saved classes, columns and estimates do not match")
         return state
 
 
-def _problem(design: Design, who: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons) -> MixtureData:
-    """Return what the likelihood of a mixture is made of."""
+def _mixture_data(
+    design: Design, membership: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons
+) -> MixtureData:
+    """Return the data of the mixture likelihood."""
     logit = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
-    return MixtureData(logit, persons.number, who.matrix(persons.table), persons.weights(sets))
+    return MixtureData(logit, persons.number, membership.matrix(persons.table), persons.weights(sets))
 
 
-def _sampled(
+def _sample_persons(
     sets: ChoiceData, chosen: Ints, persons: Persons, by: ClassesBy, seed: int
 ) -> tuple[ChoiceData, Ints, Persons]:
-    """Return the sets of a random sample of persons, about ``_SAMPLE`` sets."""
+    """Return the choice sets, choices and persons of a random sample of persons, with about ``_SAMPLE`` sets."""
     rng, n = np.random.default_rng(seed), len(persons.first)
     drawn = rng.choice(n, max(round(_SAMPLE * n / len(sets)), 1), replace=False)
-    picked = np.flatnonzero(np.isin(persons.number, drawn))
-    part = sets.subset(picked)
-    return part, chosen[picked], Persons.of(part, by)
+    in_sample = np.flatnonzero(np.isin(persons.number, drawn))
+    sample = sets.subset(in_sample)
+    return sample, chosen[in_sample], Persons.of(sample, by)

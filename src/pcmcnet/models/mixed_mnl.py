@@ -1,13 +1,13 @@
-"""Mixed logit (McFadden & Train, 2000): a multinomial logit whose coefficients differ from person to person.
+"""Mixed logit (McFadden & Train, 2000): a multinomial logit with random coefficients.
 
-Person n has coefficients b_n, drawn from distributions that are estimated, and chooses by a logit in all sets t,
+Person n has coefficients b_n, drawn from a mixing distribution, and chooses by a logit with these in all sets t:
 
     P(choices of n) = E_b prod_t exp(b . x_chosen,t) / sum_j exp(b . x_jt)
 
-where the expectation is a mean over draws (``models/logit/draws.py``). What varies with b is shared by the person's
-sets, so that odds are no longer independent of other alternatives. Distributions are those of
-``models/logit/random_coefficients.py``, the likelihood that of ``models/logit/mixed_likelihood.py``. Predictions are
-for a person of whom no choice is known: ``models/logit/draws.py``.
+The expectation is simulated by a mean over draws (``models/logit/draws.py``). The coefficients are the same in all
+choice sets of a person, so that choices of a person are correlated, and the model does not have the IIA property.
+``models/logit/random_coefficients.py`` has the distributions, ``models/logit/mixed_likelihood.py`` the simulated
+likelihood. Predictions are unconditional: for a person without known choices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pcmcnet.models.interface.latent_classes import Persons
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.draws import DrawSequence, PersonDraws, Population, hash_ids, mixed_slopes
-from pcmcnet.models.logit.formula import quoted
+from pcmcnet.models.logit.formula import backquoted
 from pcmcnet.models.logit.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.logit_model import (
@@ -61,45 +61,48 @@ from pcmcnet.training.device import resolve_device
 
 # -- Options of the mixed logit ----------------------------------------------------------------------------------------
 
-_LEAST = 10  # draws
+_MIN_DRAWS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedMNLConfig(LogitConfig):
-    """Options of the mixed logit: those of the logit models, and which coefficients are random.
+    """Options of the mixed logit: those of the logit models, and the random coefficients.
 
     Parameters
     ----------
     random
-        Distribution of each random coefficient by name: "normal", "lognormal", "truncated-normal", "triangular",
-        "uniform" or "johnson-sb(low, high)". A lognormal or truncated normal coefficient has the sign that the
-        multinomial logit finds, or the one in "+lognormal" and "-lognormal". None makes those of all numeric features
-        normal.
+        Distribution of each random coefficient, by name: "normal", "lognormal", "truncated-normal", "triangular",
+        "uniform" or "johnson-sb(low, high)", as in {"time": "normal", "cost": "-lognormal"}. A lognormal or truncated
+        normal coefficient has the sign of the multinomial logit estimate, or the sign in "+lognormal" or "-lognormal".
+        Default: normal coefficients of all numeric features.
     correlated
-        Whether random coefficients with a normal distribution behind them are correlated, or the names of those that
-        are.
+        Whether the random coefficients that are based on a normal distribution (normal, lognormal, johnson-sb) are
+        correlated, or the names of those that are. Default False: independent.
     components
         Error components: the nest of some labels, as in {"bus": "public", "train": "public"}. The alternatives of a
-        nest share a normal random utility of mean 0.
+        nest share a normal random utility of mean 0. Default: none.
     means
-        What the location of a random coefficient depends on, by its name: a sum of individual columns such as "income +
-        age".
+        Covariates of the mean (location) of a random coefficient, by its name: a sum of individual columns, as in
+        {"cost": "income + age"}. Default: none.
     draws
-        Draws of each person's coefficients; the search begins with fewer.
+        Number of draws for each person, at least 10. The maximisation starts with at most 100
+        of them. Default 1000.
     sequence
-        What draws are made of: "sobol", "halton", "mlhs" or "random".
+        Type of draws: "sobol" (scrambled Sobol), "halton", "mlhs" (modified Latin hypercube) or "random"
+        (pseudo-random). Default "sobol".
     antithetic
-        Whether half of the draws mirror the others.
+        Whether the second half of the draws mirrors the first; ``draws`` must then be even. Default False.
     by
-        Whose coefficients they are: those of a "person" in all sets, of every choice "set", or "auto" for persons where
-        the table declares them.
+        Unit that has its own coefficients: a "person", the same in all choice sets (panel), or each choice "set".
+        Default "auto": persons if the table declares them, else choice sets.
     starts
-        Where the search begins: near the multinomial logit, and from so many places in all around it.
+        Number of starting points of the maximisation: the multinomial logit, and random points around it. Default 1.
     prior
-        Precision of a normal prior around 0 on each parameter, in units that change a utility by about 1: a weak pull
-        that keeps estimates finite. Standard errors are those of the likelihood, without it. 0 for none.
+        Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. It keeps
+        estimates finite; standard errors do not include it. 0 for no prior. Default 0.001.
     memory
-        GiB that draws may take to be kept between steps; beyond, they are made again at each.
+        Memory, in GiB, for storing draws between iterations. If they need more, they are generated again in each
+        iteration. Default 1.
     """
 
     random: Mapping[str, str] | None = None
@@ -117,9 +120,9 @@ class MixedMNLConfig(LogitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option in ("random", "components", "means"):
-            named = getattr(self, option)
-            if named is not None:
-                object.__setattr__(self, option, _words(option, named))
+            mapping = getattr(self, option)
+            if mapping is not None:
+                object.__setattr__(self, option, _checked_words(option, mapping))
         for name, text in (self.random or {}).items():
             Distribution.parse(name, text)
         for text in self.means.values():
@@ -129,7 +132,7 @@ class MixedMNLConfig(LogitConfig):
             if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
                 raise ConfigError(f"correlated must be True, False or names of coefficients, got {names!r}.")
             object.__setattr__(self, "correlated", tuple(names))
-        require_number("draws", self.draws, whole=True, low=_LEAST, high=10**7)
+        require_number("draws", self.draws, whole=True, low=_MIN_DRAWS, high=10**7)
         require_word("sequence", self.sequence, get_args(DrawSequence))
         require_word("by", self.by, ("auto", "person", "set"))
         require_number("starts", self.starts, whole=True, low=1)
@@ -138,24 +141,24 @@ class MixedMNLConfig(LogitConfig):
         if not isinstance(self.antithetic, bool):
             raise ConfigError(f"antithetic must be True or False, got {self.antithetic!r}.")
         if self.antithetic and self.draws % 2:
-            raise ConfigError(f"antithetic draws come in pairs: draws must be even, got {self.draws}.")
+            raise ConfigError(f"antithetic draws need an even number of draws, got {self.draws}.")
 
 
-def _words(option: str, named: Any) -> dict[str, str]:
-    """Refuse anything but words by name."""
-    if not (isinstance(named, Mapping) and all(isinstance(word, str) for pair in named.items() for word in pair)):
-        raise ConfigError(f"{option} must map names to words, got {named!r}.")
-    return dict(named)
+def _checked_words(option: str, mapping: Any) -> dict[str, str]:
+    """Return a mapping from text to text; raise ConfigError for anything else."""
+    if not (isinstance(mapping, Mapping) and all(isinstance(word, str) for pair in mapping.items() for word in pair)):
+        raise ConfigError(f"{option} must map names to words, got {mapping!r}.")
+    return dict(mapping)
 
 
 # -- Tastes ------------------------------------------------------------------------------------------------------------
-# What a mixed logit says of tastes: their distribution over people, and those of each person given the choices.
+# The distribution of tastes over people, and the conditional tastes of each person given the choices.
 #
-# With w_r the share of draw r given the choices of a person (`models/logit/mixed_likelihood.py`), the coefficient of
-# that person has mean sum_r w_r b_r, and the standard deviation of b_r under the same weights (Revelt & Train, 2000).
-# It says how much the choices tell: that of the whole population if nothing.
+# With w_r the weight of draw r given the choices of a person (`models/logit/mixed_likelihood.py`), the conditional mean
+# of the person's coefficient is sum_r w_r b_r, and the conditional standard deviation is that of b_r with the same
+# weights (Revelt & Train, 2000). The standard deviation is that of the population if the choices are uninformative.
 
-_TAILS = (0.05, 0.5, 0.95)
+_QUANTILES = (0.05, 0.5, 0.95)
 
 
 class Taste(NamedTuple):
@@ -165,28 +168,28 @@ class Taste(NamedTuple):
     distribution: str
     mean: float
     deviation: float
-    low: float  # quantiles of 5, 50 and 95 per cent
+    low: float  # quantiles: 5%, 50% and 95%
     median: float
     high: float
-    below_0: float  # share of people
+    below_0: float  # share of people with a negative coefficient
 
 
 @dataclass(frozen=True, eq=False)
 class Tastes(TableMixin):
-    """Distributions of random coefficients, and their correlations; prints as a table."""
+    """Distributions of random coefficients over people, and their correlations; prints as a table."""
 
     rows: tuple[Taste, ...]
-    draws: Floats  # (D, R) coefficients of people
+    draws: Floats  # (D, R) coefficients
     correlations: Floats  # (D, D)
 
     @classmethod
     def of(cls, names: Sequence[str], distributions: Sequence[str], draws: Floats) -> Tastes:
-        """Sum up draws (D, R) of coefficients."""
+        """Summarise draws (D, R) of coefficients."""
         rows = []
-        for name, law, values in zip(names, distributions, draws, strict=True):
-            low, median, high = np.quantile(values, _TAILS).tolist()
-            share = float((values < 0).mean())
-            rows.append(Taste(name, law, float(values.mean()), float(values.std()), low, median, high, share))
+        for name, distribution, values in zip(names, distributions, draws, strict=True):
+            low, median, high = np.quantile(values, _QUANTILES).tolist()
+            mean, deviation, share = float(values.mean()), float(values.std()), float((values < 0).mean())
+            rows.append(Taste(name, distribution, mean, deviation, low, median, high, share))
         spread = draws.std(axis=1)
         centred = (draws - draws.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)[:, None]
         return cls(tuple(rows), draws, centred @ centred.T / draws.shape[1])
@@ -195,14 +198,14 @@ class Tastes(TableMixin):
         return self.rows[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Return where a coefficient stands."""
+        """Return the index of a coefficient; raise InputError if it is not random."""
         names = [row.name for row in self.rows]
         if name not in names:
-            raise InputError(f"no random coefficient is called {name!r}." + did_you_mean(name, names))
+            raise InputError(f"the model has no random coefficient {name!r}." + did_you_mean(name, names))
         return names.index(name)
 
     def to_arrow(self) -> pa.Table:
-        """Return the table with a row per coefficient."""
+        """Return a table with a row per coefficient."""
         return pa.table({field: [getattr(row, field) for row in self.rows] for field in Taste._fields})
 
     def to_frame(self) -> Any:
@@ -219,7 +222,7 @@ class Tastes(TableMixin):
 
 @dataclass(frozen=True, eq=False)
 class ConditionalCoefficients:
-    """Coefficients of each person given the choices: means and standard deviations."""
+    """Conditional means and standard deviations of the coefficients of each person, given the choices."""
 
     persons: NDArray[Any]  # (N,) ids of persons, or of choice sets
     names: tuple[str, ...]  # (C,)
@@ -238,45 +241,44 @@ class ConditionalCoefficients:
         return data_frame(self.to_arrow(), index="person", instead="to_arrow()")
 
     def __repr__(self) -> str:
-        return f"Conditional({len(self.persons):,} persons; {', '.join(self.names)})"
+        return f"ConditionalCoefficients({len(self.persons):,} persons; {', '.join(self.names)})"
 
 
-# -- Mixed predictions -------------------------------------------------------------------------------------------------
-# A logit whose coefficients are those of persons: whose they are, its columns and draws, and what it answers.
-#
-# Probabilities, log-sums and derivatives are those of a person of whom no choice is known, means over draws that all
-# sets share (`models/logit/draws.py`). What is known of a person changes the shares of draws: see `mixed_mnl.py`.
+# -- Predictions -------------------------------------------------------------------------------------------------------
+# Probabilities, log-sums and derivatives are unconditional: means over draws that all choice sets share
+# (`models/logit/draws.py`). `conditional` weights the draws by the choices of a person.
 
-_SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
+_TASTE_DRAWS = 4096  # draws that describe the distribution of tastes
+_TASTE_INDIVIDUALS = 100  # approximate number of individuals whose tastes are combined, if means depend on covariates
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationRecord:
-    """How much the estimates depend on the draws: what a second set of draws says."""
+    """Simulation error of the estimates, measured with a second set of draws."""
 
-    log_likelihood: float  # with the other draws, at the estimates
-    largest_shift: float  # by which an estimate would move, in standard errors
+    log_likelihood: float  # with the second set of draws, at the estimates
+    largest_shift: float  # largest change of an estimate, in standard errors
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedRecord(LogitRecord):
-    """Whose the coefficients are, and how exact the simulation is."""
+    """Facts about the fit of a mixed logit."""
 
-    persons: int  # who have coefficients of their own: persons, or choice sets with by="set"
+    persons: int  # number of persons with their own coefficients; of choice sets if by="set"
     simulation: SimulationRecord
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedMixture(FittedLogit):
-    """A logit with random coefficients."""
+    """A fitted logit with random coefficients."""
 
     record: MixedRecord
-    mixing: MixingDistribution  # which coefficients are random, and how
-    who: Mapping[str, IndividualDesign]  # columns that means of coefficients depend on, by coefficient
+    mixing: MixingDistribution
+    mean_designs: Mapping[str, IndividualDesign]  # covariates of the means of random coefficients, by coefficient
 
 
 class MixedPredictions(LogitModel):
-    """A logit with random coefficients, once they are specified and estimated."""
+    """Base class of the mixed logit: predictions and tastes of a fitted model."""
 
     config: MixedMNLConfig
     _state: FittedMixture
@@ -284,31 +286,31 @@ class MixedPredictions(LogitModel):
 
     @property
     def mixing_(self) -> MixingDistribution:
-        """Which coefficients are random, and how."""
+        """The random coefficients and their distributions."""
         return self._state.mixing
 
     @property
-    def who_(self) -> Mapping[str, IndividualDesign]:
-        """The columns that means of random coefficients depend on, by coefficient."""
-        return self._state.who
+    def mean_designs_(self) -> Mapping[str, IndividualDesign]:
+        """The covariates of the means of random coefficients, by coefficient."""
+        return self._state.mean_designs
 
     def _persons(self, sets: ChoiceData, clusters: Ints | None) -> Persons:
-        """Find whose coefficients they are; refuse persons that are asked for and not there."""
+        """Return the units that have their own coefficients; raise ConfigError if by="person" needs persons."""
         if self.config.by == "person" and sets.schema.person is None:
-            raise ConfigError("by='person' needs persons: read the table with person=<column>, or fit with by='set'.")
+            raise ConfigError("by='person' needs persons: read the table with person=<column>, or use by='set'.")
         persons = Persons.of(sets, "set" if self.config.by == "set" else "person")
         if clusters is not None and self.config.cluster is not None:
             persons.require_one_cluster(sets, clusters, self.config.cluster)
         return persons
 
     def _ids(self, sets: ChoiceData) -> NDArray[Any]:  # (S,)
-        """Return what each set's draws belong to: the person's id, or the set's."""
+        """Return the id that the draws of each choice set depend on: that of the person, or of the set."""
         person = sets.schema.person
         return sets.set_ids if person is None or self.config.by == "set" else sets.keep[person].plain()
 
-    def _who(self, table: ChoiceData) -> Floats:  # (S, G)
-        """Return the numbers of individuals that means depend on."""
-        return individual_numbers(self.who_, table)
+    def _covariates(self, table: ChoiceData) -> Floats:  # (S, G)
+        """Return the covariates of the means of random coefficients."""
+        return covariates_of_means(self.mean_designs_, table)
 
     def _columns(self, data: ChoiceData) -> Floats:  # -> (N, K)
         """Return the columns of the utility."""
@@ -320,120 +322,150 @@ class MixedPredictions(LogitModel):
 
     @property
     def population_(self) -> Population:
-        """The coefficients of people, in draws that stand for all of them."""
+        """The distribution of coefficients over people, as draws."""
         draws = self._draws(self.mixing_, self.config.draws, self.table_.seed, torch.device("cpu"))
         return Population(self.mixing_, self.estimates_.values, draws)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
             return np.zeros(0)
-        found = self.population_.log_probabilities(self._columns(data), data.offsets, self._who(data))
-        out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, found)
+        log_p = self.population_.log_probabilities(self._columns(data), data.offsets, self._covariates(data))
+        out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)
         return out
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        """Return the logits of the draws, which all sets share: see :meth:`ChoiceModel.as_logits`."""
+        """Return the logit of each draw: see :meth:`ChoiceModel.as_logits`."""
         x, offsets = self._columns(data), data.offsets
-        found = self.population_.log_probabilities_by_draw(x, offsets, self._who(data))
-        return np.full((len(data), found.shape[1]), 1 / found.shape[1]), found
+        log_p = self.population_.log_probabilities_by_draw(x, offsets, self._covariates(data))
+        return np.full((len(data), log_p.shape[1]), 1 / log_p.shape[1]), log_p
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        found = self.population_.log_sums(self._columns(data), data.offsets, self._who(data))
-        return found, np.full_like(found, 1 / found.shape[1])
+        sums = self.population_.log_sums(self._columns(data), data.offsets, self._covariates(data))
+        return sums, np.full_like(sums, 1 / sums.shape[1])
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        if not len(data) or any(column in design.codes for design in self.who_.values()):
-            return None  # the means move as well: by differences
+        if not len(data) or any(column in design.codes for design in self.mean_designs_.values()):
+            return None  # means change, too: the caller uses finite differences
         if column not in self.design_.codes:
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
-        return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._who)
+        return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._covariates)
 
     def conditional(self, data: Any, cost: str | None = None) -> ConditionalCoefficients:
-        """Return the random coefficients of each person given the choices: means and standard deviations.
+        """Return the conditional means and standard deviations of each person's random coefficients, given the choices.
 
         Parameters
         ----------
         data
-            Choice data, or a table to be read by the model's schema, with choices and, where coefficients are those of
-            persons, persons.
+            Choice data, or a table to read with the model's schema. It has choices and, if coefficients belong to
+            persons, a person column.
         cost
-            Name of a coefficient: what one more unit of each column is worth in its units is given, minus the ratio of
-            the coefficients.
+            Name of a cost coefficient. Willingness to pay, minus the ratio of each coefficient to it, is then returned
+            instead of coefficients. Default: none.
+
+        Returns
+        -------
+        ConditionalCoefficients
+            Means and standard deviations by person, or by choice set if by="set".
+
+        Raises
+        ------
+        InputError
+            If ``cost`` is not a coefficient, or the model is estimated in willingness-to-pay space.
         """
         sets = self._read(data, chosen=True)
         persons, mixing = self._persons(sets, None), self.mixing_
         chosen = sets.require_chosen("the coefficients of persons")
         whole = LogitLikelihood.from_matrix(self._columns(sets), sets.offsets, chosen)
         ids = self._ids(sets)[persons.first]
-        place = None if cost is None else self._cost(cost)
-        who, draws = self._who(persons.table), self.population_.draws
-        found = SimulatedLikelihood.of(whole, persons.number, hash_ids(ids), who, mixing, draws, 0.0)
-        means, deviations = found.conditional(self.estimates_.values, place)
-        kept = [d for d, r in enumerate(mixing.random) if r.column != place]
-        names = [mixing.labels[mixing.random[d].column] for d in kept]
+        cost_column = None if cost is None else self._cost_column(cost)
+        covariates, draws = self._covariates(persons.table), self.population_.draws
+        likelihood = SimulatedLikelihood.of(whole, persons.number, hash_ids(ids), covariates, mixing, draws, 0.0)
+        means, deviations = likelihood.conditional(self.estimates_.values, cost_column)
+        shown = [d for d, r in enumerate(mixing.random) if r.column != cost_column]
+        names = [mixing.labels[mixing.random[d].column] for d in shown]
         names = names if cost is None else [f"wtp[{name}]" for name in names]
-        return ConditionalCoefficients(ids, tuple(names), means[:, kept], deviations[:, kept])
+        return ConditionalCoefficients(ids, tuple(names), means[:, shown], deviations[:, shown])
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return minus the ratio of two coefficients that are the same for all, or of the means of normal ones.
+        """Return minus the ratio of two coefficients that are not random, or of the means of normal coefficients.
 
-        See :meth:`LogitModel.willingness_to_pay`. Other random coefficients are refused: their parameters are no means.
+        Parameters
+        ----------
+        name, cost, errors
+            See :meth:`LogitModel.willingness_to_pay`.
+
+        Raises
+        ------
+        InputError
+            If a coefficient is random and not normal: its parameter is not its mean.
         """
-        laws = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
+        distributions = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
         for each in (name, cost):
-            if laws.get(each, "normal") != "normal":
+            if distributions.get(each, "normal") != "normal":
                 raise InputError(
-                    f"the coefficient of {each!r} is {laws[each]}, so it has no ratio to another's: "
-                    f"conditional(data, cost={cost!r}) gives those of persons, and wtp_space={cost!r} estimates them."
+                    f"the coefficient of {each!r} is {distributions[each]}, so its parameter is not its mean: use "
+                    f"conditional(data, cost={cost!r}) for each person, or fit with wtp_space={cost!r}."
                 )
         return super().willingness_to_pay(name, cost, errors)
 
-    def _cost(self, name: str) -> int:
-        """Return the column of a cost, in whose units others are to be expressed."""
+    def _cost_column(self, name: str) -> int:
+        """Return the index of a cost column; raise InputError if it is unknown, or the model is in WTP space."""
         columns = self.mixing_.columns[: self.mixing_.located]
         if name not in columns:
-            raise InputError(f"no coefficient is called {name!r}." + did_you_mean(name, columns))
+            raise InputError(f"the model has no coefficient {name!r}." + did_you_mean(name, columns))
         if self.config.wtp_space is not None:
-            raise InputError(f"the coefficients are worths in units of {self.config.wtp_space!r} already.")
+            raise InputError(f"the coefficients are already willingness to pay in units of {self.config.wtp_space!r}.")
         return columns.index(name)
 
     def tastes(self, data: Any = None) -> Tastes:
-        """Return the distributions of the random coefficients over people; prints as a table.
+        """Return the distributions of the random coefficients over people; they print as a table.
 
-        Where means depend on individuals, ``data`` has those that are meant.
+        Parameters
+        ----------
+        data
+            Choice data, or a table to read with the model's schema, with the individuals to describe. Required if
+            the means of coefficients depend on individual columns; else not used.
+
+        Raises
+        ------
+        InputError
+            If ``data`` is required and not given.
         """
-        mixing, people = self.mixing_, replace(self.population_, draws=replace(self.population_.draws, number=_SHOWN))
+        mixing, population = self.mixing_, self.population_
+        population = replace(population, draws=replace(population.draws, number=_TASTE_DRAWS))
         if mixing.who and data is None:
-            raise InputError(
-                f"the tastes depend on {', '.join(mixing.who)}: give the data of the people who are meant."
-            )
-        h = self._who(self._read(data)) if mixing.who else np.zeros((1, 0))
-        some = h[np.lexsort(h.T)][:: max(len(h) // _KINDS, 1)] if mixing.who else h
+            raise InputError(f"the tastes depend on {', '.join(mixing.who)}: pass data with the people to describe.")
+        h = self._covariates(self._read(data)) if mixing.who else np.zeros((1, 0))
+        individuals = h[np.lexsort(h.T)][:: max(len(h) // _TASTE_INDIVIDUALS, 1)] if mixing.who else h
         random = [r.column for r in mixing.random]
-        draws = people.worths(some)[:, random].transpose(0, 1).flatten(1).numpy()
+        draws = population.in_wtp_space(individuals)[:, random].transpose(0, 1).flatten(1).numpy()
         return Tastes.of([mixing.labels[k] for k in random], [str(r.distribution) for r in mixing.random], draws)
 
     def plot_distributions(self, name: str | None = None, *, data: Any = None, ax: Any = None) -> Any:
-        """Draw the distribution of one random coefficient, and return its axes; of all of them, and return a figure.
+        """Plot the distribution of one random coefficient, or of all of them.
 
         Parameters
         ----------
         name
-            Which coefficient; all if not given.
+            Name of a random coefficient; default: all of them.
         data
-            See :meth:`tastes`.
+            Individuals to describe; see :meth:`tastes`.
         ax
-            Axes of matplotlib to draw one coefficient into.
+            Matplotlib axes for a single coefficient; default: new axes.
+
+        Returns
+        -------
+        Matplotlib axes for one coefficient; a figure for all.
         """
         from pcmcnet.plots.effects import draw_tastes
 
         return draw_tastes(self.tastes(data), name, ax=ax)
 
 
-def individual_numbers(who: Mapping[str, IndividualDesign], table: ChoiceData) -> Floats:  # (S, G)
-    """Return the numbers of individuals that means of coefficients depend on, each once."""
+def covariates_of_means(designs: Mapping[str, IndividualDesign], table: ChoiceData) -> Floats:  # (S, G)
+    """Return the distinct covariates of the means of random coefficients."""
     columns: dict[str, Floats] = {}
-    for design in who.values():
+    for design in designs.values():
         columns |= dict(zip(design.names[1:], design.matrix(table).T[1:], strict=True))
     return np.column_stack([*columns.values()]) if columns else np.zeros((len(table), 0))
 
@@ -441,30 +473,33 @@ def individual_numbers(who: Mapping[str, IndividualDesign], table: ChoiceData) -
 def utility_columns(
     design: Design, mixing: MixingDistribution, components: Mapping[str, str], data: ChoiceData
 ) -> Floats:  # (N, K)
-    """Return the columns of the utility: those of the formula, then a mark of each nest of error components."""
+    """Return the columns of the utility: those of the formula, then a dummy variable for each error component."""
     columns = design.matrix(data)
     if not components:
         return columns
     labels, nests = labels_of(data), mixing.columns[mixing.located :]
-    table = np.array([[f"component[{components.get(label)}]" == nest for nest in nests] for label in labels])
+    in_nest = np.array([[f"component[{components.get(label)}]" == nest for nest in nests] for label in labels])
     assert data.labels is not None
-    return np.hstack([columns, table.reshape(len(labels), len(nests))[data.labels.codes]])
+    return np.hstack([columns, in_nest.reshape(len(labels), len(nests))[data.labels.codes]])
 
 
 def labels_of(data: ChoiceData) -> tuple[str, ...]:
-    """Return the labels of a table, by code."""
+    """Return the labels of a table, by code; raise InputError if it has none."""
     if data.labels is None:
-        raise InputError("components go by label: read the table with alternative=<column>.")
+        raise InputError("components need labels: read the table with alternative=<column>.")
     return data.labels.categories
 
 
-_TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity
+_MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own maximum may be at infinity
 
 
 class MixedMNL(MixedPredictions):
-    """Mixed, or random parameters, multinomial logit.
+    """Mixed (random parameters) multinomial logit.
 
-    Options are those of :class:`MixedMNLConfig`.
+    Options are those of :class:`MixedMNLConfig`. Coefficients: the location of each coefficient has its name;
+    ``sd[NAME]`` or ``spread[NAME]`` is its spread, ``cholesky[NAME, NAME]`` an entry of the Cholesky factor of
+    correlated coefficients, ``mean[NAME]:COLUMN`` the effect of an individual column on its mean, and
+    ``component[NEST]`` the standard deviation of an error component.
     """
 
     name = "mixed-mnl"
@@ -476,74 +511,77 @@ class MixedMNL(MixedPredictions):
 
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedMixture:
         config = self.config
-        # 1. The sets that count, whose coefficients they tell of, and the columns of utilities. In willingness-to-pay
-        #    space it is the random coefficients that are worths, not the parameters of the design.
+        # 1. Choice sets with positive weight, their persons, and the columns of the utility. In WTP space the mixing
+        #    distribution, not the design, makes the parameters willingness to pay.
         sets, chosen, clusters = self._prepare(train)
         persons = self._persons(sets, clusters)
         if design is None:
             design = self._require_linear(self._learn_design(sets, wtp_space=None))
         plain = LogitLikelihood.from_matrix(design.matrix(sets), sets.offsets, chosen)
-        # 2. Which coefficients are random; each must have an effect on some choice.
-        who = self._learn_who(persons)
-        mixing = self._specify(design, who, sets)
-        alike = self._alike(mixing)
-        require_identified(plain.z, design.names, alike)
+        # 2. The mixing distribution. All coefficients must be identified.
+        mean_designs = self._learn_mean_designs(persons)
+        mixing = self._specify(design, mean_designs, sets)
+        mnl_parameters = self._mnl_parameters(mixing)
+        require_identified(plain.z, design.names, mnl_parameters)
         columns = utility_columns(design, mixing, config.components, sets)
         whole = LogitLikelihood.from_matrix(columns, sets.offsets, chosen)
         require_varying_columns(whole.z, mixing)
-        # 3. The search begins near the logit in which all have the same coefficients; it gives lognormals their signs.
-        b, _, _ = plain.maximise(sets.weights, within=alike, max_iter=_TOGETHER, settle=False)
+        # 3. Start near the multinomial logit, which also determines the signs of lognormal coefficients.
+        b, _, _ = plain.maximise(sets.weights, within=mnl_parameters, max_iter=_MNL_STEPS, settle=False)
         mixing = mixing.signed(b)
         scale = mixing.scale(whole.spread, b)
         within = self._parameters(mixing.names, mixing.start(b, 1 / whole.spread))
-        # 4. The maximum of the simulated likelihood. A person's draws depend on seed and id alone.
+        # 4. Maximise the simulated likelihood. The draws of a person depend only on the seed and the person's id.
         keys, device = hash_ids(self._ids(sets)[persons.first]), resolve_device(run.device)
-        numbers = individual_numbers(who, persons.table)
+        covariates = covariates_of_means(mean_designs, persons.table)
 
         def make(number: int, which: int) -> SimulatedLikelihood:
             draws = self._draws(mixing, number, run.seed ^ (which << 32), device)
-            memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used once
-            return SimulatedLikelihood.of(whole, persons.number, keys, numbers, mixing, draws, memory)
+            memory = 0.0 if which else config.memory * 2**30  # the second set of draws is used only once
+            return SimulatedLikelihood.of(whole, persons.number, keys, covariates, mixing, draws, memory)
 
         search = SimulatedSearch(
             make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter
         )
         maximum = search.maximum(self._starts(within.start, scale, run.seed))
-        # 5. Negative spreads become positive by mirrored draws; scores and Hessian change their signs likewise. A
-        #    person's score stands at the first of its sets.
+        # 5. Make negative spreads positive by mirroring the draws; scores and Hessian change signs accordingly. The
+        #    score of a person is assigned to the first of its choice sets.
         mixing, x = mixing.mirrored(maximum.values)
-        turned = np.where(x == maximum.values, 1.0, -1.0)
+        signs = np.where(x == maximum.values, 1.0, -1.0)
         scores = np.zeros((len(sets), len(x)))
-        scores[persons.first] = maximum.scores * turned
-        turned_hessian = maximum.hessian * np.outer(turned, turned)
-        best = replace(maximum, values=x, scores=scores, hessian=turned_hessian)
+        scores[persons.first] = maximum.scores * signs
+        best = replace(maximum, values=x, scores=scores, hessian=maximum.hessian * np.outer(signs, signs))
         constants = self._constants_log_likelihood(design, plain, sets.weights)
         estimates = infer(best, within, sets.weights, sets.sizes, clusters, constants_log_likelihood=constants)
         self._warn_unbounded(estimates)
         record = MixedRecord(persons=len(keys), simulation=_simulation_record(maximum, estimates))
-        return FittedMixture(design=design, estimates=estimates, record=record, mixing=mixing, who=who)
+        return FittedMixture(
+            design=design, estimates=estimates, record=record, mixing=mixing, mean_designs=mean_designs
+        )
 
-    def _learn_who(self, persons: Persons) -> dict[str, IndividualDesign]:
-        """Learn the numbers of individuals that means depend on."""
-        found = {}
+    def _learn_mean_designs(self, persons: Persons) -> dict[str, IndividualDesign]:
+        """Learn the covariates of the means of random coefficients."""
+        designs = {}
         for name, text in self.config.means.items():
             for factor in (f for term in parse_membership(text)[0] for f in term.factors):
                 if factor.column in persons.varying:
                     raise InputError(
                         f"means[{name!r}]: column {factor.column!r} varies within a person, first in choice set "
-                        f"{persons.varying[factor.column]}: put {name}:{factor.column} into the formula, or fit with "
+                        f"{persons.varying[factor.column]}: add {name}:{factor.column} to the formula, or fit with "
                         f"by='set'."
                     )
-            found[name] = IndividualDesign.learn(text, persons.table, least=self.config.min_chosen)
-        return found
+            designs[name] = IndividualDesign.learn(text, persons.table, least=self.config.min_chosen)
+        return designs
 
-    def _specify(self, design: Design, who: Mapping[str, IndividualDesign], sets: ChoiceData) -> MixingDistribution:
-        """Find the random coefficients that the options name."""
+    def _specify(
+        self, design: Design, mean_designs: Mapping[str, IndividualDesign], sets: ChoiceData
+    ) -> MixingDistribution:
+        """Return the mixing distribution that the options specify."""
         config = self.config
         unknown = [label for label in config.components if label not in labels_of(sets)] if config.components else []
         if unknown:
             raise ConfigError(
-                f"components names {unknown[0]!r}, which is no alternative of the table."
+                f"components names {unknown[0]!r}, which is not an alternative of the table."
                 + did_you_mean(unknown[0], labels_of(sets))
             )
         mixing = specify_mixing(
@@ -552,27 +590,27 @@ class MixedMNL(MixedPredictions):
             config.random,
             config.correlated,
             nests=sorted(set(config.components.values())),
-            means={name: columns.names[1:] for name, columns in who.items()},
-            offset=None if config.offset is None else quoted(config.offset),
+            means={name: columns.names[1:] for name, columns in mean_designs.items()},
+            offset=None if config.offset is None else backquoted(config.offset),
             cost=config.wtp_space,
         )
         if mixing.cost is not None and mixing.cost not in {r.column for r in mixing.random}:
             self._require_cost(mixing.names[mixing.cost])
         return mixing
 
-    def _alike(self, mixing: MixingDistribution) -> Parameters:
-        """Return the coefficients of a logit without random ones, fixed and bounded where the options mean those."""
+    def _mnl_parameters(self, mixing: MixingDistribution) -> Parameters:
+        """Return parameters of the multinomial logit, with fixed values and bounds of coefficients not random."""
         within, located = self._parameters(mixing.names), slice(mixing.located)
         low, high, at = within.low[located].copy(), within.high[located].copy(), within.start[located].copy()
         for column, _ in mixing.random:
-            if column < mixing.located:  # its options are about a location, which may be no coefficient
+            if column < mixing.located:  # options refer to its location, which may not be a coefficient
                 low[column], high[column], at[column] = -np.inf, np.inf, 0.0
         return Parameters(mixing.names[located], at, low, high)
 
     def _starts(self, first: Floats, scale: Floats, seed: int) -> Floats:  # -> (A, P)
-        """Begin near the multinomial logit, and around it."""
-        others = np.random.default_rng(seed).standard_normal((self.config.starts - 1, len(first)))
-        return np.vstack([first, first + others * np.maximum(0.5 * np.abs(first), 0.5 * scale)])
+        """Return starting points: near the multinomial logit, and random points around it."""
+        noise = np.random.default_rng(seed).standard_normal((self.config.starts - 1, len(first)))
+        return np.vstack([first, first + noise * np.maximum(0.5 * np.abs(first), 0.5 * scale)])
 
     def _facts(self) -> dict[str, str]:
         facts, config, mixing, record = super()._facts(), self.config, self.mixing_, self._state.record
@@ -583,29 +621,31 @@ class MixedMNL(MixedPredictions):
         facts["coefficients of"] = "each choice set" if by_set else f"{record.persons:,} persons"
         facts["draws"] = f"{config.draws:,} ({config.sequence}{', antithetic' * config.antithetic})"
         facts["with other draws"] = (
-            f"log-likelihood {record.simulation.log_likelihood:.3f}; estimates move by up to "
+            f"log-likelihood {record.simulation.log_likelihood:.3f}; estimates change by up to "
             f"{record.simulation.largest_shift:.2f} standard errors"
         )
         return facts
 
     def _files(self) -> dict[str, bytes]:
         mixing = asdict(self.mixing_) | {"random": [[r.column, asdict(r.distribution)] for r in self.mixing_.random]}
-        who = {name: design.to_dict() for name, design in self.who_.items()}
-        return {**super()._files(), "mixing.json": json_bytes({"mixing": mixing, "who": who})}
+        designs = {name: design.to_dict() for name, design in self.mean_designs_.items()}
+        return {**super()._files(), "mixing.json": json_bytes({"mixing": mixing, "who": designs})}
 
     def _restore(self, files: Mapping[str, bytes], record: MixedRecord, table: TrainingTable) -> FittedMixture:
         entries, schema = json.loads(files["mixing.json"]), read_schema(files)
-        who = {str(name): IndividualDesign.from_dict(design) for name, design in entries["who"].items()}
-        for columns in who.values():
-            columns.require_fit(schema)
+        designs = {str(name): IndividualDesign.from_dict(design) for name, design in entries["who"].items()}
+        for design in designs.values():
+            design.require_fit(schema)
         mixing, estimates = MixingDistribution.from_dict(entries["mixing"]), read_estimates(files)
         if mixing.names != estimates.names:
-            raise ValueError("the random coefficients and the estimates do not fit each other")
-        return FittedMixture(design=read_design(files), estimates=estimates, record=record, mixing=mixing, who=who)
+            raise ValueError("the saved random coefficients and estimates do not match")
+        return FittedMixture(
+            design=read_design(files), estimates=estimates, record=record, mixing=mixing, mean_designs=designs
+        )
 
 
 def _simulation_record(maximum: SimulatedMaximum, estimates: Estimates) -> SimulationRecord:
-    """Return how far other draws would move the log-likelihood and the estimates."""
+    """Return the simulation error: the log-likelihood and the largest shift with a second set of draws."""
     errors = np.sqrt(np.maximum(np.diag(estimates.covariance("classical")), 1e-300))
     shift = float(np.max(np.abs(maximum.shift) / errors, initial=0.0, where=errors > 1e-150))
     return SimulationRecord(log_likelihood=maximum.other_log_likelihood, largest_shift=shift)

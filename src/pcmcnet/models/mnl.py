@@ -1,9 +1,9 @@
 """Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
 
-The odds of two alternatives do not depend on which others there are (independence of irrelevant alternatives). The
-log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum. Where v has exponents to be
-estimated, or parameters that are willingnesses to pay, it is not concave: steps uphill begin at the maximum for
-exponents of 1.
+The ratio of the probabilities of two alternatives does not depend on the other alternatives (independence of irrelevant
+alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. It is not concave if v has
+Box-Cox exponents to estimate, or if it is estimated in willingness-to-pay space: the maximisation then starts at the
+maximum for exponents of 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pcmcnet.models.logit.standard_errors import Errors, infer
 
 
 class MNL(LogitModel):
-    """Multinomial, or conditional, logit.
+    """Multinomial (conditional) logit.
 
     Options are those of :class:`LogitConfig`.
 
@@ -58,22 +58,22 @@ class MNL(LogitModel):
 
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
         config = self.config
-        # 1. The sets that count, and the columns of their utilities.
+        # 1. Choice sets with positive weight, and the columns of the utility.
         sets, chosen, clusters = self._prepare(train)
         design = self._learn_design(sets, wtp_space=config.wtp_space) if design is None else design
-        # 2. The parameters, and differences of utilities at their starting values; columns without any are refused.
+        # 2. The parameters, and the likelihood at their starting values. All coefficients must be identified.
         form = design.form
-        within = self._parameters(form.names, form.begin)
-        problem = LogitLikelihood.from_matrix(design.given(within.start).matrix(sets), sets.offsets, chosen)
+        within = self._parameters(form.names, form.null_values)
+        problem = LogitLikelihood.from_matrix(design.with_exponents(within.start).matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, form.columns, within)
-        # 3. The maximum: one, found by Newton's method, if the utility is linear; else a climb from that one.
+        # 3. Maximise: by Newton's method if the utility is linear; else from the maximum with the exponents fixed.
         if form.is_linear:
             maximum = problem.maximum(sets.weights, within=within, max_iter=config.max_iter)
         else:
             maximum = nonlinear_maximum(design, sets, problem, within, config.start, config.max_iter)
-        # 4. Its standard errors. Exponents are tested against 1.
+        # 4. Standard errors. The null hypothesis for exponents is 1.
         constants = self._constants_log_likelihood(design, problem, sets.weights)
-        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, form.begin, constants)
+        estimates = infer(maximum, within, sets.weights, sets.sizes, clusters, form.null_values, constants)
         self._warn_unbounded(estimates)
         return FittedLogit(design=design, estimates=estimates)
 
@@ -87,19 +87,47 @@ class MNL(LogitModel):
     def _restore(self, files: Mapping[str, bytes], record: LogitRecord, table: TrainingTable) -> FittedLogit:
         state = FittedLogit(design=read_design(files), estimates=read_estimates(files), record=record)
         if state.estimates.names != state.design.names:
-            raise ValueError("the columns and the estimates do not fit each other")
+            raise ValueError("the saved columns and estimates do not match")
         return state
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return logit_slopes(self, data, column)
 
     def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
-        """Return the utility of each alternative, set after set; at other coefficients, if given."""
+        """Return the utility (N,) of each alternative.
+
+        Parameters
+        ----------
+        data
+            Choice sets.
+        coefficients
+            (K,) values to use instead of the estimates; default: the estimates.
+        """
         return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
 
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
-        """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.
+        """Return own and cross elasticities of the choice probabilities, with standard errors (delta method).
 
-        See :func:`pcmcnet.models.logit.logit_effects.elasticities`.
+        Elasticities are averaged over the choice sets, weighted by predicted probabilities (sample enumeration).
+
+        Parameters
+        ----------
+        data
+            Choice sets to average over.
+        column
+            Numeric feature that changes.
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+
+        Returns
+        -------
+        Elasticities
+            Per cent by which a probability changes when the feature rises by one per cent: for each pair of labels, or
+            for own and other alternatives if there are no labels. Prints as a table.
+
+        Raises
+        ------
+        InputError
+            If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
         """
-        return elasticities(self, data, column, self._kind(errors))
+        return elasticities(self, data, column, self._error_kind(errors))

@@ -1,12 +1,13 @@
-"""Nested logit (Williams, 1977; McFadden, 1978): alternatives of one nest are closer substitutes than others.
+"""Nested logit (Williams, 1977; McFadden, 1978): alternatives of a nest are closer substitutes.
 
 With v the utilities, nests m and log-sum parameters l_m, for an alternative i of nest m
 
     P(i | S) = exp(v_i / l_m - L_m) exp(l_m L_m) / sum_k exp(l_k L_k)        L_m = log sum_{j in m} exp(v_j / l_m)
 
-Nests may lie within nests, and the formula then applies at each node of the tree. l_m = 1 for all m is the multinomial
-logit; the nearer to 0, the closer the alternatives of the nest. 1 / l_m is the scale that some packages report as mu.
-The likelihood and its gradient are those of ``models/logit/nested_likelihood.py``.
+L_m is the inclusive value of nest m. Nests may contain nests: the formula then applies at each node of the tree. With
+l_m = 1 for all m the model is the multinomial logit; as l_m goes to 0, the alternatives of nest m become perfect
+substitutes. Some packages report the scale mu_m = 1 / l_m. ``models/logit/nested_likelihood.py`` has the likelihood and
+its gradient.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ class NestedMNLConfig(NestConfig):
     Parameters
     ----------
     nests
-        The feature whose values are the nests, which "." in the formula then leaves out; a mapping from each
-        alternative's label to the name of its nest; a tree, whose nests hold nests or lists of labels; or the path of a
-        TOML file with one of the last two.
+        Required. A mapping from each label to its nest, as in {"car": "road", "bus": "road", "train": "rail"}; a tree
+        of nests that contain nests or lists of labels, as in {"land": {"road": ["car", "bus"], "rail": ["train"]},
+        "air": ["plane"]}; the path of a TOML file with one of these; or the name of a feature whose values are the
+        nests, which "." in the formula then does not include.
     """
 
     nests: Path | Mapping[str, Any] | str = ""
@@ -54,15 +56,15 @@ class NestedMNLConfig(NestConfig):
         if not isinstance(nests, str):
             object.__setattr__(self, "nests", checked_tree(nests))
         elif nests.endswith(".toml"):
-            raise ConfigError(f"nests: give a file as a path, nests=pathlib.Path({nests!r}).")
+            raise ConfigError(f"nests: expected a path for a file, nests=pathlib.Path({nests!r}).")
 
 
 class NestedMNL(NestModel):
-    """Nested logit, with one level of nests or a tree of them.
+    """Nested logit, with one level of nests or a tree of nests.
 
-    Options are those of :class:`NestedMNLConfig`; ``nests`` is needed. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest relative to that of the nest above it, tested against 1; a nest that never has two
-    alternatives in a set has none.
+    Options are those of :class:`NestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
+    log-sum parameter of a nest, relative to that of the nest above it. Its null hypothesis is 1. A nest that never has
+    two alternatives in a choice set has no log-sum parameter.
     """
 
     name = "nested-mnl"
@@ -74,32 +76,34 @@ class NestedMNL(NestModel):
         super().__init__(**options)
 
     def _labels(self) -> Iterable[str]:
-        by = self.config.nests
-        return paths_by_label(by) if isinstance(by, Mapping) else ()
+        nests = self.config.nests
+        return paths_by_label(nests) if isinstance(nests, Mapping) else ()
 
     def _leaves(self, data: ChoiceData) -> NestLeaves:
-        by = self.config.nests
-        if not by:
+        nests = self.config.nests
+        if not nests:
             raise ConfigError(
-                "say what the nests are: nests=<feature>, or a nest for each label (on the command line, "
+                "nests is required: the name of a feature, or a nest for each label (on the command line, "
                 "nests=car:road,bus:road,train:rail, or nests=FILE.toml)."
             )
-        assert not isinstance(by, Path)  # read
-        return leaves_by_feature(by, data) if isinstance(by, str) else leaves_by_label(paths_by_label(by), data)
+        assert not isinstance(nests, Path)  # NestedMNLConfig has read the file
+        if isinstance(nests, str):
+            return leaves_by_feature(nests, data)
+        return leaves_by_label(paths_by_label(nests), data)
 
     def as_nests(self, data: ChoiceData) -> tuple[Floats, Ints, Floats] | None:
-        """Return the utilities (N,) and nests (N,) of alternatives, and the log-sums (M,); None for a tree of nests."""
+        """Return utilities (N,) and nests (N,) of the alternatives, and log-sum parameters (M,); None for a tree."""
         record = self._state.record
         if any(parent >= 0 for parent in record.parents):
             return None
-        leaves, _, v = self._placed(data)
-        place = {name: k for k, name in enumerate(record.nests)}
-        nests: Ints = np.array([place.get(path[0], -1) for path in leaves.paths])[leaves.code]
+        leaves, _, v = self._utilities_in_tree(data)
+        index = {name: k for k, name in enumerate(record.nests)}
+        nests: Ints = np.array([index.get(path[0], -1) for path in leaves.paths])[leaves.code]
         return v, nests, self._state.logsums
 
     def _leave_out(self) -> frozenset[str]:
-        by = self.config.nests
-        return frozenset([by] if isinstance(by, str) else [])
+        nests = self.config.nests
+        return frozenset([nests] if isinstance(nests, str) else [])
 
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()

@@ -143,7 +143,7 @@ def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:
 def test_constants_moved_to_known_shares_are_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
     moved = calibrate_constants(large, modes, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
-    with pytest.raises(InputError, match="a likelihood-ratio test needs estimates, and the constants of this MNL were"):
+    with pytest.raises(InputError, match="a likelihood-ratio test needs estimates, but the constants of this MNL were"):
         likelihood_ratio(small, moved)
     assert has_coefficients_of(large, small)
     assert not has_coefficients_of(moved, small)

@@ -53,7 +53,7 @@ def test_a_logit_has_other_constants_and_nothing_else(data: ChoiceData) -> None:
     changed = {name for name, value in found.coefficients.items() if value != model.coefficients[name]}
     assert changed == {name for name in model.coefficients if name.startswith("constant[")}
     assert found.standard_errors() == model.standard_errors()
-    assert "moved to the shares A 0.15, B 0.35, C 0.3, D 0.2; the figures of fit are those before the move" in str(
+    assert "calibrated to the shares A 0.15, B 0.35, C 0.3, D 0.2; measures of fit are those before calibration" in str(
         found.summary()
     )
     shown = {row[0]: row[2:] for row in found.summary().rows}

@@ -57,7 +57,7 @@ def test_parameters_are_named_after_what_they_mean() -> None:
     assert WTP.names == ("wtp[time]", "cost", "wtp[constant[car]]", "known")
     assert BOTH.names == ("wtp[boxcox(time)]", "cost", "lambda[time]")
     assert (PLAIN.is_linear, WTP.is_linear, BOTH.is_linear) == (True, False, False)
-    assert BOTH.begin.tolist() == [0, 0, 1]
+    assert BOTH.null_values.tolist() == [0, 0, 1]
 
 
 def test_coefficients_by_hand() -> None:

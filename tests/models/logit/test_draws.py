@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, logsumexp
 
 from pcmcnet.models.logit import draws
-from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, Population, _sums, blocks, hash_ids
+from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, Population, _sums, hash_ids, person_blocks
 from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
 SEQUENCES = ("sobol", "halton", "mlhs", "random")
@@ -81,7 +81,7 @@ def test_every_row_stands_in_one_block_with_its_set_and_its_person(
     z = np.arange(1.0, offsets[-1] + 1)[:, None]  # no row of zeros
     sums = np.add.reduceat(z[:, 0], offsets[:-1])
     seen: list[int] = []
-    for block in blocks(z, offsets, person, most, CPU):
+    for block in person_blocks(z, offsets, person, most, CPU):
         N, m, _ = block.z.shape
         assert N == 1 or N * m <= most
         seen += block.rows.tolist()
@@ -109,7 +109,7 @@ def test_what_a_gpu_sums_by_is_what_a_cpu_sums_by() -> None:
 def test_persons_of_like_numbers_of_rows_go_together() -> None:
     """1, 1, 4 and 4 rows in blocks of 8: no row of zeros is needed."""
     offsets = np.array([0, 4, 5, 9, 10])
-    found: list[PersonBlock] = list(blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
+    found: list[PersonBlock] = list(person_blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
     assert [block.persons.tolist() for block in found] == [[1, 3], [0, 2]]
     assert not sum(len(block.empty_rows) for block in found)
 

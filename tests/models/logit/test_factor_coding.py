@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.errors import SchemaError
-from pcmcnet.models.logit.factor_coding import LevelCode, NumberCode, block, learn_levels, learn_number, read_code
+from pcmcnet.models.logit.factor_coding import (
+    LevelCode,
+    NumberCode,
+    factor_columns,
+    learn_levels,
+    learn_number,
+    read_code,
+)
 from pcmcnet.models.logit.formula import Factor, parse_formula
 
 TWO_SETS = np.array([0, 2, 4])
@@ -51,14 +58,16 @@ def test_the_mean_the_scale_and_the_gaps_of_numbers_are_learnt() -> None:
     ],
 )
 def test_transformations_by_hand(text: str, expected: list[float]) -> None:
-    found, endings = block(factor(text), numbers(1, 4, 9, 3), NumberCode(2.0, 2.0, False), TWO_SETS, full=False)
+    found, endings = factor_columns(
+        factor(text), numbers(1, 4, 9, 3), NumberCode(2.0, 2.0, False), TWO_SETS, full=False
+    )
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-15)
     assert found.shape == (4, 1)
     assert endings == [""]
 
 
 def test_piecewise_splits_a_number_at_its_knots() -> None:
-    found, endings = block(
+    found, endings = factor_columns(
         factor("piecewise(x, 10, 30)"), numbers(-5, 4, 10, 25, 100), PLAIN, np.array([0, 5]), full=False
     )
     assert found.tolist() == [[-5, 0, 0], [4, 0, 0], [10, 0, 0], [10, 15, 0], [10, 20, 70]]
@@ -71,7 +80,7 @@ def test_piecewise_splits_a_number_at_its_knots() -> None:
 )
 def test_the_pieces_sum_to_the_number(x: float, knots: list[int]) -> None:
     piecewise = Factor("x", "piecewise", tuple(map(float, knots)))
-    found, endings = block(piecewise, numbers(x), PLAIN, np.array([0, 1]), full=False)
+    found, endings = factor_columns(piecewise, numbers(x), PLAIN, np.array([0, 1]), full=False)
     assert found.sum() == pytest.approx(x, rel=1e-12, abs=1e-9)
     assert found.shape == (1, len(knots) + 1) == (1, len(endings))
 
@@ -79,33 +88,35 @@ def test_the_pieces_sum_to_the_number(x: float, knots: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "values", "problem"),
     [
-        ("log(x)", (1, 0, -2, 3), r"log\(x\): expected numbers above 0 in column 'x', found 0 in 1; 2 such values"),
-        ("sqrt(x)", (1, 0, -2, 3), r"sqrt\(x\): expected numbers of at least 0 in column 'x', found -2 in 2; 1 such"),
-        ("relative(x)", (1, 2, 0, 3), r"relative\(x\): expected numbers above 0 in column 'x', found 0 in 2; 1 such"),
+        ("log(x)", (1, 0, -2, 3), r"log\(x\): expected values > 0 in column 'x', got 0 in 1; 2 such values"),
+        ("sqrt(x)", (1, 0, -2, 3), r"sqrt\(x\): expected values >= 0 in column 'x', got -2 in 2; 1 such"),
+        ("relative(x)", (1, 2, 0, 3), r"relative\(x\): expected values > 0 in column 'x', got 0 in 2; 1 such"),
     ],
 )
 def test_numbers_without_an_answer_are_refused(text: str, values: tuple[float, ...], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
-        block(factor(text), numbers(*values), PLAIN, TWO_SETS, full=False)
+        factor_columns(factor(text), numbers(*values), PLAIN, TWO_SETS, full=False)
 
 
 def test_gaps_get_the_mean_and_a_column_that_tells_them() -> None:
     code = NumberCode(4.0, 1.0, True)
-    found, endings = block(factor("sqrt(x)"), numbers(1, np.nan, 9, 16), code, TWO_SETS, full=False)
+    found, endings = factor_columns(factor("sqrt(x)"), numbers(1, np.nan, 9, 16), code, TWO_SETS, full=False)
     assert found.tolist() == [[1, 0], [2, 1], [3, 0], [4, 0]]
     assert endings == ["", "[missing]"]
-    whole, _ = block(factor("sqrt(x)"), numbers(1, 4, 9, 16), code, TWO_SETS, full=False)
+    whole, _ = factor_columns(factor("sqrt(x)"), numbers(1, 4, 9, 16), code, TWO_SETS, full=False)
     assert whole.tolist() == [[1, 0], [2, 0], [3, 0], [4, 0]]
 
 
 def test_gaps_that_training_had_none_of_are_refused() -> None:
-    with pytest.raises(SchemaError, match="column 'x' has 2 missing values, but had none in training: fill them in"):
-        block(factor("x"), numbers(1, np.nan, np.nan, 2), PLAIN, TWO_SETS, full=False)
+    with pytest.raises(
+        SchemaError, match="column 'x' has 2 missing values, but had none in the training data: fill them in"
+    ):
+        factor_columns(factor("x"), numbers(1, np.nan, np.nan, 2), PLAIN, TWO_SETS, full=False)
 
 
 def test_a_block_does_not_change_the_column() -> None:
     column = numbers(1, np.nan)
-    block(factor("x/2"), column, NumberCode(4.0, 1.0, True), np.array([0, 2]), full=False)
+    factor_columns(factor("x/2"), column, NumberCode(4.0, 1.0, True), np.array([0, 2]), full=False)
     np.testing.assert_array_equal(column.values, [1, np.nan])
 
 
@@ -180,13 +191,13 @@ def test_a_level_with_the_name_of_the_pool_belongs_to_it() -> None:
 def test_categories_never_seen_belong_to_the_pool_or_to_the_reference(
     code: LevelCode, endings: list[str], unseen: list[int]
 ) -> None:
-    found = block(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=False)
+    found = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=False)
     assert found[1] == endings
     assert found[0].tolist() == [[1, 0], unseen, [0, 0], [0, 0]]
 
 
 def test_all_levels_have_a_column_where_the_reference_keeps_its_own() -> None:
     code = LevelCode("a", ("b",), True)
-    found, endings = block(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=True)
+    found, endings = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=True)
     assert endings == ["[a]", "[b]", "[(other)]"]
     assert found.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.latent_class_likelihood import LatentClassLikelihood, log_shares, posterior
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.maximum_likelihood import hessian, maximise
+from pcmcnet.models.logit.maximum_likelihood import maximise, numerical_hessian
 
 
 def make(
@@ -68,14 +68,14 @@ def test_shares_sum_to_1(seed: int, classes: int) -> None:
     at = mixture.at(x)
     np.testing.assert_allclose(at.r.sum(1), 1, rtol=1e-12)
     np.testing.assert_allclose(np.exp(at.log_pi).sum(1), 1, rtol=1e-12)
-    np.testing.assert_allclose(at.log_pi, log_shares(mixture.who, mixture.split(x)[1]), rtol=1e-12)
+    np.testing.assert_allclose(at.log_pi, log_shares(mixture.covariates, mixture.split(x)[1]), rtol=1e-12)
 
 
 def test_the_prior_pulls_standardised_coefficients_and_no_constant() -> None:
     """A number counts by its spread, a mark of 0 and 1 as it is."""
     mixture, _ = make(0, 2, prior=0.3)
     own = 0.3 * mixture.sets.spread**2
-    expected = np.diag([*own, *own, 0, 0.3 * mixture.who[:, 1].var(), 0.3])
+    expected = np.diag([*own, *own, 0, 0.3 * mixture.covariates[:, 1].var(), 0.3])
     np.testing.assert_allclose(mixture.prior, expected, rtol=1e-12)
     assert not make(0, 2, prior=0.0)[0].prior.any()
 
@@ -85,12 +85,12 @@ def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
     whole, x = make(0, 2)
     logits = LogitLikelihood.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
     who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
-    sample = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength, of=whole)
+    sample = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength, whole=whole)
     np.testing.assert_array_equal(sample.spread, whole.spread)
     np.testing.assert_array_equal(sample.prior, whole.prior)
     at, damping = sample.at(x), 1.0
     for _ in range(30):
-        at, damping = sample.climb(at, damping)
+        at, damping = sample.step(at, damping)
     np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # the prior is all there is about it
     alone = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
     np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
@@ -99,8 +99,8 @@ def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
 def test_shares_that_are_not_finite_are_an_error() -> None:
     mixture, x = make(0, 2)
     at = mixture.at(x)
-    with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature"):
-        mixture.climb(at._replace(r=np.full_like(at.r, np.nan)), 1.0)
+    with pytest.raises(TrainingError, match="the Hessian of the log-likelihood is not finite"):
+        mixture.step(at._replace(r=np.full_like(at.r, np.nan)), 1.0)
 
 
 def test_the_prior_of_a_difference_between_classes_is_the_same_for_all_pairs() -> None:
@@ -146,7 +146,7 @@ def test_the_hessian_is_the_difference_of_the_gradient(
 ) -> None:
     mixture, x = make(seed, classes, prior=prior, persons=persons)
     exact = mixture.hessian(x)
-    near = hessian(mixture.objective, x, mixture.all_weights)
+    near = numerical_hessian(mixture.objective, x, mixture.all_weights)
     # Central differences with a step of 1e-5, of sums over 40 sets with numbers up to 10.
     np.testing.assert_allclose(exact, near, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(exact, exact.T, rtol=1e-10, atol=1e-10)
@@ -166,7 +166,7 @@ def test_steps_never_lower_what_they_maximise(
     mixture, x = make(seed, classes, prior=prior, persons=persons)
     at = mixture.at(x)
     for _ in range(15):
-        following, damping = mixture.climb(at, damping)
+        following, damping = mixture.step(at, damping)
         assert following.value >= at.value
         at = following
     assert at.value > mixture.at(x).value
@@ -177,10 +177,10 @@ def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
     mixture, x = make(1, 2, sets=200)
     best, _ = maximise(mixture.objective, x, mixture.all_weights, curvature=mixture.hessian)
     near = mixture.at(best + 0.01)
-    em, damping = mixture.climb(near, 1.0)
+    em, damping = mixture.step(near, 1.0)
     np.testing.assert_allclose(em.x - near.x, mixture.direction(near, near.r), rtol=1e-8)
     assert damping < 1
-    newton, _ = mixture.climb(near, 0.0)
+    newton, _ = mixture.step(near, 0.0)
     gradient = mixture.all_weights @ mixture.objective(near.x)[1]
     np.testing.assert_allclose(newton.x - near.x, np.linalg.solve(-mixture.hessian(near.x), gradient), rtol=1e-6)
     assert newton.value > em.value
@@ -189,7 +189,7 @@ def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
 def test_steps_that_bring_less_than_expected_are_damped() -> None:
     mixture, x = make(3, 2, sets=200)
     far = mixture.at(20 * x)
-    there, damping = mixture.climb(far, 1e-6)
+    there, damping = mixture.step(far, 1e-6)
     assert there.value > far.value
     assert damping > 1e-6
 
@@ -198,7 +198,7 @@ def test_steps_come_to_rest_where_the_gradient_is_0() -> None:
     mixture, x = make(1, 2, sets=200)
     at, damping = mixture.at(x), 1.0
     for _ in range(40):
-        at, damping = mixture.climb(at, damping)
+        at, damping = mixture.step(at, damping)
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(at.x)[1], 0, atol=1e-5)  # a sum over 200 sets
     assert np.linalg.eigvalsh(mixture.hessian(at.x))[-1] < 1e-6
 

@@ -183,7 +183,7 @@ def test_the_table_of_elasticities_is_printed() -> None:
 @pytest.mark.parametrize(
     ("column", "problem"),
     [
-        ("costs", r"'costs' is no feature of the table. Did you mean 'cost'\?"),
+        ("costs", r"'costs' is not a feature of the table. Did you mean 'cost'\?"),
         ("comfort", "'comfort' is categorical: elasticities need a numeric feature"),
         ("time", "the utility does not depend on 'time': its formula is 'cost'"),
     ],

@@ -95,8 +95,8 @@ def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part
     parted, _, _ = problem(seed, sets, 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pcmcnet.models.logit.logit_likelihood._PART", part)
-        assert parted._parts[-1].rows.stop == len(parted.z)
-        assert all(len(p.offsets) > 1 for p in parted._parts)
+        assert parted._chunks[-1].rows.stop == len(parted.z)
+        assert all(len(p.offsets) > 1 for p in parted._chunks)
     for ours, theirs in zip(parted.evaluate(b), whole.evaluate(b), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
     ours, theirs = (s.hessian(*s.evaluate(b)[1:], weights[s.sets]) for s in (parted, whole))
@@ -216,13 +216,13 @@ def test_newtons_step_where_curvature_is_lent_or_cannot_be() -> None:
     np.testing.assert_allclose(_solve(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2, 0], rtol=1e-9)
     assert np.isfinite(_solve(-np.eye(2), np.ones(2))).all()
     for hopeless in (np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), -1e200 * np.eye(2)):
-        with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature: look for columns"):
+        with pytest.raises(TrainingError, match="the Hessian of the log-likelihood is not finite: rescale columns"):
             _solve(hopeless, np.ones(2))
 
 
 def test_steps_are_limited() -> None:
     logit, weights, _ = problem(3, 100, 2)
-    with pytest.raises(TrainingError, match="has not settled after 1 steps: raise max_iter"):
+    with pytest.raises(TrainingError, match="has not converged after 1 iterations: raise max_iter"):
         logit.maximise(weights, max_iter=1)
     b, _, steps = logit.maximise(weights, max_iter=1, settle=False)
     assert steps == 1

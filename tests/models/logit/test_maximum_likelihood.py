@@ -5,7 +5,7 @@ import pytest
 
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
-from pcmcnet.models.logit.maximum_likelihood import eigh, hessian, maximise
+from pcmcnet.models.logit.maximum_likelihood import eigh, maximise, numerical_hessian
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
 
@@ -31,8 +31,8 @@ def test_the_hessian_is_the_exact_one_of_a_logit() -> None:
     sets, objective, weights = logit()
     b = np.array([0.3, -1.0, 0.0])
     exact = sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])
-    np.testing.assert_allclose(hessian(objective, b, weights), exact, rtol=1e-7, atol=1e-7)
-    scaled = hessian(objective, b, weights, scale=np.array([0.1, 1.0, 10.0]))
+    np.testing.assert_allclose(numerical_hessian(objective, b, weights), exact, rtol=1e-7, atol=1e-7)
+    scaled = numerical_hessian(objective, b, weights, scale=np.array([0.1, 1.0, 10.0]))
     np.testing.assert_allclose(scaled, exact, rtol=1e-4, atol=1e-4)  # a step of 1e-4 leaves an error of its square
     np.testing.assert_array_equal(scaled, scaled.T)
 
@@ -107,7 +107,7 @@ def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
         root = (1 + np.maximum(x, 0)) ** -0.25
         return -root, (root**5 / 4)[:, None]
 
-    with pytest.raises(TrainingError, match="the log-likelihood has not settled after"):
+    with pytest.raises(TrainingError, match="the log-likelihood has not converged after"):
         maximise(objective, np.zeros(1), np.ones(1), max_iter=3)
 
 
@@ -136,7 +136,7 @@ def test_newtons_steps_leave_a_saddle() -> None:
 
 def test_a_curvature_without_eigenvalues_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(eigh(np.diag([3.0, 2.0]))[0], [2, 3], rtol=1e-15)
-    problem = "the log-likelihood has no finite curvature: look for columns on very different scales"
+    problem = "the Hessian of the log-likelihood is not finite: rescale columns"
     for bad in (np.nan, np.inf):
         with pytest.raises(TrainingError, match=problem):
             eigh(np.diag([bad, 1.0]))

@@ -12,7 +12,7 @@ from scipy.special import log_softmax, logsumexp
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.models.logit import mixed_likelihood
 from pcmcnet.models.logit.draws import PersonDraws, hash_ids
-from pcmcnet.models.logit.maximum_likelihood import hessian
+from pcmcnet.models.logit.maximum_likelihood import numerical_hessian
 from pcmcnet.models.logit.mixed_likelihood import SimulatedLikelihood
 from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
@@ -92,7 +92,7 @@ def test_the_likelihood_is_the_mean_over_draws_of_products_over_sets(name: str) 
     expected = np.zeros(4)
     for n in range(4):
         draws = mixing.standard(sets.draws.of(sets.keys[n : n + 1])).double()
-        locations = torch.from_numpy(mixing.locations(x, sets.who[n : n + 1]))
+        locations = torch.from_numpy(mixing.locations(x, sets.covariates[n : n + 1]))
         values = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), draws).value[0].numpy()
         b = np.tile(fixed[:, None], (1, sets.draws.number))
         b[[r.column for r in mixing.random]] = values
@@ -116,7 +116,7 @@ def test_scores_and_hessian_are_those_of_central_differences(name: str) -> None:
     for k in range(len(x)):
         ahead, behind = (sets.evaluate(x + s * step * np.eye(len(x))[k], "float64")[0] for s in (1, -1))
         np.testing.assert_allclose(scores[:, k], (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-8)
-    numerical = hessian(lambda at: sets.evaluate(at, "float64")[:2], x, weights)
+    numerical = numerical_hessian(lambda at: sets.evaluate(at, "float64")[:2], x, weights)
     np.testing.assert_allclose(bend, numerical, rtol=1e-5, atol=1e-7)
 
 
@@ -168,7 +168,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
     turned = np.array([2, 0, 3, 1])  # persons in another order: person n becomes turned[n]
     back = np.argsort(turned)
     moved = SimulatedLikelihood(
-        sets.z, sets.offsets, turned[sets.person], sets.keys[back], sets.who[back], mixing, sets.draws, 1e9
+        sets.z, sets.offsets, turned[sets.person], sets.keys[back], sets.covariates[back], mixing, sets.draws, 1e9
     )
     ll, scores, bend = moved.evaluate(x, "float64", weights=weights[back])
     np.testing.assert_allclose(ll[turned], expected[0], rtol=1e-12)
@@ -180,7 +180,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
 
 def test_persons_without_a_choice_to_make_have_probability_1() -> None:
     mixing = MIXINGS["normal"]
-    sets = problem(mixing, keys=hash_ids("wxyz!"), who=np.zeros((5, 0)))
+    sets = problem(mixing, keys=hash_ids("wxyz!"), covariates=np.zeros((5, 0)))
     ll, scores, _ = sets.evaluate(point(mixing), "float64")
     assert ll[4] == 0
     assert not scores[4].any()
@@ -191,7 +191,7 @@ def test_persons_without_a_choice_to_make_have_probability_1() -> None:
 def test_a_gpu_finds_what_a_cpu_finds(name: str) -> None:
     mixing = MIXINGS[name]
     sets, x, weights = problem(mixing), point(mixing), np.ones(4)
-    there = dataclasses.replace(sets, draws=dataclasses.replace(sets.draws, device=torch.device("cuda")), _kept={})
+    there = dataclasses.replace(sets, draws=dataclasses.replace(sets.draws, device=torch.device("cuda")), _stored={})
     for a, b in zip(
         sets.evaluate(x, "float64", weights=weights), there.evaluate(x, "float64", weights=weights), strict=True
     ):

@@ -209,9 +209,9 @@ def test_one_alternative_more_takes_from_all_others_where_nests_share_them(seed:
 
 def test_only_nests_that_ever_have_two_alternatives_have_a_log_sum() -> None:
     nests = NestedRows.find(np.array([0, 1, 0, 1, 2, 2]), np.array([0, 2, 4, 6]))
-    assert nests.with_two(4).tolist() == [False, False, True, False]
+    assert nests.has_two_children(4).tolist() == [False, False, True, False]
     tree = NestedRows.find(np.array([[0, 1], [0, 2], [3, 4], [3, 4]]), np.array([0, 2, 4]))
-    assert tree.with_two(5).tolist() == [True, False, False, False, True]
+    assert tree.has_two_children(5).tolist() == [True, False, False, False, True]
 
 
 # -- Logsum bounds -----------------------------------------------------------------------------------------------------

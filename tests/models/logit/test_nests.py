@@ -35,20 +35,20 @@ def test_parents_come_before_their_children_and_nests_without_alternatives_are_l
 @pytest.mark.parametrize(
     ("nests", "problem"),
     [
-        ([], r"nests must be a feature's name, or map labels to nests; got \[\]"),
+        ([], r"nests must be the name of a feature, or a mapping from labels to nests; got \[\]"),
         (
             {"land": ["car"], "air": "plane"},
-            r"nests\['air'\] must hold labels, such as \['car', 'bus'\], .* got 'plane'",
+            r"nests\['air'\]: expected labels, such as \['car', 'bus'\], .* got 'plane'",
         ),
-        ({"land": {"road": []}}, r"nests\['land'\]\['road'\] must hold labels"),
-        ({"land": {}}, r"nests\['land'\] must hold labels"),
-        ({"land": [["car"]]}, r"nests\['land'\] must hold labels"),
+        ({"land": {"road": []}}, r"nests\['land'\]\['road'\]: expected labels"),
+        ({"land": {}}, r"nests\['land'\]: expected labels"),
+        ({"land": [["car"]]}, r"nests\['land'\]: expected labels"),
         (
             {"a": ["car", "bus"], "b": {"c": ["car"]}},
-            "'car' is in two nests, 'a' and 'c': .* cross-nested-mnl share it",
+            "'car' is in two nests, 'a' and 'c': .* cross-nested-mnl",
         ),
-        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] names 'car' twice: take one out"),
-        ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': give each a name of its own"),
+        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] names 'car' twice: remove one"),
+        ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': rename one of them"),
     ],
 )
 def test_what_is_no_tree_is_refused(nests: Any, problem: str) -> None:
@@ -61,7 +61,7 @@ def test_a_file_of_nests(tmp_path: Path) -> None:
     file.write_text('air = ["plane"]\n[land]\nroad = ["car", "bus"]\nrail = ["train"]\n')
     assert read_nests(file) == TREE
     file.write_text("air = plane")
-    with pytest.raises(ConfigError, match=r"nests: .*nests.toml is no TOML file"):
+    with pytest.raises(ConfigError, match=r"nests: .*nests.toml is not a valid TOML file"):
         read_nests(file)
     with pytest.raises(ConfigError, match=r"nests: cannot read .*lost.toml: No such file"):
         read_nests(tmp_path / "lost.toml")

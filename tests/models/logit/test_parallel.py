@@ -121,8 +121,8 @@ def test_the_number_of_threads_makes_no_difference(
         threads(number)
         at = both.at(x)
         found.append(
-            [at.log_p, at.r, both.hessian(x), both.climb(at, 1.0)[0].x, *(a for pair in at.inside for a in pair)]
+            [at.log_p, at.r, both.hessian(x), both.step(at, 1.0)[0].x, *(a for pair in at.inside for a in pair)]
         )
-    assert len(sets._parts) > 10
+    assert len(sets._chunks) > 10
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)

@@ -24,19 +24,19 @@ def test_names_find_their_places_and_the_others_begin_within_their_bounds() -> N
 
 
 def test_only_without_fixed_and_bounded_ones_anything_is_allowed() -> None:
-    assert parameters(start={"price": 3.0}).anywhere
-    assert parameters(bounds={"price": (None, None)}).anywhere
-    assert not parameters(fixed={"price": 3.0}).anywhere
-    assert not parameters(bounds={"price": (0.0, None)}).anywhere
+    assert parameters(start={"price": 3.0}).is_unconstrained
+    assert parameters(bounds={"price": (None, None)}).is_unconstrained
+    assert not parameters(fixed={"price": 3.0}).is_unconstrained
+    assert not parameters(bounds={"price": (0.0, None)}).is_unconstrained
 
 
 def test_values_are_moved_inside_and_told_where_they_end() -> None:
     found = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
-    inside = found.inside(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
+    inside = found.clip(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
     np.testing.assert_array_equal(inside, [[0.0, -1.0, 0.1], [0.0, -1.0, 0.2]])
     np.testing.assert_array_equal(found.at_bound(inside[0]), [True, False, True])
     np.testing.assert_array_equal(found.at_bound(inside[1]), [True, False, False])
-    low, high = found.room(np.array([-3.0, -1.0, 0.2]), np.array([1.0, 1.0, 0.1]))
+    low, high = found.step_limits(np.array([-3.0, -1.0, 0.2]), np.array([1.0, 1.0, 0.1]))
     np.testing.assert_allclose(low, [-np.inf, 0, -1], atol=1e-12)
     np.testing.assert_allclose(high, [3, 0, 1], atol=1e-12)
 
@@ -44,7 +44,7 @@ def test_values_are_moved_inside_and_told_where_they_end() -> None:
 @pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
 def test_an_unknown_name_is_told_the_nearest_one(option: str) -> None:
     value: Any = (None, 0.0) if option == "bounds" else 1.0
-    with pytest.raises(ConfigError, match=rf"{option} names 'prise', which is no coefficient .* mean 'price'\?"):
+    with pytest.raises(ConfigError, match=rf"{option} names 'prise', which is not a coefficient .* mean 'price'\?"):
         parameters(**{option: {"prise": value}})
 
 
@@ -66,10 +66,10 @@ def test_options_come_back_plain() -> None:
         (({}, {"x": 0}, {}), r"bounds\['x'\] must be a pair such as \(None, 0\), got 0"),
         (({}, {"x": (np.inf, None)}, {}), r"bounds\['x'\] must be a number, got inf"),
         (({}, {"x": (1, 0)}, {}), r"bounds\['x'\] must have the lower bound first, got \(1, 0\): swap them"),
-        (({}, {"x": (2, 2)}, {}), r"got \(2, 2\): fixed=\{'x': 2\} holds a coefficient"),
+        (({}, {"x": (2, 2)}, {}), r"got \(2, 2\): use fixed=\{'x': 2\}"),
         (({"x": 1}, {"x": (None, 0)}, {}), r"fixed\['x'\] = 1 is outside its bounds, -inf to 0"),
         (({}, {"x": (0, 2)}, {"x": -1}), r"start\['x'\] = -1 is outside its bounds, 0 to 2"),
-        (({"x": 1}, {}, {"x": 1}), "'x' is fixed, so that it has no start"),
+        (({"x": 1}, {}, {"x": 1}), "'x' is in both fixed and start"),
     ],
 )
 def test_options_that_contradict_themselves_are_refused(options: Any, problem: str) -> None:
@@ -95,7 +95,7 @@ def test_columns_of_their_own_pass_whatever_their_scale() -> None:
 
 def test_columns_without_differences_are_named() -> None:
     z = np.column_stack([Z[:, 0], np.zeros(200), Z[:, 1], np.zeros(200)])
-    problem = "'b' does not differ between the alternatives of any choice set, .* 2 such columns: 'b', 'd'. Leave them"
+    problem = "'b' does not vary within any choice set, .* 2 such columns: 'b', 'd'. Leave them"
     with pytest.raises(InputError, match=problem):
         require_identified(z, "abcd")
     with pytest.raises(InputError, match=r"1 such column: 'b'. Leave it out"):

@@ -92,7 +92,7 @@ def test_clusters_without_weight_do_not_count() -> None:
 
 
 def test_one_cluster_says_nothing() -> None:
-    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, found 1: choose another column"):
+    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, got 1: choose another column"):
         estimated(clusters=np.zeros(300, np.int64))
 
 
@@ -100,7 +100,7 @@ def test_covariances_are_asked_for_by_name() -> None:
     found = estimated()
     with pytest.raises(InputError, match="errors must be one of classical, robust, clustered, got 'robus'"):
         found.covariance("robus")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="clustered errors need the clusters: fit with cluster=<column>"):
+    with pytest.raises(InputError, match="clustered errors need clusters: fit with cluster=<column>"):
         found.covariance("clustered")
 
 
@@ -222,7 +222,7 @@ def test_z_and_p_test_against_the_null() -> None:
 def test_a_coefficient_is_found_by_its_name() -> None:
     found = estimated()
     assert found.position("y") == 1
-    with pytest.raises(InputError, match="no coefficient is called 'z'"):
+    with pytest.raises(InputError, match="has no coefficient 'z'"):
         found.position("z")
 
 

@@ -38,27 +38,27 @@ def test_a_standardised_column_is_divided_by_its_scale(data: ChoiceData) -> None
 def test_a_level_has_no_unit_but_a_worth(name: str, data: ChoiceData) -> None:
     design = Design.learn("price + comfort", data, reference="car", base={"comfort": "high"})
     assert require_unit(design, data, name, money=False) == 1
-    with pytest.raises(InputError, match="has no unit in which others could be expressed: name the coefficient of a n"):
+    with pytest.raises(InputError, match="has no unit to express willingness to pay in: name the coefficient of a n"):
         require_unit(design, data, name)
 
 
 @pytest.mark.parametrize(
     ("formula", "name", "reason"),
     [
-        ("log(price) + minutes", "log(price)", r"log\(price\) is no straight line"),
-        ("boxcox(price) + minutes", "boxcox(price)", r"boxcox\(price\) is no straight line"),
-        ("relative(price) + minutes", "relative(price)", r"relative\(price\) is no straight line"),
-        ("price:income", "price:income", "price:income is a product of numbers"),
-        ("price + price:income", "price", "the term price:income depends on it as well"),
-        ("price + price[car,bus]", "price", r"the term price\[car,bus\] depends on it as well"),
-        ("price[car] + price[car,bus]", "price[car]", r"the term price\[car,bus\] depends on it as well"),
-        ("price | 1 | price", "price", "the term price depends on it as well"),
+        ("log(price) + minutes", "log(price)", r"log\(price\) is not linear"),
+        ("boxcox(price) + minutes", "boxcox(price)", r"boxcox\(price\) is not linear"),
+        ("relative(price) + minutes", "relative(price)", r"relative\(price\) is not linear"),
+        ("price:income", "price:income", "price:income is a product of numeric columns"),
+        ("price + price:income", "price", "the term price:income also depends on it"),
+        ("price + price[car,bus]", "price", r"the term price\[car,bus\] also depends on it"),
+        ("price[car] + price[car,bus]", "price[car]", r"the term price\[car,bus\] also depends on it"),
+        ("price | 1 | price", "price", "the term price also depends on it"),
     ],
 )
 def test_a_coefficient_that_is_no_worth_of_a_unit_is_refused(
     formula: str, name: str, reason: str, data: ChoiceData
 ) -> None:
-    with pytest.raises(InputError, match=f"is not what one unit of 'price' is worth: {reason}. pcmcnet.insight"):
+    with pytest.raises(InputError, match=f"is not the marginal utility of 'price': {reason}. pcmcnet.insight"):
         require_unit(Design.learn(formula, data), data, name)
 
 

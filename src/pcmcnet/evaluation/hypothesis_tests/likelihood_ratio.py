@@ -70,7 +70,7 @@ def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
     columns = model._columns(data)
     sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
     draws = model._draws(mixing, model.config.draws, model.table_.seed, torch.device("cpu"))
-    keys, who = hash_ids(model._ids(data)[persons.first]), model._who(persons.table)
+    keys, who = hash_ids(model._ids(data)[persons.first]), model._covariates(persons.table)
     problem = SimulatedLikelihood(sets.z, sets.offsets, persons.number[sets.sets], keys, who, mixing, draws, 0.0)
     return problem.evaluate(model.estimates_.values, "float64", scores=False)[0]
 

@@ -1,6 +1,6 @@
-"""A formula and a training part -> named columns of a utility, for that table and for any later one.
+"""Design matrix of a utility: from a formula and a training part to named columns, for that table and any later one.
 
-What is learnt (levels, references, means) comes from the training part alone and is saved with the model.
+Levels, reference levels and means are learnt from the training part alone and are saved with the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pcmcnet.models.logit.factor_coding import (
     Code,
     LevelCode,
     NumberCode,
-    block,
+    factor_columns,
     learn_levels,
     learn_number,
     read_code,
@@ -33,9 +33,9 @@ from pcmcnet.models.logit.formula import (
     Factor,
     Formula,
     Term,
+    backquoted,
     find_column,
     parse_formula,
-    quoted,
     require_labels,
     require_levels,
     resolve,
@@ -43,11 +43,14 @@ from pcmcnet.models.logit.formula import (
     with_offset,
 )
 
-# -- Labels of alternatives -> 0/1 columns, which constants and coefficients of each alternative multiply --------------
+# -- Dummy variables of labels, for constants and alternative-specific coefficients ------------------------------------
 
 
 class UnseenLabelError(InputError):
-    """An alternative has a label that was not in training; ``label`` and ``what`` are for those who know its place."""
+    """An alternative has a label that was not in the training part.
+
+    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller name the row in its own way.
+    """
 
     def __init__(self, label: str, where: str, what: str) -> None:
         super().__init__(f"alternative {label!r} ({where}) {what}")
@@ -55,7 +58,10 @@ class UnseenLabelError(InputError):
 
 
 def learn_labels(terms: Formula, data: ChoiceData, chosen: Ints, reference: str | None) -> LevelCode | None:
-    """Learn the labels, where coefficients belong to alternatives; ``chosen`` are the rows of the choices."""
+    """Learn the labels if the formula has constants or alternative-specific coefficients; else return None.
+
+    ``chosen`` holds the rows of the chosen alternatives.
+    """
     if not (terms.constants or terms.individual or terms.specific):
         return None
     labels = require_labels(data)
@@ -65,133 +71,135 @@ def learn_labels(terms: Formula, data: ChoiceData, chosen: Ints, reference: str 
     if reference is None:
         reference = learn_levels(labels, chosen, least=0).reference
     elif reference not in present:
-        raise ConfigError(f"reference {reference!r} is no alternative of the table." + did_you_mean(reference, present))
+        raise ConfigError(
+            f"reference {reference!r} is not an alternative of the table." + did_you_mean(reference, present)
+        )
     return LevelCode(reference, tuple(sorted(set(present) - {reference})), False)
 
 
-def label_marks(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:  # -> (N, k), k labels
-    """Mark each alternative's label, the reference first; refuse labels that training did not have."""
+def label_dummies(data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:  # -> (N, k), k labels
+    """Return a dummy variable for each label, the reference first; raise UnseenLabelError for an unknown label."""
     labels = require_labels(data)
-    place = {level: k for k, level in enumerate(code.names)}
-    table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
-    at = table[labels.codes]
-    if (at < 0).any():
-        row = int(np.argmax(at < 0))
+    index = {level: k for k, level in enumerate(code.names)}
+    column_of_code = np.array([index.get(c, -1) for c in labels.categories], np.int64)
+    column = column_of_code[labels.codes]
+    if (column < 0).any():
+        row = int(np.argmax(column < 0))
         raise UnseenLabelError(
             labels.categories[labels.codes[row]],
             f"table row {data.rows[row]}",
-            f"was not in training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
-            f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone.",
+            f"was not in the training data, so it has no constant; {int((column < 0).sum())} such rows. Fit without "
+            f"constants (formula '... | 0'), or use pcmcnet, which uses only the features of alternatives.",
         )
-    numbers = np.zeros((len(at), len(code.names)))
-    numbers[np.arange(len(at)), at] = 1.0
-    return numbers, code.names
+    dummies = np.zeros((len(column), len(code.names)))
+    dummies[np.arange(len(column)), column] = 1.0
+    return dummies, code.names
 
 
-# -- Units -------------------------------------------------------------------------------------------------------------
-# Which coefficients are worths of one unit: b / u is the derivative of the utility in a column of the table.
-#
-# u is what the formula divides the column by. A level of a category, a constant or a mark of gaps has u = 1: it is
-# worth so much beside its reference. A coefficient of log(x), of a product of numbers, or of a column that other terms
-# hold as well is no worth of a unit: what one more unit brings then depends on the alternative, or on who chooses.
+# -- Marginal utilities ------------------------------------------------------------------------------------------------
+# For some coefficients b / u is the marginal utility of a column of the table, where u is the number that the formula
+# divides the column by. A level of a category, a constant or a missing-value indicator has u = 1: its utility is
+# relative to the reference level. A coefficient of log(x), of a product of numeric columns, or of a column that occurs
+# in other terms is not a marginal utility: the effect of one more unit then varies over alternatives or individuals.
 
-_STRAIGHT = (None, "standardise", "piecewise")
+_LINEAR_FUNCTIONS = (None, "standardise", "piecewise")
 
 
 def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = True) -> float:
-    """Return u for a column of the design; ``data`` may be without rows.
+    """Return the unit u of a coefficient; ``data`` may have no rows.
 
-    Coefficients that are no worth of a unit are refused; with ``money``, also those of levels and constants.
+    Raise InputError if the coefficient is not a marginal utility; with ``money``, also if it belongs to a level or a
+    constant.
     """
-    # 1. The term of the coefficient, and its numbers. Without any, it belongs to a level or a constant.
+    # 1. The term of the coefficient and its numeric factors. A level or a constant has none.
     if name not in design.columns:
         raise InputError(f"the utility has no coefficient {name!r}." + did_you_mean(name, design.columns))
-    term = design.owners(data)[design.columns.index(name)]
-    numbers = [] if term is None else [f for f in term.factors if isinstance(design.codes[f.column], NumberCode)]
-    if term is None or not numbers or "[missing]" in name:
+    term = design.column_terms(data)[design.columns.index(name)]
+    numeric = [] if term is None else [f for f in term.factors if isinstance(design.codes[f.column], NumberCode)]
+    if term is None or not numeric or "[missing]" in name:
         if money:
             raise InputError(
-                f"{name!r} has no unit in which others could be expressed: name the coefficient of a number."
+                f"{name!r} has no unit to express willingness to pay in: name the coefficient of a numeric column."
             )
         return 1.0
-    # 2. What a unit is worth must be one number: the coefficient over what the formula divides the column by.
-    reason = _reason(design, term, numbers)
+    # 2. The marginal utility must be a constant: the coefficient over the divisor of the column in the formula.
+    reason = _nonlinearity(design, term, numeric)
     if reason:
         raise InputError(
-            f"the coefficient {name!r} is not what one unit of {numbers[0].column!r} is worth: {reason}. "
+            f"the coefficient {name!r} is not the marginal utility of {numeric[0].column!r}: {reason}. "
             f"pcmcnet.insight.willingness_to_pay gives the distribution over the alternatives of a table."
         )
-    (factor,) = numbers
+    (factor,) = numeric
     code = design.codes[factor.column]
     assert isinstance(code, NumberCode)
     return factor.divisor * (code.scale if factor.function == "standardise" else 1.0)
 
 
-def _reason(design: Design, term: Term, numbers: list[Factor]) -> str:
-    """Say why a unit has no worth of its own; nothing, if it has."""
-    if len(numbers) > 1:
-        return f"{term} is a product of numbers"
-    if numbers[0].function not in _STRAIGHT:
-        return f"{numbers[0]} is no straight line"
+def _nonlinearity(design: Design, term: Term, numeric: list[Factor]) -> str:
+    """Return why a coefficient is not a marginal utility; "" if it is."""
+    if len(numeric) > 1:
+        return f"{term} is a product of numeric columns"
+    if numeric[0].function not in _LINEAR_FUNCTIONS:
+        return f"{numeric[0]} is not linear"
     for other in design.terms.terms:
-        shared = any(factor.column == numbers[0].column for factor in other.factors)
-        apart = term.labels and other.labels and not {*term.labels} & {*other.labels}
-        if other is not term and shared and not apart:
-            return f"the term {other} depends on it as well"
+        shared = any(factor.column == numeric[0].column for factor in other.factors)
+        disjoint = term.labels and other.labels and not {*term.labels} & {*other.labels}
+        if other is not term and shared and not disjoint:
+            return f"the term {other} also depends on it"
     return ""
 
 
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:
-    """Return a table of no rows with columns of the kinds that the codes are for.
+    """Return a table without rows, with columns of the kinds that the codes expect.
 
-    By it a design that was read shows what columns it gives before any table is asked of it.
+    It shows the columns of a design that was read from disk, before the design is applied to a table.
     """
-    none, word = np.empty(0, np.int64), Categorical(np.empty(0, np.int32), ())
+    no_ids, no_categories = np.empty(0, np.int64), Categorical(np.empty(0, np.int32), ())
 
     def columns(names: Sequence[str]) -> dict[str, Column]:
-        number = Numeric(np.empty(0, np.float32))
-        return {name: number if isinstance(codes.get(name), NumberCode) else word for name in names}
+        no_numbers = Numeric(np.empty(0, np.float32))
+        return {name: no_numbers if isinstance(codes.get(name), NumberCode) else no_categories for name in names}
 
     return ChoiceData(
         schema=schema,
         offsets=np.zeros(1, np.int64),
-        set_ids=none,
+        set_ids=no_ids,
         chosen=None,
         weights=np.empty(0),
         features=columns(schema.features),
-        labels=None if schema.alternative is None else word,
+        labels=None if schema.alternative is None else no_categories,
         individual=columns(schema.individual),
         keep={},
-        rows=none,
+        rows=no_ids,
     )
 
 
-_MISFIT = "the saved design does not fit its own names of coefficients: save the model again."
-MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
+_MISMATCH = "the saved design does not match its list of coefficient names: save the model again."
+MAX_COLUMNS = 100_000  # no table has enough choices to estimate more coefficients
 
 
 @dataclass(frozen=True)
 class Design:
-    """The columns of a utility: what the formula asks for, with what was learnt in training."""
+    """Columns of a utility: the terms of the formula, and the coding learnt from the training part."""
 
     formula: str
-    terms: Formula  # with every '.' replaced by the columns it stands for
+    terms: Formula  # every '.' is replaced by the columns it stands for
     codes: Mapping[str, Code]
-    labels: LevelCode | None  # where some coefficient belongs to an alternative
+    labels: LevelCode | None  # if some coefficients are alternative-specific
     columns: tuple[str, ...]
-    cost: str | None = None  # the column in whose units the others' parameters are, in a space of willingness to pay
-    offset: str | None = None  # the column whose coefficient is 1
-    exponents: Mapping[str, float] = field(default_factory=dict)  # of the Box-Cox terms without one; 1 if not given
+    cost: str | None = None  # in WTP space, the column in whose units the other parameters are
+    offset: str | None = None  # the column with a coefficient of 1
+    exponents: Mapping[str, float] = field(default_factory=dict)  # of Box-Cox terms that estimate one; default 1
 
     @cached_property
     def form(self) -> UtilityForm:
-        """How coefficients follow from parameters."""
+        """The map from parameters to coefficients."""
         curves = dict.fromkeys(f.column for term in self.terms.terms for f in term.factors if f.is_curve)
         return UtilityForm(self.columns, tuple(curves), self.cost, self.offset)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters: of the columns, and of exponents that are to be estimated."""
+        """Names of the parameters: one for each column, then one for each exponent to estimate."""
         return self.form.names
 
     @classmethod
@@ -212,28 +220,28 @@ class Design:
         Parameters
         ----------
         formula
-            See ``formula.py``.
+            The utility; ``formula.py`` describes the syntax.
         data
             Choice sets with choices.
         reference
-            Label of the alternative whose constant is 0; if not given, the outside option or the one chosen most often.
+            Label of the alternative whose constant is 0; default: the outside option, else the one chosen most often.
         least
-            Levels of categorical features chosen fewer times are pooled.
+            Levels of categorical features chosen fewer times than this are pooled; default 0.
         base
-            Levels without a coefficient, by column; elsewhere those chosen most often.
+            Reference levels by column; default: the level chosen most often.
         offset
-            Feature that has a term of its own, whose coefficient is not to be estimated; the formula must not name it.
+            Feature that enters the utility with a coefficient of 1; the formula must not name it.
         cost
-            Column of the utility in whose units all others are measured: parameters are willingnesses to pay.
+            Column of the utility in whose units the other parameters are measured (WTP space); default: none.
         leave_out
             Features that ``.`` does not stand for.
         """
-        # 1. The terms of the utility: columns in the place of every dot, and the offset.
+        # 1. The terms of the utility: replace every dot by columns, and add the offset.
         data = with_filled_outside_features(data)
         written, base = parse_formula(formula), require_levels(base or {}, data)
         terms = resolve(written, data, leave_out)
         terms = terms if offset is None else with_offset(terms, offset, data, written.generic)
-        # 2. Levels and scales of the columns. The outside option has no features of its own, so its rows do not count.
+        # 2. Levels and scales of the columns. The outside option has no features, so its rows do not count.
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         inside = np.ones(len(data.rows), np.bool_) if data.outside is None else ~data.outside
         codes: dict[str, Code] = {}
@@ -244,67 +252,67 @@ class Design:
             if isinstance(column, Numeric):
                 codes[name] = learn_number(column.values)
             else:
-                assert isinstance(column, Categorical)  # contents are left out
+                assert isinstance(column, Categorical)  # content columns (text, images) were dropped before the fit
                 picked = np.arange(len(data))
                 if name in data.features:
                     picked = (np.cumsum(inside) - 1)[chosen[inside[chosen]]]
                 codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
-        # 3. The names of the columns, which the design gives for a table of no rows.
+        # 3. The names of the columns: apply the design to a table without rows.
         design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), ())
-        nobody = data.subset([])
-        names = design._build(nobody)[1]
+        no_rows = data.subset([])
+        names = design._build(no_rows)[1]
         if not names:
             raise InputError(f"formula {formula!r} has no column to estimate a coefficient for: name some features.")
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise SchemaError(f"two coefficients would be called {twice!r}: rename a column, or a level.")
-        # 4. The space of the parameters.
-        known = None if offset is None else quoted(offset)
-        design = replace(design, columns=tuple(names), cost=cost, offset=known)
+            duplicate = next(name for name in names if names.count(name) > 1)
+            raise SchemaError(f"two coefficients would be called {duplicate!r}: rename a column or a level.")
+        # 4. WTP space needs a cost with a constant marginal utility.
+        offset_column = None if offset is None else backquoted(offset)
+        design = replace(design, columns=tuple(names), cost=cost, offset=offset_column)
         if cost is not None:
-            require_unit(design, nobody, cost)
+            require_unit(design, no_rows, cost)
         return design
 
     def matrix(self, data: ChoiceData, slope_in: str | None = None) -> Floats:  # -> (N, L)
-        """Return the numbers that the coefficients multiply, alternative by alternative.
+        """Return the design matrix, with a row for each alternative.
 
-        With ``slope_in`` a column of the table, return their derivative in its exponent.
+        If ``slope_in`` names a Box-Cox column, return the derivative of the matrix in its exponent.
         """
         numbers, names = self._build(data, slope_in)
         if tuple(names) != self.columns:
-            raise ArtifactError(_MISFIT)
+            raise ArtifactError(_MISMATCH)
         return numbers
 
-    def given(self, values: Floats) -> Design:  # (K,)
-        """Return the design with the exponents among these parameters."""
+    def with_exponents(self, values: Floats) -> Design:  # (K,)
+        """Return the design with the exponents set to those in ``values``."""
         if not self.form.curves:
             return self
         exponents = self.form.exponents(values).tolist()
         return replace(self, exponents=dict(zip(self.form.curves, exponents, strict=True)))
 
     def utilities(self, data: ChoiceData, values: Floats) -> Floats:  # (K,) -> (N,)
-        """Return the utility of each alternative at these parameters."""
-        utilities: Floats = self.given(values).matrix(data) @ self.form.coefficients(values)
+        """Return the utility of each alternative at the given parameters."""
+        utilities: Floats = self.with_exponents(values).matrix(data) @ self.form.coefficients(values)
         return utilities
 
     def linearised(self, data: ChoiceData, values: Floats) -> LinearisedUtility:  # (K,)
-        """Return a linear utility with the value and the derivatives of this one at these parameters."""
-        here, b = self.given(values), self.form.coefficients(values)
-        with np.errstate(invalid="ignore", over="ignore"):  # exponents may lead beyond any number
-            slopes = [here.matrix(data, curve) @ b for curve in self.form.curves]
-            numbers = np.column_stack([here.matrix(data), *slopes])
+        """Return the linear utility with the same value and derivatives at the given parameters."""
+        design, b = self.with_exponents(values), self.form.coefficients(values)
+        with np.errstate(invalid="ignore", over="ignore"):  # a large exponent overflows; the likelihood is then -inf
+            slopes = [design.matrix(data, curve) @ b for curve in self.form.curves]
+            numbers = np.column_stack([design.matrix(data), *slopes])
         return LinearisedUtility(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
 
     def sources(self, data: ChoiceData) -> list[str]:
-        """Return the term that each column comes from, as the formula writes it; "1" for the constants."""
-        return ["1" if owner is None else str(owner) for owner in self.owners(data)]
+        """Return the term of each column, as written in a formula; "1" for the constants."""
+        return ["1" if term is None else str(term) for term in self.column_terms(data)]
 
-    def owners(self, data: ChoiceData) -> list[Term | None]:
-        """Return the term that each column comes from; None for the constants."""
-        terms = self.terms
-        owners = [*terms.generic, *([None] if terms.constants else []), *terms.individual, *terms.specific]
+    def column_terms(self, data: ChoiceData) -> list[Term | None]:
+        """Return the term of each column; None for the constants."""
+        formula = self.terms
+        terms = [*formula.generic, *([None] if formula.constants else []), *formula.individual, *formula.specific]
         blocks = self._blocks(data.subset([]))
-        return [owner for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
+        return [term for term, (_, names) in zip(terms, blocks, strict=True) for _ in names]
 
     def _build(self, data: ChoiceData, slope_in: str | None = None) -> tuple[Floats, list[str]]:
         blocks = list(self._blocks(with_filled_outside_features(data), slope_in))
@@ -312,10 +320,10 @@ class Design:
         return numbers, [name for _, names in blocks for name in names]
 
     def _blocks(self, data: ChoiceData, slope_in: str | None = None) -> Iterator[tuple[Floats, list[str]]]:
-        """Yield numbers and names: of each generic term, of the constants, of each term of the other parts."""
+        """Yield columns and names of each generic term, of the constants, and of each term of the other parts."""
         yield from (self._generic(term, data, slope_in) for term in self.terms.generic)
         if self.labels is not None:
-            dummies, levels = label_marks(data, self.labels)
+            dummies, levels = label_dummies(data, self.labels)
             if self.terms.constants:
                 constants = dummies[:, 1:] if slope_in is None else np.zeros_like(dummies[:, 1:])
                 yield constants, [f"constant[{level}]" for level in levels[1:]]
@@ -325,77 +333,81 @@ class Design:
                 yield _by_label(self._features(term, data, slope_in), dummies, levels)
 
     def _features(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        """Return the numbers of a term with features, which are 0 for the outside option."""
+        """Return the columns of a term with features; they are 0 for the outside option."""
         numbers, names = self._term(term, data, slope_in)
-        own = term.labels or any(factor.column == data.schema.outside_feature for factor in term.factors)
-        if data.outside is None or own:
+        covers_outside = term.labels or any(factor.column == data.schema.outside_feature for factor in term.factors)
+        if data.outside is None or covers_outside:
             return numbers, names
         return np.where(data.outside[:, None], 0.0, numbers), names
 
     def _generic(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        """Return the numbers of a term; 0 for alternatives that it does not name, where it names some."""
+        """Return the columns of a generic term; if it names labels, they are 0 for the other alternatives."""
         numbers, names = self._features(term, data, slope_in)
         if not term.labels:
             return numbers, names
         labels = require_labels(data)
-        counts = np.isin(labels.categories, term.labels)[labels.codes]
-        return numbers * counts[:, None], [f"{name}[{','.join(term.labels)}]" for name in names]
+        in_group = np.isin(labels.categories, term.labels)[labels.codes]
+        return numbers * in_group[:, None], [f"{name}[{','.join(term.labels)}]" for name in names]
 
     def _term(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        # 1. A block of columns for each factor. ``cells``: all factors keep all their levels, so that each column marks
-        #    a cell of the table of levels.
+        # 1. A block of columns for each factor. ``cells`` is True if all factors keep all their levels: each column is
+        #    then the dummy variable of a cell of their cross table.
         parts, cells = [], len(term.factors) > 1
         for factor in term.factors:
             column, code = _column(factor, data), self.codes[factor.column]
             full = self._keeps_reference(term, factor, data)
-            own = self._with_exponent(factor, slope_in)
-            numbers, endings = block(own, column, code, data.offsets, full=full, place=partial(row_name, data))
+            coded = self._with_exponent(factor, slope_in)
+            place = partial(row_name, data)
+            numbers, endings = factor_columns(coded, column, code, data.offsets, full=full, place=place)
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
         # 2. Their products; the derivative in an exponent is 0 for a term without it.
-        numbers, names = reduce(product, parts)
+        numbers, names = reduce(interaction, parts)
         if slope_in is not None and not any(f.is_curve and f.column == slope_in for f in term.factors):
             numbers = np.zeros_like(numbers)
         if cells and (self.terms.constants or not (term.labels or term.key in self._individual)):
-            return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
+            return numbers[:, 1:], names[1:]  # the cells sum to a constant: collinear, or without effect
         return numbers, names
 
     def _with_exponent(self, factor: Factor, slope_in: str | None) -> Factor:
-        """Give a Box-Cox term its exponent; with ``slope_in`` its column, make it the derivative."""
+        """Return a Box-Cox factor with its exponent; if ``slope_in`` is its column, return its derivative."""
         if not factor.is_curve:
             return factor
         function = SLOPE if factor.column == slope_in else factor.function
         return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
-        """Tell whether all levels have a coefficient: where the term without the factor is not there by itself."""
+        """Return True if all levels have a coefficient, as the formula lacks the term without this factor."""
         rest = term.key - {factor}
         if term.key in self._individual:
             return rest not in self._individual if rest else not self.terms.constants
         if term.labels and len(term.factors) == 1:  # the levels sum to 1 for these alternatives
             return not self.terms.constants
         varies = term.labels or any(f.column in data.features for f in term.factors if f != factor)
-        return bool(varies) and rest not in self._others
+        return bool(varies) and rest not in self._feature_terms
 
     @cached_property
     def _individual(self) -> frozenset[Any]:
-        """Terms of individuals by their keys."""
+        """Keys of the terms of the individual."""
         return frozenset(term.key for term in self.terms.individual)
 
     @cached_property
-    def _others(self) -> frozenset[Any]:
-        """All other terms by their keys."""
+    def _feature_terms(self) -> frozenset[Any]:
+        """Keys of the terms with features."""
         return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
     def require_fit(self, schema: Schema) -> None:
-        """Refuse a design that was read and does not give its own names, by a table of no rows with these roles."""
-        # One name after the other, until one differs: there may be more than any memory holds.
+        """Raise ArtifactError if a design read from disk does not produce its own column names.
+
+        The design is applied to a table without rows that has the roles of ``schema``.
+        """
+        # Compare name by name and stop at the first difference: a damaged design may have more names than memory holds.
         names = (name for _, block_names in self._blocks(empty_sets(schema, self.codes)) for name in block_names)
-        if not all(ours == theirs for ours, theirs in zip_longest(names, self.columns)):
-            raise ArtifactError(_MISFIT)
+        if not all(name == saved for name, saved in zip_longest(names, self.columns)):
+            raise ArtifactError(_MISMATCH)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return a dictionary that can be written as JSON."""
         return {
             "formula": self.formula,
             "resolved": str(self.terms),
@@ -408,14 +420,14 @@ class Design:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Design:
-        """Build from what :meth:`to_dict` returned."""
+        """Build from the result of :meth:`to_dict`."""
         try:
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             labels = None if entries["labels"] is None else read_code(entries["labels"])
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
             _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
-            if len(entries["names"]) > MOST_COLUMNS:
+            if len(entries["names"]) > MAX_COLUMNS:
                 raise ValueError(f"{len(entries['names']):,} columns")
             columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
             if not {cost, offset} <= {None, *columns}:
@@ -423,22 +435,22 @@ class Design:
             return cls(entries["formula"], terms, codes, labels, columns, cost, offset)
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
-                f"the saved design is incomplete or altered ({error!r}): save the model again."
+                f"the saved design is incomplete or damaged ({error!r}): save the model again."
             ) from error
 
 
 def _column(factor: Factor, data: ChoiceData) -> Column:
-    """Return a column over alternatives."""
+    """Return a column with a value for each alternative."""
     column = find_column(factor.column, data)
     return column if factor.column in data.features else column.take(data.set_of_alternative)
 
 
-def product(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
-    """Multiply all columns of one block by all of another."""
-    if len(a[1]) * len(b[1]) > MOST_COLUMNS:
+def interaction(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
+    """Return the products of each column of one block with each column of another."""
+    if len(a[1]) * len(b[1]) > MAX_COLUMNS:
         raise InputError(
-            f"the product of {a[1][0]!r} and {b[1][0]!r}, and their other levels, has {len(a[1]) * len(b[1]):,} "
-            f"columns, at most {MOST_COLUMNS:,} are estimated: leave it out, or raise min_chosen."
+            f"the interaction of {a[1][0]!r} and {b[1][0]!r}, with their other levels, has {len(a[1]) * len(b[1]):,} "
+            f"columns; the limit is {MAX_COLUMNS:,}: leave it out, or raise min_chosen."
         )
     return _columnwise(a[0], b[0]), [f"{left}:{right}" for left in a[1] for right in b[1]]
 

@@ -1,9 +1,9 @@
-"""One factor of a term -> a block of numbers (N, k), by what was learnt of its column in training.
+"""Coding of one factor of a term: a column of the table becomes k columns of the design matrix (N, k).
 
-Numbers stay as they are, up to the transformation. Categories become 0/1 columns, one for each level but the
-reference; levels chosen too seldom to have a coefficient of their own are pooled in one level, [(other)], to which
-categories never seen belong as well. Where the training part has gaps in a numeric column, they get its mean and a
-0/1 column [missing] tells them apart.
+A numeric column is transformed as the formula asks. A categorical column becomes dummy variables, one for each level
+except the reference. Levels that are chosen too seldom to have a coefficient are pooled in one level, [(other)];
+categories that were not in the training part are coded as [(other)], too. If a numeric column has missing values in the
+training part, they are replaced by its mean, and a dummy variable [missing] marks them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pcmcnet.data.columns.arrays import Categorical, Column, Numeric
 from pcmcnet.data.columns.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.logit.box_cox import box_cox, box_cox_slope
-from pcmcnet.models.logit.formula import Factor, plain_number, quoted
+from pcmcnet.models.logit.formula import Factor, backquoted, plain_number
 
 OTHER = "(other)"
-SLOPE = "derivative of boxcox"  # in its exponent: no function that a formula knows
-_NAMED = 8  # of the levels that are pooled
+SLOPE = "derivative of boxcox"  # in its exponent; internal, not available in formulas
+_MAX_NAMED = 8  # pooled levels that are named in a summary
 
 
 @dataclass(frozen=True)
 class NumberCode:
-    """What a numeric column was like in training."""
+    """Mean and scale of a numeric column in the training part; ``gaps`` is True if it has missing values there."""
 
     mean: float
     scale: float
@@ -40,9 +40,9 @@ class NumberCode:
 
 @dataclass(frozen=True)
 class LevelCode:
-    """Levels of a categorical column with a coefficient of their own, the reference, and whether others are pooled.
+    """Levels of a categorical column: the reference, those with a coefficient, and whether rare levels are pooled.
 
-    ``rare`` are the first of the ``n_rare`` levels that are too seldom chosen for a coefficient of their own.
+    ``n_rare`` levels are chosen too seldom to have a coefficient; ``rare`` names the first of them.
     """
 
     reference: str
@@ -58,45 +58,46 @@ class LevelCode:
 
     @property
     def pooling(self) -> str:
-        """Say which levels went where; nothing, if none did."""
+        """A sentence that says which levels are pooled and with which level; "" if none are."""
         more = f" and {self.n_rare - len(self.rare)} more" if self.n_rare > len(self.rare) else ""
         return f"{', '.join(self.rare)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
 
 
 Code = NumberCode | LevelCode
-Place = Callable[[int], str]
+RowName = Callable[[int], str]  # row -> its name in error messages
 
 
 def learn_number(values: NDArray[np.float32]) -> NumberCode:
-    """Learn the mean, the scale and whether there are gaps."""
-    known = values[~np.isnan(values)].astype(np.float64)
-    if not known.size:
+    """Learn the mean, the scale and whether values are missing."""
+    present = values[~np.isnan(values)].astype(np.float64)
+    if not present.size:
         return NumberCode(0.0, 1.0, True)
-    return NumberCode(float(known.mean()), float(known.std()) or 1.0, known.size < values.size)
+    return NumberCode(float(present.mean()), float(present.std()) or 1.0, present.size < values.size)
 
 
 def learn_levels(column: Categorical, chosen: Ints, *, least: int, base: str | None = None) -> LevelCode:
-    """Learn the levels from the codes of all rows and of the chosen ones.
+    """Learn the levels from the codes of all rows and of the chosen rows.
 
-    The reference is ``base``, or the level chosen most often. Levels chosen fewer than ``least`` times are pooled, with
-    one that has the name of the pool; where even all of them together are, they join the reference.
+    The reference is ``base``, or by default the level chosen most often. Levels chosen fewer than ``least`` times are
+    pooled, as is a level that has the name of the pool. If the pool is chosen fewer than ``least`` times, it joins the
+    reference.
     """
-    # 1. The reference: the base if there is one, else the level chosen most often, then by name.
+    # 1. The reference: ``base`` if given, else the level chosen most often; ties are broken by name.
     present = np.unique(column.codes)
     counts = np.bincount(column.codes[chosen], minlength=len(column.categories))
     names = column.categories
     order = sorted(present.tolist(), key=lambda k: (names[k] != base, names[k] == OTHER, -counts[k], names[k]))
     reference, rest = order[0], order[1:]
-    # 2. Levels chosen too seldom are pooled, if the pool is chosen often enough to have a coefficient.
+    # 2. Pool the rare levels, if the pool is chosen often enough to have a coefficient.
     rare = [k for k in rest if counts[k] < least or names[k] == OTHER]
-    kept = tuple(sorted(names[k] for k in rest if k not in rare))
+    levels = tuple(sorted(names[k] for k in rest if k not in rare))
     pooled = bool(rare) and int(counts[rare].sum()) >= max(least, 1)
     seldom = sorted(names[k] for k in rare if names[k] != OTHER)
-    return LevelCode(names[reference], kept, pooled, tuple(seldom[:_NAMED]), len(seldom))
+    return LevelCode(names[reference], levels, pooled, tuple(seldom[:_MAX_NAMED]), len(seldom))
 
 
 def read_code(entries: Mapping[str, Any]) -> Code:
-    """Build a code from its plain values."""
+    """Build a code from a dictionary read from JSON."""
     if "reference" in entries:
         levels = tuple(map(str, entries["levels"]))
         rare = tuple(map(str, entries["rare"]))
@@ -107,27 +108,27 @@ def read_code(entries: Mapping[str, Any]) -> Code:
     return NumberCode(mean, scale, bool(entries["gaps"]))
 
 
-def block(
-    factor: Factor, column: Column, code: Code, offsets: Ints, *, full: bool, place: Place = str
+def factor_columns(
+    factor: Factor, column: Column, code: Code, offsets: Ints, *, full: bool, place: RowName = str
 ) -> tuple[Floats, list[str]]:  # (N,) -> (N, k), k names
-    """Return the numbers of a factor and the endings of their names.
+    """Return the columns of a factor and the suffixes of their names.
 
-    ``full`` gives the reference a column, too. ``place`` says where a row stands, for those that are refused.
+    With ``full`` the reference level has a column, too. ``place`` names a row in error messages.
     """
     if isinstance(code, LevelCode) and isinstance(column, Categorical):
         return _dummies(column, code, full=full)
     if isinstance(code, LevelCode) or not isinstance(column, Numeric):
         raise SchemaError(
-            f"column {factor.column!r} is {column.kind} now and was not in training: read the table by the model's "
-            f"schema, or declare the same categorical columns."
+            f"column {factor.column!r} is {column.kind}, but was not in the training data: read the table with the "
+            f"model's schema, or declare the same categorical columns."
         )
-    # Numbers: gaps get the mean of training and a mark of their own, the others are transformed.
+    # Replace missing values by the mean of the training part, transform, and add the dummy variable [missing].
     values = column.values.astype(np.float64)
     gaps = np.isnan(values)
     if gaps.any() and not code.gaps:
         raise SchemaError(
-            f"column {factor.column!r} has {int(gaps.sum())} missing values, but had none in training: fill them in, "
-            f"or train on a table with such gaps and missing='indicator'."
+            f"column {factor.column!r} has {int(gaps.sum())} missing values, but had none in the training data: fill "
+            f"them in, or train on a table with missing values and missing='indicator'."
         )
     if code.gaps:
         values[gaps] = code.mean
@@ -138,20 +139,22 @@ def block(
 
 
 def _dummies(column: Categorical, code: LevelCode, *, full: bool) -> tuple[Floats, list[str]]:
-    place = {level: k for k, level in enumerate(code.names)}
-    unknown = place[OTHER] if code.pooled else 0
-    table = np.array([place.get(c, unknown) for c in column.categories], np.int64)
+    """Return a dummy variable for each level; unknown categories go to the pool, or to the reference."""
+    index = {level: k for k, level in enumerate(code.names)}
+    unknown = index[OTHER] if code.pooled else 0
+    column_of_code = np.array([index.get(c, unknown) for c in column.categories], np.int64)
     names = code.names if full else code.names[1:]
-    numbers = np.zeros((len(column), len(code.names)))
-    numbers[np.arange(len(column)), table[column.codes]] = 1.0
-    return numbers[:, 0 if full else 1 :], [f"[{name}]" for name in names]
+    dummies = np.zeros((len(column), len(code.names)))
+    dummies[np.arange(len(column)), column_of_code[column.codes]] = 1.0
+    return dummies[:, 0 if full else 1 :], [f"[{name}]" for name in names]
 
 
 def _transformed(
-    factor: Factor, values: Floats, code: NumberCode, offsets: Ints, place: Place
+    factor: Factor, values: Floats, code: NumberCode, offsets: Ints, place: RowName
 ) -> tuple[Floats, list[str]]:
+    """Return the transformed numbers, divided by the factor's divisor, and the suffixes of their names."""
     if factor.function == "piecewise":
-        return _piecewise(values, factor.numbers) / factor.divisor, _spans(factor.numbers)
+        return _bins(values, factor.numbers) / factor.divisor, _bin_suffixes(factor.numbers)
     if factor.function == "standardise":
         values = (values - code.mean) / code.scale
     elif factor.function == "square":
@@ -172,25 +175,25 @@ def _transformed(
     return (values / factor.divisor)[:, None], [""]
 
 
-def _piecewise(values: Floats, knots: Sequence[float]) -> Floats:
-    """Split x into the lengths it covers between the knots; they sum to x, so equal slopes make a straight line."""
+def _bins(values: Floats, knots: Sequence[float]) -> Floats:
+    """Return the length of each bin that x covers; the lengths sum to x, so equal coefficients are linear in x."""
     low, high = np.array([0.0, *knots]), np.array([*knots, np.inf])
-    pieces: Floats = np.clip(values[:, None] - low, 0.0, high - low)
-    pieces[:, 0] = np.minimum(values, knots[0])  # also below 0
-    return pieces
+    lengths: Floats = np.clip(values[:, None] - low, 0.0, high - low)
+    lengths[:, 0] = np.minimum(values, knots[0])  # negative values are in the first bin
+    return lengths
 
 
-def _spans(knots: Sequence[float]) -> list[str]:
+def _bin_suffixes(knots: Sequence[float]) -> list[str]:
     ends = [plain_number(k) for k in knots]
     return [f"[to {ends[0]}]", *(f"[{a} to {b}]" for a, b in pairwise(ends)), f"[from {ends[-1]}]"]
 
 
-def _require_positive(factor: Factor, values: Floats, place: Place, *, zero: bool = False) -> None:
-    """Refuse values that the transformation has no answer for."""
+def _require_positive(factor: Factor, values: Floats, place: RowName, *, zero: bool = False) -> None:
+    """Raise SchemaError if a value is outside the domain of the transformation."""
     bad = np.flatnonzero(values < 0 if zero else values <= 0)
     if bad.size:
-        term, bound = f"{factor.function}({quoted(factor.column)})", "of at least 0" if zero else "above 0"
+        term, bound = f"{factor.function}({backquoted(factor.column)})", ">= 0" if zero else "> 0"
         raise SchemaError(
-            f"{term}: expected numbers {bound} in column {factor.column!r}, found {values[bad[0]]:g} in "
+            f"{term}: expected values {bound} in column {factor.column!r}, got {values[bad[0]]:g} in "
             f"{place(int(bad[0]))}; {bad.size} such values. Use another transformation, or correct the column."
         )

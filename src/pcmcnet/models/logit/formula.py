@@ -1,19 +1,19 @@
-"""A utility as text -> terms.
+"""Formulas: parse the text of a utility into terms.
 
-Up to three parts, parted by ``|``, as econometricians know them:
+A formula has up to three parts, separated by ``|``:
 
     cost + log(time) + cost:income  |  income + 1  |  wait
 
-1. generic terms: one coefficient for all alternatives; each term holds at least one feature;
-2. terms of the individual: one coefficient for each alternative but the reference; ``1`` (or nothing) adds
+1. generic terms: one coefficient for all alternatives; each term has at least one feature;
+2. terms of the individual: one coefficient for each alternative except the reference; ``1`` (or nothing) adds
    alternative-specific constants, ``0`` leaves them out; needs labels;
-3. terms with a coefficient for every alternative; needs labels.
+3. alternative-specific terms: one coefficient for each alternative; needs labels.
 
-``.`` stands for all features in the first part and all individual columns in the second, but for those with a term
-of their own. A term is a product of factors joined by ``:``. A factor is a column, or a named transformation of one,
-over a number if a scale is wanted: ``cost/100``. Names that are no plain words go into backticks: `total price`; a
-backtick inside is doubled. A generic term with labels in brackets, ``cost[car, taxi]``, counts for these alternatives
-alone, which share its coefficient.
+``.`` stands for all features in the first part and for all individual columns in the second, except those with their
+own term. A term is a product of factors joined by ``:``. A factor is a column or a transformation of a column, divided
+by a number if a different unit is wanted: ``cost/100``. Names that are not plain words are written in backticks:
+`total price`; a backtick inside a name is doubled. A generic term with labels in brackets, ``cost[car, taxi]``, applies
+only to these alternatives, which share its coefficient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 
 log = logging.getLogger("pcmcnet")
 
-# Transformations and the numbers they take, at least and at most.
+# Transformations, with the minimum and maximum number of their numeric arguments.
 FUNCTIONS: dict[str, tuple[int, float]] = {
     "log": (0, 0),
     "sqrt": (0, 0),
@@ -40,11 +40,11 @@ FUNCTIONS: dict[str, tuple[int, float]] = {
     "standardise": (0, 0),
     "relative": (0, 0),
     "piecewise": (1, inf),
-    "boxcox": (0, 1),  # the exponent, which is estimated if it is not given
+    "boxcox": (0, 1),  # the exponent, which is estimated if it is left out
 }
-_WANTED = {
-    "piecewise": "rising knots, as in piecewise(time, 30, 60)",
-    "boxcox": "an exponent at most, as in boxcox(time, 0.5)",
+_ARGUMENTS = {
+    "piecewise": "increasing knots, as in piecewise(time, 30, 60)",
+    "boxcox": "at most one exponent, as in boxcox(time, 0.5)",
 }
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _TOKEN = re.compile(
@@ -53,18 +53,18 @@ _TOKEN = re.compile(
 
 
 def plain_number(x: float) -> str:
-    """Write a number in full, whole ones without a point."""
+    """Return a number with all its digits; whole numbers without a decimal point."""
     return repr(x).removesuffix(".0")
 
 
-def quoted(name: str) -> str:
-    """Write a name as a formula takes it: in backticks where it is no plain word."""
+def backquoted(name: str) -> str:
+    """Return a name as written in a formula: in backticks if it is not a plain word."""
     return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A column, perhaps transformed, perhaps divided by a number."""
+    """A column, with an optional transformation and divisor."""
 
     column: str
     function: str | None = None
@@ -72,20 +72,20 @@ class Factor:
     divisor: float = 1.0
 
     def __str__(self) -> str:
-        name = quoted(self.column)
+        name = backquoted(self.column)
         inside = ", ".join([name, *map(plain_number, self.numbers)])
         text = name if self.function is None else f"{self.function}({inside})"
         return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
 
     @property
     def is_curve(self) -> bool:
-        """Whether it has an exponent that is to be estimated."""
+        """True if it has an exponent to estimate."""
         return self.function == "boxcox" and not self.numbers
 
 
 @dataclass(frozen=True)
 class Term:
-    """A product of factors, for alternatives of some labels alone if any are named; equal whatever their order."""
+    """A product of factors; if it has labels, only for these alternatives. Equality ignores the order of factors."""
 
     factors: tuple[Factor, ...]
     labels: tuple[str, ...] = ()
@@ -95,19 +95,19 @@ class Term:
         object.__setattr__(self, "key", frozenset([*self.factors, *([frozenset(self.labels)] if self.labels else [])]))
 
     def __str__(self) -> str:
-        group = f"[{','.join(map(quoted, self.labels))}]" if self.labels else ""
+        group = f"[{','.join(map(backquoted, self.labels))}]" if self.labels else ""
         return ":".join(map(str, self.factors)) + group
 
 
 @dataclass(frozen=True)
 class Formula:
-    """The terms of the three parts; ``dot`` marks a part that asks for all columns not named."""
+    """The terms of the three parts; ``generic_dot`` and ``individual_dot`` say whether a part has a ``.``."""
 
     generic: tuple[Term, ...]
     generic_dot: bool
     individual: tuple[Term, ...] = ()
     individual_dot: bool = False
-    constants: bool | None = None  # None: where alternatives have labels
+    constants: bool | None = None  # None: if alternatives have labels
     specific: tuple[Term, ...] = ()
 
     @property
@@ -116,14 +116,14 @@ class Formula:
         return (*self.generic, *self.individual, *self.specific)
 
     def __str__(self) -> str:
-        """Write the terms as a formula; no part may have a dot left."""
+        """Return the terms as a formula, without dots."""
         parts = [" + ".join(map(str, terms)) for terms in (self.generic, self.individual, self.specific)]
         parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if self.constants else "0"])
         return " | ".join(parts)
 
 
 def parse_formula(text: str) -> Formula:
-    """Read a formula; what cannot be read is refused, with its place.
+    """Parse a formula; raise ConfigError with the unexpected text if the syntax is wrong.
 
     Examples
     --------
@@ -136,14 +136,14 @@ def parse_formula(text: str) -> Formula:
     parts = _Parser(text).parts()
     for number, part in enumerate(parts):
         if part.constants is not None and number != 1:
-            raise ConfigError(f"formula {text!r}: 0 and 1 belong to the second part, as in 'cost | 0'.")
+            raise ConfigError(f"formula {text!r}: 0 and 1 belong in the second part, as in 'cost | 0'.")
         if number and any(term.labels for term in part.terms):
             raise ConfigError(
-                f"formula {text!r}: after '|' every alternative has a coefficient of its own; labels in brackets "
-                f"belong to the first part."
+                f"formula {text!r}: terms after '|' have a coefficient for each alternative; labels in brackets "
+                f"belong in the first part."
             )
         if part.dot and number == 2:
-            raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
+            raise ConfigError(f"formula {text!r}: '.' is not supported in the third part: name its columns.")
     generic, individual, specific = (*parts, *[_FormulaPart()] * (3 - len(parts)))
     terms = [tuple(part.terms) for part in (generic, individual, specific)]
     return Formula(terms[0], generic.dot, terms[1], individual.dot, individual.constants, terms[2])
@@ -155,7 +155,7 @@ def _unquoted(word: str) -> str:
 
 @dataclass
 class _FormulaPart:
-    """One part between bars."""
+    """One of the parts separated by ``|``."""
 
     terms: list[Term] = field(default_factory=list)
     dot: bool = False
@@ -163,7 +163,7 @@ class _FormulaPart:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one formula."""
+    """Recursive-descent parser of one formula."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -177,24 +177,24 @@ class _Parser:
             match = _TOKEN.match(text, place)
             if match is None:
                 raise ConfigError(
-                    f"formula {self.text!r}: cannot read {text[place:].strip()[:12]!r}. Put names with blanks or signs "
-                    f"into backticks."
+                    f"formula {self.text!r}: unexpected {text[place:].strip()[:12]!r}. Write names with blanks or "
+                    f"signs in backticks."
                 )
             kind = str(match.lastgroup)
             yield kind, match[kind]
             place = match.end()
 
     def parts(self) -> list[_FormulaPart]:
-        """Read up to three parts."""
+        """Parse up to three parts."""
         parts = [self._part()]
         while self._take("|"):
             parts.append(self._part())
         if self.at < len(self.tokens) or len(parts) > 3:
-            raise self._wrong("at most three parts of terms joined by '+'")
+            raise self._syntax_error("at most three parts of terms joined by '+'")
         return parts
 
     def _part(self) -> _FormulaPart:
-        part, seen = _FormulaPart(), set[frozenset[Factor | frozenset[str]]]()
+        part, keys = _FormulaPart(), set[frozenset[Factor | frozenset[str]]]()
         if self._peek()[1] in ("", "|"):
             return part
         while True:
@@ -202,13 +202,13 @@ class _Parser:
                 part.dot = True
             elif self._peek()[1] in ("0", "1"):
                 if part.constants is not None:
-                    raise ConfigError(f"formula {self.text!r}: 0 or 1, once, says whether there are constants.")
+                    raise ConfigError(f"formula {self.text!r}: write 0 or 1 (no constants, constants) only once.")
                 part.constants = self._next()[1] == "1"
             else:
                 term = self._term()
-                if term.key in seen:
-                    raise ConfigError(f"formula {self.text!r}: the term {term} is there twice.")
-                seen.add(term.key)
+                if term.key in keys:
+                    raise ConfigError(f"formula {self.text!r}: the term {term} occurs twice.")
+                keys.add(term.key)
                 part.terms.append(term)
             if not self._take("+"):
                 return part
@@ -220,28 +220,28 @@ class _Parser:
         term = Term(tuple(factors), self._labels() if self._take("[") else ())
         if len(set(factors)) < len(factors):
             raise ConfigError(
-                f"formula {self.text!r}: {term} holds a factor twice: square(COLUMN) is the square of a number."
+                f"formula {self.text!r}: {term} has a factor twice: use square(COLUMN) for the square of a number."
             )
         return term
 
     def _labels(self) -> tuple[str, ...]:
-        """Read labels up to the closing bracket."""
+        """Parse labels up to the closing bracket."""
         labels: list[str] = []
         while not labels or self._take(","):
             kind, word = self._next()
             if kind not in ("name", "quoted", "number"):
-                raise self._wrong("the label of an alternative", found=word)
+                raise self._syntax_error("the label of an alternative", got=word)
             labels.append(_unquoted(word))
         if not self._take("]"):
-            raise self._wrong("']'")
+            raise self._syntax_error("']'")
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"formula {self.text!r}: a label is there twice in [{','.join(labels)}].")
+            raise ConfigError(f"formula {self.text!r}: a label occurs twice in [{','.join(labels)}].")
         return tuple(labels)
 
     def _factor(self) -> Factor:
         kind, word = self._next()
         if kind not in ("name", "quoted"):
-            raise self._wrong("the name of a column", found=word)
+            raise self._syntax_error("the name of a column", got=word)
         function: str | None = None
         column, numbers = _unquoted(word), tuple[float, ...]()
         if kind == "name" and self._take("("):
@@ -252,29 +252,29 @@ class _Parser:
         return Factor(column, function, numbers, divisor)
 
     def _arguments(self, function: str) -> tuple[str, tuple[float, ...]]:
-        """Read the column and the numbers of a transformation up to its closing bracket."""
+        """Parse the column and the numbers of a transformation up to its closing bracket."""
         if function not in FUNCTIONS:
-            known = did_you_mean(function, FUNCTIONS)
-            raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{known}")
+            hint = did_you_mean(function, FUNCTIONS)
+            raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{hint}")
         kind, column = self._next()
         if kind not in ("name", "quoted"):
-            raise self._wrong(f"a column in {function}(...)", found=column)
+            raise self._syntax_error(f"a column in {function}(...)", got=column)
         numbers = []
         while self._take(","):
             numbers.append(self._number())
         if not self._take(")"):
-            raise self._wrong("')'")
+            raise self._syntax_error("')'")
         least, most = FUNCTIONS[function]
         if not least <= len(numbers) <= most or sorted(set(numbers)) != numbers:
-            raise ConfigError(f"formula {self.text!r}: {function} takes {_WANTED.get(function, 'a column alone')}.")
+            raise ConfigError(f"formula {self.text!r}: {function} takes {_ARGUMENTS.get(function, 'only a column')}.")
         return _unquoted(column), tuple(numbers)
 
     def _number(self) -> float:
         kind, word = self._next()
         if kind != "number":
-            raise self._wrong("a number", found=word)
+            raise self._syntax_error("a number", got=word)
         if not isfinite(number := float(word)):
-            raise ConfigError(f"formula {self.text!r}: {word} is too large a number.")
+            raise ConfigError(f"formula {self.text!r}: {word} is too large.")
         return number
 
     def _peek(self) -> tuple[str, str]:
@@ -291,56 +291,60 @@ class _Parser:
             return True
         return False
 
-    def _wrong(self, expected: str, found: str | None = None) -> ConfigError:
-        seen = self._peek()[1] if found is None else found
-        end = f", found {seen!r}." if seen else ", but it ends there."
+    def _syntax_error(self, expected: str, got: str | None = None) -> ConfigError:
+        word = self._peek()[1] if got is None else got
+        end = f", got {word!r}." if word else ", but the formula ends there."
         return ConfigError(f"formula {self.text!r}: expected {expected}{end}")
 
 
 # -- Resolution --------------------------------------------------------------------------------------------------------
-# A formula and a table -> the terms of a utility: columns in the place of every `.`, and no term out of place.
+# Match a formula with a table: replace every `.` by columns, and check that each term is in the right part.
 
 
 def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
-    """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
-    # 1. A column in the place of every dot, unless a term names it.
+    """Replace every '.' by the columns of the table, and check that each term is in the right part."""
+    # 1. Replace a dot by all columns that no term names.
     generic, individual = list(formula.generic), list(formula.individual)
     constants = data.labels is not None if formula.constants is None else formula.constants
     if formula.generic_dot:
-        asked = _unnamed(data.features, (*generic, *formula.specific), leave_out)
-        generic += _without_labels(asked, data) if constants else asked
+        terms = _unnamed(data.features, (*generic, *formula.specific), leave_out)
+        generic += _without_labels(terms, data) if constants else terms
     if formula.individual_dot:
         individual += _unnamed(data.individual, tuple(individual), frozenset())
     resolved = Formula(tuple(generic), False, tuple(individual), False, constants, formula.specific)
-    # 2. Transformations are for numbers.
+    # 2. Only numeric columns can be transformed.
     for term in resolved.terms:
         for factor in term.factors:
             column, changed = find_column(factor.column, data), factor.function is not None or factor.divisor != 1
             if changed and not isinstance(column, Numeric):
-                raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
-    # 3. A term of the first or third part varies within a set; one of the second part does not.
+                raise SchemaError(f"{factor}: expected a numeric column, but {factor.column!r} is categorical.")
+    # 3. A term of the first or third part varies within a choice set; a term of the second part does not.
     for term in (*resolved.generic, *resolved.specific):
         if term.labels:
-            _require_known(term, data)
+            _require_present(term, data)
         elif not any(f.column in data.features for f in term.factors):
             raise SchemaError(
-                f"the term {term} is the same for all alternatives of a set, so it has no effect by itself: interact "
-                f"it with a feature ({term}:FEATURE), or put it after '|' for a coefficient per alternative."
+                f"the term {term} is the same for all alternatives of a choice set, so it has no effect: interact it "
+                f"with a feature ({term}:FEATURE), or move it after '|' for a coefficient per alternative."
             )
     for term in resolved.individual:
         for factor in term.factors:
             if factor.column in data.features:
-                raise SchemaError(f"the term {term} after the first '|' holds a feature: put it after a second '|'.")
+                raise SchemaError(
+                    f"the term {term} after the first '|' contains a feature: move it after a second '|'."
+                )
     return resolved
 
 
 def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, str]:
-    """Refuse base levels of columns, or of levels, that the table does not have."""
+    """Return ``base``; raise ConfigError if it names a column or a level that the table does not have."""
     columns = {**data.features, **data.individual}
     levels = {name: column for name, column in columns.items() if isinstance(column, Categorical)}
     for name, level in base.items():
         if name not in levels:
-            raise ConfigError(f"base names {name!r}, no categorical column here." + did_you_mean(name, levels))
+            raise ConfigError(
+                f"base names {name!r}, which is not a categorical column of the table." + did_you_mean(name, levels)
+            )
         present = [levels[name].categories[k] for k in np.unique(levels[name].codes)]
         if level not in present:
             raise ConfigError(f"base level {level!r} of {name!r} is not in the table." + did_you_mean(level, present))
@@ -348,63 +352,68 @@ def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, st
 
 
 def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Term, ...]) -> Formula:
-    """Add the term of an offset, a number that is part of the utility as it is, unless '.' has put it there.
+    """Add the term of an offset, unless '.' has added it.
 
-    Refuses an offset that is among the ``named`` terms, which are written out and so have coefficients to estimate.
+    Raise ConfigError if the offset is among the ``named`` terms: the coefficient of a term in the formula is estimated.
     """
     if column not in data.features:
-        raise SchemaError(f"offset {column!r} is no feature of the table." + did_you_mean(column, data.features))
+        raise SchemaError(f"offset {column!r} is not a feature of the table." + did_you_mean(column, data.features))
     values = data.features[column]
     if not isinstance(values, Numeric):
-        raise SchemaError(f"offset: expected numbers, but column {column!r} is {values.kind}.")
-    gaps = np.isnan(values.values)
-    if gaps.any():
-        row = data.rows[int(gaps.argmax())]
+        raise SchemaError(f"offset: expected a numeric column, but {column!r} is {values.kind}.")
+    missing = np.isnan(values.values)
+    if missing.any():
+        row = data.rows[int(missing.argmax())]
         raise SchemaError(
-            f"offset: column {column!r} has {int(gaps.sum())} missing values, the first in table row {row}: every "
-            f"alternative needs one."
+            f"offset: column {column!r} has {int(missing.sum())} missing values, the first in table row {row}: every "
+            f"alternative needs a value."
         )
     term = Term((Factor(column),))
     if term in named:
         raise ConfigError(
-            f"the formula names {column!r}, which is the offset: its coefficient would be 1 and not estimated. Leave "
-            f"it out of the formula, or leave out offset={column!r}."
+            f"{column!r} is in the formula and is also the offset, whose coefficient is 1: remove it from the formula, "
+            f"or remove offset={column!r}."
         )
     if term not in formula.generic:
         return replace(formula, generic=(*formula.generic, term))
-    log.info("formula: '.' leaves out %r, which is the offset: its coefficient is 1", column)
+    log.info("formula: '.' does not include %r, which is the offset: its coefficient is 1", column)
     return formula
 
 
-def _require_known(term: Term, data: ChoiceData) -> None:
-    """Refuse a term for alternatives that the table does not have."""
+def _require_present(term: Term, data: ChoiceData) -> None:
+    """Raise ConfigError if a term names a label that the table does not have."""
     labels = require_labels(data)
     present = [labels.categories[k] for k in np.unique(labels.codes)]
     for label in term.labels:
         if label not in present:
-            raise ConfigError(f"the term {term} names {label!r}, no alternative here." + did_you_mean(label, present))
+            raise ConfigError(
+                f"the term {term} names {label!r}, which is not an alternative of the table."
+                + did_you_mean(label, present)
+            )
 
 
 def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
-    """Return a term for each column that no term names by itself."""
+    """Return a term for each column that is not a term by itself."""
     used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
     return [Term((Factor(name),)) for name in columns if name not in used]
 
 
 def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
-    """Leave out the features that only repeat the label: constants say the same, and both make a singular design."""
-    kept = []
+    """Leave out features that are equivalent to the label: with constants the design would be singular."""
+    remaining = []
     for term in terms:
         name = term.factors[0].column
         if data.labels is not None and _same_partition(data.features[name], data.labels):
-            log.info("formula: '.' leaves out %r, which equals the label: the constants stand for it", name)
+            log.info(
+                "formula: '.' does not include %r, which is equivalent to the label: the constants capture it", name
+            )
         else:
-            kept.append(term)
-    return kept
+            remaining.append(term)
+    return remaining
 
 
 def _same_partition(column: Column, labels: Categorical) -> bool:
-    """Tell whether each category goes with one label and each label with one category."""
+    """Return True if categories and labels correspond one to one."""
     if not isinstance(column, Categorical):
         return False
     pairs = len(np.unique(column.codes.astype(np.int64) * len(labels.categories) + labels.codes))
@@ -412,25 +421,25 @@ def _same_partition(column: Column, labels: Categorical) -> bool:
 
 
 def require_labels(data: ChoiceData) -> Categorical:
-    """Return the labels; refuse a table without."""
+    """Return the labels; raise InputError if the table has none."""
     if data.labels is None:
         raise InputError(
-            "coefficients per alternative need labels: read the table with alternative=<column>, or use a formula "
-            "without '|'."
+            "alternative-specific coefficients need labels: read the table with alternative=<column>, or use a "
+            "formula without '|'."
         )
     return data.labels
 
 
 def find_column(name: str, data: ChoiceData) -> Column:
-    """Return a column as it is: over alternatives, or over sets."""
+    """Return a column of the table: a feature (N,) or an individual column (S,)."""
     columns = {**data.features, **data.individual}
     if name not in columns:
         raise SchemaError(
-            f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
+            f"the utility needs column {name!r}, which is not in the table." + did_you_mean(name, columns)
         )
     return columns[name]
 
 
 def row_name(data: ChoiceData, row: int) -> str:
-    """Say where an alternative stands."""
+    """Return the table row and the choice set of an alternative, for error messages."""
     return f"table row {data.rows[row]} (choice set {data.set_ids[data.set_of_alternative[row]]!s})"

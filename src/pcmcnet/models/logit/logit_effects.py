@@ -1,12 +1,12 @@
 """Derivatives of a logit's probabilities, and elasticities with standard errors by the delta method.
 
-In a logit, with u_m = d v_m / d x_j for every alternative m of the set,
+In a logit, with u_m = d v_m / d x_j for every alternative m of the choice set,
 
     d log P(i) / d x_j = u_i - sum_m P(m) u_m.
 
-u is linear in the coefficients; what they multiply is the central difference of the design matrix, so every
-transformation is covered, also one relative to the set. The elasticity of P(i) with respect to x_j is this times x_j;
-over sets, elasticities are averaged with weights w_S P(i|S): see :mod:`pcmcnet.models.logit.logit_effects`.
+u is linear in the coefficients. The derivative of the design matrix is a central difference, so it covers every
+transformation, including those relative to the choice set. The elasticity of P(i) with respect to x_j is the derivative
+above times x_j. Over choice sets, elasticities are averaged with weights w_S P(i|S), as described below.
 """
 
 from __future__ import annotations
@@ -32,37 +32,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
-# -- Responses of choice probabilities to the values of one column, and their averages over choice sets ----------------
-# Within a set, r_ij is the response of alternative i to the value of alternative j: an elasticity, or another
-# derivative. Over sets responses are averaged by sample enumeration, each alternative counting with its mass m_i, such
-# as w_S p_i, in every set that offers it. Where the alternative that changes is not on offer, or has no value, nothing
-# responds: r = 0.
+# -- Responses of choice probabilities to one column, and their averages over choice sets ------------------------------
+# Within a choice set, r_ij is the response of alternative i to the value of alternative j: an elasticity, or another
+# derivative. Responses are averaged over sets by sample enumeration: in each set that offers it, alternative i has a
+# weight m_i, such as w_S p_i. If the alternative that changes is not in the set, or its value is missing, r = 0.
 #
 #     own     sum m_i r_ii / sum m_i                          by group of i
-#     cross   sum m_i r_ij / sum m_i                          by the groups of i and of j, whose values change together
-#     other   sum m_i r_ij / sum m_i over pairs with i != j   by group of j: of its rivals, in the sets that offer it
+#     cross   sum m_i r_ij / sum m_i                          by groups of i and j; a group changes together
+#     rival   sum m_i r_ij / sum m_i over pairs with i != j   by group of j, in the sets that offer it
 #
-# With m = w p and labels as groups, cross is what finite differences of the predicted shares give, d log share_i / d
-# log x_j, and own is its diagonal.
+# With m = w p and labels as groups, cross is the elasticity of predicted shares, d log share_i / d log x_j, and own is
+# its diagonal.
 #
-# Responses lie over the ordered pairs (i, j) of each set, as `ragged.ordered_pairs` lists them: (sum n^2,).
+# Responses are stored for the ordered pairs (i, j) of each set, in the order of `ragged.ordered_pairs`: (sum n^2,).
 
 
 def own_responses(values: Floats, offsets: Ints) -> Floats:  # (sum n^2,) -> (N,)
     """Return the response of each alternative to its own value."""
     i, j = ordered_pairs(offsets)
-    own: Floats = values[i == j]
-    return own
+    diagonal: Floats = values[i == j]
+    return diagonal
 
 
 def mean_rival_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G,)
-    """Average the responses of the rivals by group of the alternative whose value changes."""
+    """Return the mean response of the rivals, by group of the alternative whose value changes."""
     i, j = ordered_pairs(offsets)
     return weighted_group_means(values, np.where(i != j, mass[i], 0.0), codes[j], groups)
 
 
 def mean_cross_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G, G)
-    """Average by group of the alternative that responds and of those that change, which do so together."""
+    """Return the mean response by group of the responding alternative and group of the changing alternatives."""
     i, j = ordered_pairs(offsets)
     total = np.bincount(codes[i] * groups + codes[j], mass[i] * values, groups**2).reshape(groups, groups)
     weight = np.bincount(codes, mass, groups)[:, None]
@@ -71,47 +70,48 @@ def mean_cross_responses(values: Floats, mass: Floats, offsets: Ints, codes: Int
 
 
 def weighted_group_means(values: Floats, weights: Floats, codes: Ints, groups: int) -> Floats:  # -> (groups,)
-    """Return the weighted mean of each group; 0 where nothing has a weight."""
+    """Return the weighted mean of each group; 0 for a group of weight 0."""
     total = np.bincount(codes, weights, groups)
     means: Floats = np.bincount(codes, weights * values, groups) / np.where(total > 0, total, 1.0)
     return means
 
 
 def step_sizes(values: Floats) -> Floats:
-    """Return what the relative step of a difference is relative to: |x|, and the mean of it where x is 0 or missing."""
+    """Return the size that a finite-difference step is relative to: |x|, or the mean of |x| if x is 0 or missing."""
     size = np.abs(np.nan_to_num(values))
     sizes: Floats = np.where(size > 0, size, float(size.mean()) or 1.0)
     return sizes
 
 
 # -- Willingness to pay ------------------------------------------------------------------------------------------------
-# Willingness to pay in a logit: -b_name / b_cost in units of the table, with its error by the delta method.
+# Willingness to pay in a logit is -b_name / b_cost in units of the table; its standard error is by the delta method.
 #
-# With v = b_cost cost + b_name x + ..., a change of x by one unit is made up for by one of cost by -b_name / b_cost.
-# What a unit is worth must be one number: the coefficient of log(cost), or of a product, is none, and is refused.
+# With v = b_cost cost + b_name x + ..., one more unit of x and an increase of the cost by -b_name / b_cost leave the
+# utility unchanged. Both marginal utilities must be constants, so coefficients of log(cost) or of products are errors.
 
 
 def willingness_to_pay(model: LogitModel, name: str, cost: str, errors: Errors) -> Ratio:
-    """Return what one more unit of something is worth in units of a cost: see :meth:`LogitModel.willingness_to_pay`."""
-    (whose, top), (others, bottom) = _marginal_utility(model, name), _marginal_utility(model, cost, money=True)
-    if whose != others:
-        raise InputError(f"{name!r} and {cost!r} belong to different classes: take both from one.")
-    at_cost = bottom(model.estimates_.values)
-    if at_cost == 0:
-        raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
-    if at_cost > 0:
-        log.warning("the coefficient of %r is above 0, so it is no cost: ratios to it mean little", cost)
-    value, error = model.estimates_.delta(lambda b: -top(b) / bottom(b), errors)
+    """Return willingness to pay for a unit of ``name``: see :meth:`LogitModel.willingness_to_pay`."""
+    name_class, utility_of_name = _marginal_utility(model, name)
+    cost_class, utility_of_cost = _marginal_utility(model, cost, money=True)
+    if name_class != cost_class:
+        raise InputError(f"{name!r} and {cost!r} belong to different classes: name two coefficients of one class.")
+    marginal_cost = utility_of_cost(model.estimates_.values)
+    if marginal_cost == 0:
+        raise InputError(f"the coefficient of {cost!r} is 0, so willingness to pay is not defined.")
+    if marginal_cost > 0:
+        log.warning("the coefficient of %r is positive, so it is not a cost: ratios to it are hard to interpret", cost)
+    value, error = model.estimates_.delta(lambda b: -utility_of_name(b) / utility_of_cost(b), errors)
     return Ratio(f"{name} in {cost}", float(value), float(error))
 
 
 def _marginal_utility(model: LogitModel, name: str, *, money: bool = False) -> tuple[str, Callable[[Floats], float]]:
-    """Return the class that a coefficient belongs to, and what a unit is worth as a function of all parameters."""
+    """Return the class prefix of a coefficient, and its marginal utility as a function of all parameters."""
     form = model.design_.form
     if form.cost is not None and name in form.columns:
         name = form.names[form.columns.index(name)]
     at = model.estimates_.position(name)
-    column = next((c for c in form.columns if name == c or name.endswith(f": {c}")), name)  # that of a class
+    column = next((c for c in form.columns if name == c or name.endswith(f": {c}")), name)  # "class 2: cost"
     if not form.is_linear and at < len(form.columns):
         column = form.columns[at]
     unit = require_unit(model.design_, empty_sets(model.schema, model.design_.codes), column, money=money)
@@ -120,11 +120,11 @@ def _marginal_utility(model: LogitModel, name: str, *, money: bool = False) -> t
     return "", lambda values: float(form.coefficients(values)[at]) / unit
 
 
-_STEP = 1e-5  # of central differences, relative
+_STEP = 1e-5  # relative step of central differences
 
 
 class Elasticity(NamedTuple):
-    """By how many per cent the probability ``of`` one alternative changes ``when`` another's feature rises by one."""
+    """Per cent by which the probability ``of`` one alternative changes ``when`` a feature of another rises by 1%."""
 
     of: str
     when: str
@@ -164,148 +164,155 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     model
         A fitted logit.
     data
-        Choice sets to average over.
+        Choice sets to average over, weighted by their predicted probabilities.
     column
-        The feature that changes.
+        Numeric feature that changes.
     errors
-        Kind of standard errors.
+        Kind of standard errors: "classical", "robust" or "clustered".
 
     Returns
     -------
     Elasticities
-        Where alternatives have labels, one for every pair of them: ``found["car", "bus"]`` is that of P(car) when
-        the feature of bus changes. Otherwise two: ("own", "own"), of an alternative when its own feature changes, and
-        ("other", "own"), of the others.
+        If alternatives have labels, one for each pair of labels: ``result["car", "bus"]`` is the elasticity of P(car)
+        with respect to the feature of bus. Otherwise two: ("own", "own"), with respect to the alternative's own
+        feature, and ("other", "own"), of the other alternatives.
+
+    Raises
+    ------
+    InputError
+        If ``column`` is not a numeric feature of the utility, or ``data`` has no choice sets.
     """
     _require_numeric(model.design_, data, column)
     design, offsets = model.design_, data.offsets
-    linear = design.matrix(data), list(_moves(design, data, column))
+    linear = design.matrix(data), list(design_slopes(design, data, column))
     at = np.nan_to_num(_exact(data, column))[ordered_pairs(offsets)[1]]  # x_j of each pair
     labels, codes = _labels(data), _codes(data)
 
     def means(values: Floats) -> Floats:
-        here, b = design.given(values), design.form.coefficients(values)
-        x, moves = linear if here is design else (here.matrix(data), list(_moves(here, data, column)))
+        moved, b = design.with_exponents(values), design.form.coefficients(values)
+        x, slopes = linear if moved is design else (moved.matrix(data), list(design_slopes(moved, data, column)))
         p = np.exp(log_softmax_by_set(x @ b, offsets))
-        percent, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
+        percent, mass = _slopes_at(b, p, slopes, len(at)) * at, p * spread(data.weights, offsets)
         if labels:
             return mean_cross_responses(percent, mass, offsets, codes, len(labels)).T.ravel()
-        own = weighted_group_means(own_responses(percent, offsets), mass, codes, 1)
-        return np.concatenate([own, mean_rival_responses(percent, mass, offsets, codes, 1)])
+        own_mean = weighted_group_means(own_responses(percent, offsets), mass, codes, 1)
+        return np.concatenate([own_mean, mean_rival_responses(percent, mass, offsets, codes, 1)])
 
     names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
-    found, error = model.estimates_.delta(means, errors)
-    rows = zip(names, found.tolist(), error.tolist(), strict=True)
+    value, error = model.estimates_.delta(means, errors)
+    rows = zip(names, value.tolist(), error.tolist(), strict=True)
     return Elasticities(column, tuple(Elasticity(of, when, v, e) for (of, when), v, e in rows))
 
 
 def _labels(data: ChoiceData) -> list[str]:
-    """Return the labels in use; none where alternatives have no labels."""
+    """Return the labels that occur; an empty list if alternatives have no labels."""
     return [] if data.labels is None else [data.labels.categories[k] for k in np.unique(data.labels.codes)]
 
 
 def _codes(data: ChoiceData) -> Ints:  # (N,)
-    """Number the labels in use; all alternatives alike where there are none."""
+    """Return the index of each alternative's label among those that occur; 0 if there are no labels."""
     if data.labels is None:
         return np.zeros(len(data.rows), np.int64)
     return np.unique(data.labels.codes, return_inverse=True)[1].astype(np.int64)
 
 
 def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
-    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual's column (N,) d log P(i) / dx."""
+    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual column, d log P(i) / dx (N,)."""
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in model.design_.codes or not len(data):
         return np.zeros(length)
     values = model.estimates_.values
-    design, b = model.design_.given(values), model.design_.form.coefficients(values)
+    design, b = model.design_.with_exponents(values), model.design_.form.coefficients(values)
     p = np.exp(log_softmax_by_set(design.matrix(data) @ b, data.offsets))
-    return _slopes_at(b, p, _moves(design, data, column), length)
+    return _slopes_at(b, p, design_slopes(design, data, column), length)
 
 
 def class_slopes(
     design: Design, data: ChoiceData, column: str, coefficients: Floats, shares: Floats
 ) -> Floats:  # (C, K), (S, C) -> (sum n^2,), or (N,)
-    """Return the same for a mixture of logits, whose classes have these coefficients and do not depend on the column.
+    """Return the derivatives of :func:`logit_slopes` for a mixture of logits whose shares do not depend on the column.
 
     With r_c the share of class c among those who choose i, d log P(i) = sum_c r_c d log P_c(i).
     """
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in design.codes or not len(data):
         return np.zeros(length)
-    v, moves = design.matrix(data) @ coefficients.T, list(_moves(design, data, column))
+    v, moves = design.matrix(data) @ coefficients.T, list(design_slopes(design, data, column))
     p = np.column_stack([np.exp(log_softmax_by_set(of_class, data.offsets)) for of_class in v.T])
     joint = p * spread(shares, data.offsets)
     r = joint / joint.sum(axis=1, keepdims=True)
-    of = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(v))
+    responding = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(v))
     slopes = [_slopes_at(b, p_c, moves, length) for b, p_c in zip(coefficients, p.T, strict=True)]
-    mixed: Floats = np.einsum("pc,cp->p", r[of], np.stack(slopes))
+    mixed: Floats = np.einsum("pc,cp->p", r[responding], np.stack(slopes))
     return mixed
 
 
-class _Move(NamedTuple):
-    """What moves with one value of each of some sets: of the alternative at one place, or of the individual."""
+class _DesignSlope(NamedTuple):
+    """Derivative of the design matrix in one value per choice set: of its k-th alternative, or of the individual."""
 
-    rows: Bools  # (N,) the M alternatives of these sets
-    offsets: Ints  # where each of these sets begins among them
-    cells: Ints  # (M,) where their responses belong
-    columns: Bools  # (K,) columns of the design that move
+    rows: Bools  # (N,) the M alternatives of the sets that have a k-th alternative
+    offsets: Ints  # first row of each of these sets among the M
+    cells: Ints  # (M,) positions of their responses in the result
+    columns: Bools  # (K,) columns of the design that change
     slope: Floats  # (M, k) d design / d x, in these columns
 
 
-def _moves(design: Design, data: ChoiceData, column: str) -> Iterator[_Move]:
-    """Differentiate the design in a column: place by place of the sets, or once in a column of the individual."""
+def design_slopes(design: Design, data: ChoiceData, column: str) -> Iterator[_DesignSlope]:
+    """Yield derivatives of the design: in a feature of the k-th alternative for each k, or in an individual column."""
     x, sizes, offsets = _exact(data, column), data.sizes, data.offsets
     step = _STEP * step_sizes(x)  # (N,), or (S,)
     if column not in data.features:
-        everyone = np.ones(len(data.rows), np.bool_)
+        every_row = np.ones(len(data.rows), np.bool_)
         slope = _difference(design, data, column, step) / (2 * spread(step, offsets))[:, None]
-        yield _move(everyone, offsets, np.arange(len(data.rows)), slope)
+        yield _design_slope(every_row, offsets, np.arange(len(data.rows)), slope)
         return
-    place = np.arange(len(x)) - spread(offsets[:-1], offsets)
-    first = np.cumsum(spread(sizes, offsets)) - spread(sizes, offsets)  # of the pairs of an alternative
+    position = np.arange(len(x)) - spread(offsets[:-1], offsets)  # of an alternative in its set
+    first_pair = np.cumsum(spread(sizes, offsets)) - spread(sizes, offsets)  # of an alternative
     for k in range(int(sizes.max())):
-        rows, moving = spread(sizes > k, offsets), np.where(place == k, step, 0.0)
-        unit = spread(sum_by_set(moving, offsets), offsets)[rows]  # the step taken in each set
-        slope = _difference(design, data, column, moving)[rows] / (2 * unit)[:, None]
-        yield _move(rows, np.append(0, np.cumsum(sizes[sizes > k])), (first + k)[rows], slope)
+        rows, change = spread(sizes > k, offsets), np.where(position == k, step, 0.0)
+        unit = spread(sum_by_set(change, offsets), offsets)[rows]  # the step taken in each set
+        slope = _difference(design, data, column, change)[rows] / (2 * unit)[:, None]
+        yield _design_slope(rows, np.append(0, np.cumsum(sizes[sizes > k])), (first_pair + k)[rows], slope)
 
 
-def _move(rows: Bools, offsets: Ints, cells: Ints, slope: Floats) -> _Move:
+def _design_slope(rows: Bools, offsets: Ints, cells: Ints, slope: Floats) -> _DesignSlope:
     columns: Bools = np.any(slope, axis=0)
-    return _Move(rows, offsets, cells, columns, slope[:, columns])
+    return _DesignSlope(rows, offsets, cells, columns, slope[:, columns])
 
 
-def _slopes_at(b: Floats, p: Floats, moves: Iterable[_Move], length: int) -> Floats:
-    """Return the derivatives of the log-probabilities at coefficients b, where the probabilities are p."""
+def _slopes_at(b: Floats, p: Floats, slopes: Iterable[_DesignSlope], length: int) -> Floats:
+    """Return the derivatives of the log-probabilities at coefficients b and probabilities p."""
     out = np.zeros(length)
-    for rows, offsets, cells, columns, slope in moves:
+    for rows, offsets, cells, columns, slope in slopes:
         u = slope @ b[columns]
         out[cells] = u - spread(sum_by_set(p[rows] * u, offsets), offsets)
     return out
 
 
 def _exact(data: ChoiceData, column: str) -> Floats:
+    """Return a numeric column in float64."""
     values = {**data.individual, **data.features}[column]
     assert isinstance(values, Numeric)
     return values.values.astype(np.float64)
 
 
 def _difference(design: Design, data: ChoiceData, column: str, step: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
-    """Return the design matrix with a column moved up less that with it moved down."""
+    """Return the design matrix at x + step minus that at x - step."""
     return _moved(design, data, column, step) - _moved(design, data, column, -step)
 
 
 def _moved(design: Design, data: ChoiceData, column: str, by: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
-    """Return the design matrix with a column moved, in float64: float32 would drown the steps."""
-    there = Numeric(_exact(data, column) + by)  # type: ignore[arg-type]
+    """Return the design matrix with a column changed, in float64: the steps are below the precision of float32."""
+    changed = Numeric(_exact(data, column) + by)  # type: ignore[arg-type]
     if column in data.features:
-        return design.matrix(replace(data, features={**data.features, column: there}))
-    return design.matrix(replace(data, individual={**data.individual, column: there}))
+        return design.matrix(replace(data, features={**data.features, column: changed}))
+    return design.matrix(replace(data, individual={**data.individual, column: changed}))
 
 
 def _require_numeric(design: Design, data: ChoiceData, column: str) -> None:
+    """Raise InputError if a column is not a numeric feature of the utility, or the table has no choice sets."""
     if column not in data.features:
-        raise InputError(f"{column!r} is no feature of the table." + did_you_mean(column, data.features))
+        raise InputError(f"{column!r} is not a feature of the table." + did_you_mean(column, data.features))
     if not isinstance(data.features[column], Numeric):
         raise InputError(f"{column!r} is categorical: elasticities need a numeric feature.")
     if column not in design.codes:

@@ -1,7 +1,7 @@
-"""What the logit models share: design, estimates with their errors, summary, willingness to pay, the saved form.
+"""Base class of the logit models: options, estimates with standard errors, summary, willingness to pay, saved form.
 
-Every fit has four steps. ``_prepare`` takes the choice sets that count, ``_learn_design`` the columns of the utility;
-then the model finds the maximum of its log-likelihood, and ``infer`` makes estimates with standard errors of it.
+Every fit has four steps: ``_prepare`` selects the choice sets, ``_learn_design`` learns the columns of the utility, the
+model maximises its log-likelihood, and ``infer`` computes estimates with standard errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.logit.design import Design
 from pcmcnet.models.logit.factor_coding import LevelCode
-from pcmcnet.models.logit.formula import parse_formula, quoted
+from pcmcnet.models.logit.formula import backquoted, parse_formula
 from pcmcnet.models.logit.logit_effects import willingness_to_pay
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
@@ -38,7 +38,7 @@ from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
-# -- Options of the logit models: the utility, parameters that are given, and the kind of standard errors --------------
+# -- Options of the logit models ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,32 +48,40 @@ class LogitConfig:
     Parameters
     ----------
     formula
-        The utility: "cost + log(time) + cost:income | income | wait", or "." for all features and, where
-        alternatives have labels, a constant for each.
+        The utility, such as "cost + log(time) + cost:income | income | wait". It has up to three parts: generic terms;
+        terms of the individual, with a coefficient for each alternative except the reference; and
+        alternative-specific terms. Default ".": all features and, if alternatives have labels, alternative-specific
+        constants.
     reference
-        Label of the alternative whose constant is 0; if not given, the outside option or the one chosen most often.
+        Label of the alternative whose constant is 0. Default: the outside option, else the alternative chosen most
+        often.
     min_chosen
-        Levels of categorical features chosen fewer times than this are pooled in one.
+        Levels of categorical features that are chosen fewer times than this are pooled in one level. Default 10.
     base
-        Levels of categorical columns without a coefficient, {"comfort": "low"}; those chosen most often if not given.
+        Reference levels of categorical columns, as in {"comfort": "low"}. Default: the level chosen most often.
     offset
-        Feature that is part of the utility as it is, with a coefficient of 1, such as a correction for the sampling of
-        alternatives. The formula must not name it, and "." leaves it out.
+        Numeric feature that enters the utility with a coefficient of 1, such as a correction for the sampling of
+        alternatives. The formula must not name it, and "." does not include it. Default: none.
     wtp_space
-        Coefficient of a cost in whose units all others are estimated: as willingnesses to pay, b = -b_cost wtp.
+        Coefficient of a cost. The model is then estimated in willingness-to-pay space: each other coefficient b is
+        -b_cost wtp, and wtp, in units of the cost, is the parameter. Default: preference space.
     errors
-        Standard errors that the summary shows: classical, robust or clustered; "auto" for clustered ones where a
-        cluster is named or the table declares persons, and classical ones elsewhere.
+        Standard errors in the summary: "classical" (inverse Hessian), "robust" (sandwich) or "clustered" (sandwich with
+        scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
+        else classical.
     cluster
-        Column, individual or kept, whose groups have dependent choices; the persons of the table if not given.
+        Column whose groups have dependent choices: an individual column, or one read with ``keep=[...]``. Default: the
+        persons of the table.
     max_iter
-        Steps of the maximisation, at most.
+        Maximum number of iterations of the maximisation. Default 200.
     fixed
-        Values of coefficients that are not estimated, by their names in the summary: {"price": -1.0}.
+        Values of coefficients that are not estimated, by their names in the summary, as in {"price": -1.0}. Default:
+        none.
     bounds
-        The least and the largest value that coefficients may have, None for no bound: {"price": (None, 0)}.
+        Lower and upper bounds of coefficients, with None for no bound, as in {"price": (None, 0)}. Default: none.
     start
-        Values of coefficients to begin the maximisation with; others begin at 0.
+        Starting values of coefficients, by name. Default: 0, or values near the estimates of the multinomial logit in
+        models that extend it.
     """
 
     formula: str = "."
@@ -98,7 +106,7 @@ class LogitConfig:
         for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
             object.__setattr__(self, name, value)
         if isinstance(self.reference, int) and not isinstance(self.reference, bool):
-            object.__setattr__(self, "reference", str(self.reference))  # labels that are numbers have these names
+            object.__setattr__(self, "reference", str(self.reference))  # labels that are integers are stored as text
         for name in ("reference", "cluster", "offset", "wtp_space"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
@@ -106,20 +114,22 @@ class LogitConfig:
         if not isinstance(self.base, Mapping):
             raise ConfigError(f"base must map columns to levels, got {self.base!r}.")
         object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
-        if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {quoted(self.offset)}:
-            raise ConfigError(f"the offset {self.offset!r} has a coefficient of 1: leave it out of the other options.")
+        if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {backquoted(self.offset)}:
+            raise ConfigError(
+                f"the offset {self.offset!r} has a coefficient of 1: remove it from fixed, bounds and start."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitRecord(FitRecord):
-    """Facts about a logit beside its estimates."""
+    """Facts about the fit of a logit, other than its estimates."""
 
-    known_shares: Mapping[str, float] | None = None  # by label, to which the constants were moved after the fit
+    known_shares: Mapping[str, float] | None = None  # shares by label to which the constants were calibrated
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLogit(FittedState):
-    """Columns of the utility, and estimates of what they are multiplied by."""
+    """A fitted logit: the columns of the utility and the estimates."""
 
     design: Design
     estimates: Estimates
@@ -127,18 +137,19 @@ class FittedLogit(FittedState):
 
 
 class LogitModel(ChoiceModel):
-    """A model with a design, coefficients and their errors."""
+    """Base class of the logit models: a design, coefficients and standard errors."""
 
     config: LogitConfig
     _state: FittedLogit
     record_class: ClassVar[type[FitRecord]] = LogitRecord
-    advice: ClassVar[str] = (  # what to do about a coefficient without a finite estimate
-        "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
+    advice: ClassVar[str] = (  # about a coefficient without a finite estimate
+        "the likelihood has no maximum, for example because a level is never or always chosen. Leave it out, or raise "
+        "min_chosen"
     )
 
     @abstractmethod
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
-        """Return design and estimates; the design is learnt from the training part if none is given."""
+        """Return design and estimates; by default the design is learnt from the training part."""
 
     @single_threaded_blas()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
@@ -148,9 +159,18 @@ class LogitModel(ChoiceModel):
     @torch.enable_grad()
     @single_threaded_blas()
     def refit(self, train: ChoiceData, design: Design, seed: int) -> Estimates:
-        """Return the estimates that other choice sets lead to, for the columns of a known design.
+        """Return the estimates from other choice sets, for the columns of a given design.
 
-        The model stays as it is, and need not be fitted.
+        The model does not change, and need not be fitted.
+
+        Parameters
+        ----------
+        train
+            Choice sets with choices.
+        design
+            The columns of the utility, such as ``model.design_``.
+        seed
+            Seed of random starts and draws.
         """
         if train.schema.contents:
             train = train.without_contents()
@@ -158,18 +178,23 @@ class LogitModel(ChoiceModel):
 
     @property
     def design_(self) -> Design:
-        """The columns of the utility."""
+        """The columns of the utility, with their coding."""
         return self._state.design
 
     @property
     def estimates_(self) -> Estimates:
-        """The estimates, their covariances and the figures of fit."""
+        """The estimates, their covariance matrices and measures of fit."""
         return self._state.estimates
 
     def with_values(self, values: Floats, known_shares: Mapping[str, float] | None = None) -> Self:
-        """Return a fitted model that differs in the values of its coefficients alone.
+        """Return a copy of the fitted model with other values of the coefficients.
 
-        ``known_shares`` are those to which they moved the constants, if they did.
+        Parameters
+        ----------
+        values
+            (K,) coefficients.
+        known_shares
+            Shares by label to which the constants were calibrated; default: not calibrated.
         """
         fitted, state = self.require_fitted(), self._state
         record = state.record if known_shares is None else replace(state.record, known_shares=dict(known_shares))
@@ -190,77 +215,114 @@ class LogitModel(ChoiceModel):
 
     @property
     def default_errors(self) -> Errors:
-        """The kind of standard errors that is meant where none is named."""
+        """The kind of standard errors that methods use by default."""
         if self.config.errors != "auto":
             return self.config.errors
         return "classical" if self.estimates_.clusters is None else "clustered"
 
     @property
     def calibrated_constants(self) -> tuple[str, ...]:
-        """The constants that were moved to known shares after the fit, and so are no estimates any more."""
-        moved = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
-        return tuple(n for n in self.estimates_.names if n in moved or n.partition(": ")[2] in moved)  # of a class
+        """The constants that were calibrated to known shares after the fit: they are not estimates."""
+        constants = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
+        # In a latent class model the constants are called "class 1: constant[car]".
+        return tuple(n for n in self.estimates_.names if n in constants or n.partition(": ")[2] in constants)
 
     @property
-    def _one_person(self) -> bool:
-        """Whether the table declares persons, but has a single one, so that there are no clusters."""
+    def _has_one_person(self) -> bool:
+        """True if the table declares persons but has only one, so that there are no clusters."""
         return self.config.cluster is None and self.schema.person is not None and self.estimates_.clusters is None
 
-    def _kind(self, errors: Errors | None) -> Errors:
-        """Return the kind of errors that is meant; refuses clustered ones of a single person."""
-        if errors == "clustered" and self._one_person:
+    def _error_kind(self, errors: Errors | None) -> Errors:
+        """Return ``errors`` or its default; raise InputError for clustered errors with a single person."""
+        if errors == "clustered" and self._has_one_person:
             raise InputError(
-                f"clustered errors need at least two persons, and column {self.schema.person!r} has one: ask for "
-                f"'robust' ones."
+                f"clustered errors need at least two persons, but column {self.schema.person!r} has one: use "
+                f"errors='robust'."
             )
         return errors or self.default_errors
 
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
-        """Return the standard errors by name; of the kind in the options, if none is named."""
-        return self.estimates_.standard_errors(self._kind(errors))
-
-    def covariance(self, errors: Errors | None = None) -> Floats:
-        """Return the covariance of the estimates, in their order."""
-        return self.estimates_.covariance(self._kind(errors))
-
-    def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
-        """Return a pandas data frame: a row for each coefficient, with error, z, p and the ends of its interval.
+        """Return the standard errors by name.
 
         Parameters
         ----------
         errors
-            Kind of standard errors; that of the options, if not given.
-        level
-            Of the intervals.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+
+        Returns
+        -------
+        Standard errors: inf for a coefficient without a finite estimate, nan for one that is fixed or on its bound.
+
+        Raises
+        ------
+        InputError
+            If clustered errors are requested, but there are fewer than two clusters.
         """
-        return estimate_frame(self.estimates_, self._kind(errors), level, self.calibrated_constants)
+        return self.estimates_.standard_errors(self._error_kind(errors))
+
+    def covariance(self, errors: Errors | None = None) -> Floats:
+        """Return the covariance matrix (K, K) of the estimates, in the order of ``coefficients``.
+
+        Parameters
+        ----------
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+
+        Raises
+        ------
+        InputError
+            If clustered errors are requested, but there are fewer than two clusters.
+        """
+        return self.estimates_.covariance(self._error_kind(errors))
+
+    def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
+        """Return the table of coefficients as a pandas data frame.
+
+        Parameters
+        ----------
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+        level
+            Level of the confidence intervals; default 0.95.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each coefficient: estimate, std_error, z, p, lower and upper bound of the interval, and state.
+        """
+        return estimate_frame(self.estimates_, self._error_kind(errors), level, self.calibrated_constants)
 
     def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
-        """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient.
+        """Return a summary: measures of fit, then estimate, standard error, z and p-value of each coefficient.
 
-        With a ``level``, such as 0.95, the ends of each coefficient's interval stand beside them.
+        Parameters
+        ----------
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+        level
+            Level of confidence intervals to add, such as 0.95; default: no intervals.
         """
-        kind = self._kind(errors)
+        kind = self._error_kind(errors)
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
             by = self.config.cluster or self.schema.together
             facts["standard errors"] += f", {self.estimates_.clusters:,} clusters by {by}"
-        elif errors is None and self.config.errors == "auto" and self._one_person:
+        elif errors is None and self.config.errors == "auto" and self._has_one_person:
             facts["standard errors"] += ": the table has one person"
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
         header: tuple[str, ...] = ("coefficient", "estimate", "std err", "z", "p")
-        moved = self.calibrated_constants
-        rows = self.estimates_.rows(kind, moved)
+        calibrated = self.calibrated_constants
+        rows = self.estimates_.rows(kind, calibrated)
         if level is not None:
-            ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, moved)]
+            ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, calibrated)]
             header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
             rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
         return Summary(type(self).__name__, facts, header, rows)
 
     def _facts(self) -> dict[str, str]:
-        """Return what the summary says above its table."""
+        """Return the lines of the summary above its table."""
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
         if self.design_.cost is not None:
             facts["wtp in units of"] = self.design_.cost
@@ -270,7 +332,7 @@ class LogitModel(ChoiceModel):
             facts["reference"] = self.design_.labels.reference
         if known_shares := self._state.record.known_shares:
             shown = ", ".join(f"{label} {share:.4g}" for label, share in known_shares.items())
-            facts["constants"] = f"moved to the shares {shown}; the figures of fit are those before the move"
+            facts["constants"] = f"calibrated to the shares {shown}; measures of fit are those before calibration"
         pooled = {name: code.pooling for name, code in self.design_.codes.items() if isinstance(code, LevelCode)}
         if any(pooled.values()):
             least = f" (chosen fewer than {self.config.min_chosen} times)"
@@ -278,31 +340,33 @@ class LogitModel(ChoiceModel):
         return facts
 
     def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
-        """Take the sets that count, with their choices and, perhaps, clusters."""
+        """Return the choice sets with positive weight, their choices, and their clusters or None."""
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
         if (sets.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         return sets, sets.require_chosen("fitting"), self._clusters(sets)
 
     def _clusters(self, sets: ChoiceData) -> Ints | None:
-        """Number the cluster of each set, where there are some: those asked for, or the persons if there are two."""
+        """Return the cluster of each choice set: by ``cluster``, or by person if there are at least two; else None."""
         if self.config.cluster is not None:
             return sets.groups(self.config.cluster)
         persons = None if sets.schema.together is None else sets.groups()
         if self.config.errors == "clustered" and persons is None:
-            raise ConfigError("errors='clustered' needs the clusters: cluster=<column>, or a table with persons.")
-        alone = persons is not None and persons.max(initial=0) == 0
-        if alone and self.config.errors == "clustered":
-            raise InputError(
-                f"errors='clustered' needs at least two persons, and column {sets.schema.together!r} has one: take "
-                f"errors='robust', or name another cluster=<column>."
+            raise ConfigError(
+                "errors='clustered' needs clusters: set cluster=<column>, or read the table with person=<column>."
             )
-        return None if alone else persons
+        has_one = persons is not None and persons.max(initial=0) == 0
+        if has_one and self.config.errors == "clustered":
+            raise InputError(
+                f"errors='clustered' needs at least two persons, but column {sets.schema.together!r} has one: use "
+                f"errors='robust', or another cluster=<column>."
+            )
+        return None if has_one else persons
 
     def _learn_design(
         self, sets: ChoiceData, *, wtp_space: str | None, leave_out: frozenset[str] = frozenset()
     ) -> Design:
-        """Learn the columns of the utility; with ``wtp_space``, its parameters are in units of that cost."""
+        """Learn the columns of the utility; with ``wtp_space``, parameters are in units of that cost."""
         config = self.config
         if wtp_space is not None:
             self._require_cost(wtp_space)
@@ -318,73 +382,86 @@ class LogitModel(ChoiceModel):
         )
 
     def _require_linear(self, design: Design) -> Design:
-        """Return a design whose utility is linear in its parameters; refuse another one."""
+        """Return the design; raise ConfigError if its utility is not linear in its parameters."""
         if not design.form.is_linear:
-            what = "wtp_space=" if design.cost else "exponents to be estimated"
-            remedy = "willingness_to_pay() gives the ratios" if design.cost else "give them, as in boxcox(time, 0.5)"
-            raise ConfigError(f"{type(self).__name__} takes no {what}, which mnl does: {remedy}.")
+            option = "wtp_space" if design.cost else "estimating Box-Cox exponents"
+            remedy = "use willingness_to_pay()" if design.cost else "fix them, as in boxcox(time, 0.5)"
+            raise ConfigError(f"{option} is not supported by {type(self).__name__}: {remedy}, or use mnl.")
         return design
 
     def _require_cost(self, name: str) -> None:
-        """Refuse a cost without effect in a space of willingness to pay."""
+        """Raise ConfigError if the cost coefficient of a WTP space is fixed at 0."""
         if self.config.fixed.get(name) == 0:
             raise ConfigError(
-                f"wtp_space={name!r}: its coefficient is fixed at 0, so that nothing can be expressed in its units. "
-                f"Leave it out of fixed, or fix it at another value."
+                f"wtp_space={name!r}: its coefficient is fixed at 0, so willingness to pay is not defined. Remove it "
+                f"from fixed, or fix it at another value."
             )
 
     def _parameters(
         self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
     ) -> Parameters:
-        """Return the parameters of these names, free, fixed or bounded as the options say; an offset is fixed at 1.
+        """Return parameters with the fixed values, bounds and starting values of the options; an offset is fixed at 1.
 
-        ``bounds`` go before those of the options.
+        ``begin`` are default starting values. ``bounds`` override those of the options.
         """
         config, fixed = self.config, dict(self.config.fixed)
         if config.offset is not None:
-            own = quoted(config.offset)
-            fixed |= {name: 1.0 for name in names if name == own or name.endswith(f": {own}")}  # that of a class
+            offset = backquoted(config.offset)
+            fixed |= {name: 1.0 for name in names if name == offset or name.endswith(f": {offset}")}  # "class 2: x"
         limits = {**(config.bounds or {}), **(bounds or {})}
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
     def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:
-        """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.
+        """Return the log-likelihood of a multinomial logit with constants only; None if the model has no constants.
 
-        ``problem`` has the columns of the design, ``weights`` those of its sets.
+        ``problem`` has the columns of the design, ``weights`` (S,) are those of the choice sets.
         """
         if design.labels is None or not design.terms.constants:
             return None
         columns = [design.columns.index(f"constant[{level}]") for level in design.labels.levels]
-        alone = replace(problem, z=problem.z[:, columns])
-        b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
-        return float(weights @ alone.log_likelihoods(b))
+        constants_only = replace(problem, z=problem.z[:, columns])
+        b, _, _ = constants_only.maximise(weights, max_iter=self.config.max_iter)
+        return float(weights @ constants_only.log_likelihoods(b))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Name the coefficients without a finite estimate."""
-        if not (lost := self.estimates_.unbounded):
+        """Warnings about the fitted model: the coefficients without a finite estimate."""
+        if not (unbounded := self.estimates_.unbounded):
             return ()
-        return (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",)
+        return (f"no finite estimate for {listed(unbounded)}, so results depend on where the maximisation stopped",)
 
     def _warn_unbounded(self, estimates: Estimates) -> None:
-        """Warn about coefficients without a finite estimate."""
+        """Log a warning about coefficients without a finite estimate."""
         if estimates.unbounded:
             log.warning("no finite estimate for %s: %s", listed(estimates.unbounded), self.advice)
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return what one more unit of something is worth in units of a cost: -b_name / b_cost, with its error.
+        """Return the willingness to pay for one more unit, -b_name / b_cost, with its standard error (delta method).
 
-        It is positive for what attracts, as costs repel: so much would be paid for it. It is negative for what repels,
-        such as a minute: so much would be paid to be spared it, and minus this is the value of time. Units are those of
-        the table, whatever the formula divides a column by; a level or a constant is worth so much beside its
-        reference. Both names are those of coefficients, as the summary shows them.
+        It is positive for an attractive attribute, and negative for an unattractive one such as travel time: minus the
+        willingness to pay for a minute is the value of time. Units are those of the table, even if the formula divides
+        a column by a number. For a level or a constant, willingness to pay is relative to the reference.
+
+        Parameters
+        ----------
+        name
+            Coefficient of the attribute, as the summary shows it.
+        cost
+            Coefficient of the cost, as the summary shows it.
+        errors
+            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+
+        Returns
+        -------
+        Ratio
+            Name, value and standard error.
 
         Raises
         ------
         InputError
-            When a coefficient is not what a unit is worth, such as that of log(cost) or of a product.
+            If a coefficient is not a constant marginal utility, such as that of log(cost) or of a product.
         """
-        return willingness_to_pay(self, name, cost, self._kind(errors))
+        return willingness_to_pay(self, name, cost, self._error_kind(errors))
 
     def _files(self) -> dict[str, bytes]:
         estimates = self.estimates_
@@ -397,17 +474,17 @@ class LogitModel(ChoiceModel):
         }
 
 
-def require_estimated(model: LogitModel, what: str) -> None:
-    """Refuse a model whose constants were moved to known shares, where maxima of the likelihood are needed."""
+def require_estimated(model: LogitModel, purpose: str) -> None:
+    """Raise InputError if the constants were calibrated to known shares: they do not maximise the likelihood."""
     if model.calibrated_constants:
         raise InputError(
-            f"{what} needs estimates, and the constants of this {type(model).__name__} were moved to known shares: "
-            f"take the model as it was before calibrate_constants."
+            f"{purpose} needs estimates, but the constants of this {type(model).__name__} were calibrated to known "
+            f"shares: use the model from before calibrate_constants."
         )
 
 
 def read_design(files: Mapping[str, bytes]) -> Design:
-    """Read a design, and check that it gives its own columns."""
+    """Read a design, and check that it produces its own columns."""
     design = Design.from_dict(json.loads(files["design.json"]))
     design.require_fit(read_schema(files))
     return design
@@ -419,19 +496,19 @@ def read_schema(files: Mapping[str, bytes]) -> Schema:
 
 
 def read_estimates(files: Mapping[str, bytes]) -> Estimates:
-    """Read estimates, and check that they are finite numbers of one size."""
+    """Read estimates; raise ArtifactError if they are not finite or their shapes do not match."""
     arrays = load_arrays(files["estimates.safetensors"])
     entries = json.loads(files["estimates.json"])
     size = len(entries["names"])
     covariances = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith("covariance/")}
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
-        raise ArtifactError("the saved estimates are not all finite numbers of one size: fit the model again.")
+        raise ArtifactError("the saved estimates are not finite or their shapes do not match: fit the model again.")
     entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
     return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
 
 
 def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
-    """Return all but the arrays, for JSON."""
+    """Return all fields except the arrays, for JSON."""
     names = (entry.name for entry in fields(estimates))
     return {name: getattr(estimates, name) for name in names if name not in ("values", "null", "covariances")}

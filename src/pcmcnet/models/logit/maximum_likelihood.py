@@ -1,8 +1,8 @@
-"""The maximum of a log-likelihood whose scores are known set by set, and its curvature there.
+"""Maximum likelihood from the scores of each choice set: Newton's method, BFGS and numerical Hessians.
 
-An objective takes parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). Newton's
-steps find the maximum where the Hessian is known. Where it is not, a quasi-Newton method (BFGS) comes near first, and
-the Hessian is the central difference of the exact gradient. Parameters may be fixed or bounded: see
+An objective maps parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). If the
+Hessian is known, Newton's method finds the maximum. Otherwise a quasi-Newton method (BFGS) comes near it first, and
+Newton's method uses a Hessian by central differences of the exact gradient. Parameters may be fixed or bounded: see
 ``parameter_bounds.py``.
 """
 
@@ -23,91 +23,93 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logit.parameter_bounds import Parameters
 
-# -- Work done part by part, several parts at a time -------------------------------------------------------------------
-# Parts are cut by the data alone and each is computed by one thread, so results are the same bit for bit whatever the
-# number of threads. numpy's products have threads of their own, which would compete with those and round otherwise.
+# -- Threads -----------------------------------------------------------------------------------------------------------
+# Chunks of the data do not depend on the number of threads and each is computed by one thread, so results are the same
+# bit for bit for any number of threads. NumPy's matrix products use threads of their own, which would compete with
+# these and change the rounding, so they are limited to one.
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_Number = tuple[Any, int]  # a library, and how many threads it has
+_ThreadCount = tuple[Any, int]  # a BLAS library and its number of threads
 
 
-def map_in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
-    """Call a function for every part; numpy and scipy let other threads run meanwhile."""
-    if len(parts) < 2:
-        return list(map(function, parts))
+def map_in_threads(function: Callable[[T], U], chunks: Sequence[T]) -> list[U]:
+    """Call a function for each chunk, in several threads; NumPy and SciPy release the GIL."""
+    if len(chunks) < 2:
+        return list(map(function, chunks))
     with single_threaded_blas(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(function, parts))
+        return list(pool.map(function, chunks))
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Let every product of numpy's have one thread, until the last of those who asked for it at a time is done."""
-    own = _one_thread.enter()
+    """Limit NumPy's matrix products to one thread, until the last of all concurrent callers leaves."""
+    previous = _blas_limit.enter()
     try:
         yield
     finally:
-        _one_thread.leave(own)
+        _blas_limit.leave(previous)
 
 
-class _OneThread:
-    """A limit for the process, which the first to enter sets and the last to leave lifts.
+class _BlasLimit:
+    """A limit of one BLAS thread for the process: the first caller sets it, the last one lifts it.
 
-    Products that OpenMP divides have a limit in each thread, set and lifted by everyone who enters.
+    BLAS libraries built with OpenMP have a limit in each thread, which every caller sets and lifts.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
-        self._before: list[_Number] = []
+        self._lock, self._callers = Lock(), 0
+        self._before: list[_ThreadCount] = []
 
-    def enter(self) -> list[_Number]:
-        """Set the limit; returns what this thread alone had before."""
+    def enter(self) -> list[_ThreadCount]:
+        """Set the limit; return the previous counts of libraries whose limit belongs to this thread."""
         with self._lock:
-            if not self._inside:
-                self._before = _limit([library for library in _blas() if not _is_of_a_thread(library)])
-            self._inside += 1
-            return _limit([library for library in _blas() if _is_of_a_thread(library)])
+            if not self._callers:
+                self._before = _limit([library for library in _blas() if not _is_per_thread(library)])
+            self._callers += 1
+            return _limit([library for library in _blas() if _is_per_thread(library)])
 
-    def leave(self, own: list[_Number]) -> None:
-        """Lift this thread's limit, and that of the process if nobody else is inside."""
+    def leave(self, previous: list[_ThreadCount]) -> None:
+        """Lift the limit of this thread and, if this is the last caller, that of the process."""
         with self._lock:
-            self._inside -= 1
-            for library, number in own + ([] if self._inside else self._before):
-                _set(library, number)
-                _free(library)
+            self._callers -= 1
+            for library, number in previous + ([] if self._callers else self._before):
+                _set_threads(library, number)
+                _release(library)
 
 
-_one_thread = _OneThread()
+_blas_limit = _BlasLimit()
 
 
-def _limit(libraries: list[Any]) -> list[_Number]:
-    """Give libraries one thread; returns the numbers they had."""
+def _limit(libraries: list[Any]) -> list[_ThreadCount]:
+    """Limit libraries to one thread; return their previous numbers of threads."""
     before = [(library, library.num_threads) for library in libraries]
     for library in libraries:
-        _set(library, 1)
+        _set_threads(library, 1)
     return before
 
 
-def _set(library: Any, number: int) -> None:
-    """Set a number of threads, whoever set the one before."""
-    _free(library)
+def _set_threads(library: Any, number: int) -> None:
+    """Set the number of threads of a library, even if another thread set it last."""
+    _release(library)
     library.set_num_threads(number)
 
 
-def _free(library: Any) -> None:
-    """Undo what threadpoolctl 3.8 has begun: the thread that set a number for the process is the only one who may."""
+def _release(library: Any) -> None:
+    """Release the lock of threadpoolctl 3.8, with which only the thread that set a number may change it."""
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
 
 
-def _is_of_a_thread(library: Any) -> bool:
+def _is_per_thread(library: Any) -> bool:
+    """Return True if the number of threads is a setting of the calling thread."""
     return getattr(library, "threading_layer", None) == "openmp"
 
 
 @cache
 def _blas() -> list[Any]:
-    """Find the libraries of numpy's products: a search through all that are loaded."""
+    """Return the loaded BLAS libraries."""
     from threadpoolctl import ThreadpoolController
 
     return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
@@ -116,26 +118,26 @@ def _blas() -> list[Any]:
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]
 
-_DECREMENT = 1e-12  # what a further step could gain, relative to the log-likelihood, for a step to be taken
-_SADDLE = 1e-7  # upward curvature, relative to the largest, that is more than rounding
-_HALVINGS = 30
-FLAT = 1e-10  # curvature, relative to the largest, that is no more than rounding
-_STEP = 1e-5  # about the best for central differences of a gradient exact to 1e-15
+_DECREMENT = 1e-12  # least gain of a Newton step, relative to the log-likelihood
+_SADDLE = 1e-7  # positive eigenvalue of the Hessian, relative to the largest, that is more than rounding error
+_MAX_HALVINGS = 30
+FLAT = 1e-10  # eigenvalue, relative to the largest, that is rounding error
+_STEP = 1e-5  # step of central differences; near the optimum for a gradient exact to 1e-15
 NO_CURVATURE = (
-    "the log-likelihood has no finite curvature: look for columns on very different scales, or simplify the model."
+    "the Hessian of the log-likelihood is not finite: rescale columns on very different scales, or simplify the model."
 )
 
 
 @dataclass(frozen=True)
 class Maximum:
-    """Where a weighted log-likelihood is largest, and what standard errors need to know about it."""
+    """Maximum of a weighted log-likelihood, with the scores and the Hessian that standard errors need."""
 
     values: Floats  # (P,)
     log_likelihood: float  # weighted sum over sets
-    scores: Floats  # (S, P) gradient of each set's log-likelihood, without its weight
+    scores: Floats  # (S, P) gradient of each set's log-likelihood, before weighting
     hessian: Floats  # (P, P) of the weighted log-likelihood
     steps: int
-    spread: Floats | None = None  # (P,) size of what each parameter multiplies, if some may have no finite estimate
+    spread: Floats | None = None  # (P,) scale of what each parameter multiplies, to detect infinite estimates
 
 
 def maximise(
@@ -149,51 +151,56 @@ def maximise(
     max_iter: int = 200,
     enough: float = _DECREMENT,
 ) -> tuple[Floats, int]:
-    """Return the parameters (P,) with the largest weighted log-likelihood near a start, and the number of steps.
+    """Maximise a weighted log-likelihood; return the parameters (P,) and the number of iterations.
 
     Parameters
     ----------
     objective
-        See above; -inf says that the parameters are out of bounds.
+        Log-probabilities and scores at given parameters; -inf for infeasible parameters.
     starts
-        (P,), or (A, P) for several, of which the one that leads highest counts.
+        Starting values (P,), or (A, P) for several starts; the best maximum is returned.
     weights
-        (S,) of the sets.
+        (S,) weights of the choice sets.
     curvature
-        The Hessian of the weighted log-likelihood, if known: Newton's steps then go all the way.
+        The Hessian of the weighted log-likelihood, if known; Newton's method is then used throughout.
     scale
-        (P,) size that a change of each parameter should have to matter.
+        (P,) typical change of each parameter; default 1.
     within
-        Parameters that are fixed or bounded, if any; starts are moved there.
+        Fixed or bounded parameters; starting values are clipped to the bounds. Default: no constraints.
     max_iter
-        Steps of either method, at most.
+        Maximum number of iterations of each method; default 200.
     enough
-        What a further step could gain, relative to the log-likelihood, for a step to be taken.
+        Least gain of a Newton step, relative to the log-likelihood.
+
+    Raises
+    ------
+    TrainingError
+        If Newton's method has not converged after ``max_iter`` iterations, or the Hessian is not finite.
     """
-    # 1. Start within the bounds, and measure every parameter in units of its scale.
+    # 1. Start within the bounds, and measure each parameter in units of its scale.
     starts = np.atleast_2d(starts)
     size = np.ones(starts.shape[1]) if scale is None else scale
     within = Parameters.free(starts[0]) if within is None else within
-    starts = within.inside(starts)
-    # 2. Without a Hessian, come near a maximum by quasi-Newton steps, from each start; go on from the highest point.
-    near = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, within, max_iter) for x in starts]
-    x, steps = max(near, key=lambda found: float(weights @ objective(found[0])[0])) if len(near) > 1 else near[0]
-    # 3. Newton's steps converge quadratically from there. They end where no step gains more than rounding.
+    starts = within.clip(starts)
+    # 2. Without a Hessian, come near a maximum by BFGS from each start; continue from the best.
+    runs = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, within, max_iter) for x in starts]
+    x, steps = max(runs, key=lambda run: float(weights @ objective(run[0])[0])) if len(runs) > 1 else runs[0]
+    # 3. Newton's method converges quadratically from there. It ends when no step gains more than rounding error.
     for _ in range(max_iter):
-        bend = curvature(x) if curvature else hessian(objective, x, weights, scale=size)
-        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size, within, enough)
-        if moved is None:
+        hessian = curvature(x) if curvature else numerical_hessian(objective, x, weights, scale=size)
+        next_x = _newton_step(objective, x, weights, hessian * np.outer(size, size), size, within, enough)
+        if next_x is None:
             return x, steps
-        x, steps = moved, steps + 1
+        x, steps = next_x, steps + 1
     raise TrainingError(
-        f"the log-likelihood has not settled after {steps} steps: raise max_iter or simplify the model."
+        f"the log-likelihood has not converged after {steps} iterations: raise max_iter or simplify the model."
     )
 
 
 def _quasi_newton(
     objective: Objective, start: Floats, weights: Floats, size: Floats, within: Parameters, max_iter: int
 ) -> tuple[Floats, int]:
-    """Come near a maximum, over the parameters that are not fixed."""
+    """Maximise by BFGS, or by L-BFGS-B with bounds, over the parameters that are not fixed."""
     from scipy.optimize import Bounds, minimize
 
     total, free = max(float(weights.sum()), 1e-300), ~within.fixed
@@ -209,40 +216,42 @@ def _quasi_newton(
         ll, scores = objective(at(u))
         value = -(weights @ ll) / total
         if not np.isfinite(value):
-            return 1e300, np.zeros_like(u)  # too far: the line search comes back
+            return 1e300, np.zeros_like(u)  # infeasible: the line search shortens the step
         return float(value), -(weights @ scores)[free] * size[free] / total
 
-    # The mean loss has a gradient of about the same size whatever the number of sets, so that one tolerance serves all.
-    options = {"maxiter": max_iter, "gtol": 1e-5}  # Newton's steps do the rest
-    limits = None if within.anywhere else Bounds(*(bound[free] / size[free] for bound in (within.low, within.high)))
+    # The gradient of the mean loss does not grow with the number of sets, so one tolerance suits all tables.
+    options = {"maxiter": max_iter, "gtol": 1e-5}  # Newton's method does the rest
+    limits = (
+        None if within.is_unconstrained else Bounds(*(bound[free] / size[free] for bound in (within.low, within.high)))
+    )
     method = "BFGS" if limits is None else "L-BFGS-B"
-    found = minimize(mean_loss, (start / size)[free], jac=True, method=method, bounds=limits, options=options)
-    return within.inside(at(np.asarray(found.x))), int(found.nit)
+    minimum = minimize(mean_loss, (start / size)[free], jac=True, method=method, bounds=limits, options=options)
+    return within.clip(at(np.asarray(minimum.x))), int(minimum.nit)
 
 
 def _newton_step(
-    objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats, within: Parameters, enough: float
+    objective: Objective, x: Floats, weights: Floats, hessian: Floats, scale: Floats, within: Parameters, enough: float
 ) -> Floats | None:
-    """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
-    # 1. Newton's step between the bounds. Half of gradient . step is what the quadratic model says it gains.
+    """Return the parameters after a Newton step; None if no step raises the likelihood enough."""
+    # 1. The Newton step within the bounds. Half of gradient . step is its gain in the quadratic model.
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
-    low, high = within.room(x, scale)
-    step, least = newton_direction(-bend, gradient, low, high), enough * (1 + abs(value))
+    low, high = within.step_limits(x, scale)
+    step, least = newton_direction(-hessian, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
-        # 2. Nothing to gain to second order: a maximum or a saddle. Off a saddle leads the direction in which the
-        #    likelihood bends upwards most.
+        # 2. Nothing to gain to second order: a maximum or a saddle point. Leave a saddle point along the eigenvector
+        #    of the largest eigenvalue of the Hessian.
         free = np.flatnonzero((low < 0) & (high > 0))
-        values, vectors = eigh(bend[np.ix_(free, free)])
+        values, vectors = eigh(hessian[np.ix_(free, free)])
         if not len(free) or values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
             return None
         step = np.zeros_like(x)
         step[free] = vectors[:, -1] * (1 if gradient[free] @ vectors[:, -1] >= 0 else -1)
-    # 3. Halve the step until it gains: far from the maximum the quadratic model may overshoot.
-    for _ in range(_HALVINGS):
-        there = within.inside(x + step * scale)
-        if weights @ objective(there)[0] > value:
-            return there
+    # 3. Halve the step until it gains: far from the maximum it may overshoot.
+    for _ in range(_MAX_HALVINGS):
+        next_x = within.clip(x + step * scale)
+        if weights @ objective(next_x)[0] > value:
+            return next_x
         step = step / 2
     return None
 
@@ -250,36 +259,36 @@ def _newton_step(
 def newton_direction(
     information: Floats, gradient: Floats, low: Floats, high: Floats
 ) -> Floats:  # (P, P), 3 x (P,) -> (P,)
-    """Return Newton's step between bounds; where the likelihood is flat or bends upwards, as if it bent downwards.
+    """Return the Newton step within bounds, with the eigenvalues of the information replaced by their absolute values.
 
-    With the eigenvalues of the information replaced by their sizes, the step leads uphill at any point.
+    The step is an ascent direction at any point, even if the information matrix is not positive definite.
     """
-    # 1. The step without bounds, in the axes of the information.
+    # 1. The step without bounds, in the eigenvectors of the information.
     free = np.flatnonzero(low < high)
     values, vectors = eigh(information[np.ix_(free, free)])
-    bend, slope = sizes(values), vectors.T @ gradient[free]
+    curvature, slope = magnitudes(values), vectors.T @ gradient[free]
     step = np.zeros_like(gradient)
-    step[free] = vectors @ (slope / bend)
-    # 2. Where it leads out, the largest value of the same quadratic model between the bounds: least squares, as
-    #    g . d - d' C d / 2 is, up to a constant, minus half of |C^(1/2) d - C^(-1/2) g|^2.
+    step[free] = vectors @ (slope / curvature)
+    # 2. If it violates a bound, maximise the same quadratic model within the bounds. This is a least-squares problem:
+    #    up to a constant, g . d - d' C d / 2 is minus half of |C^(1/2) d - C^(-1/2) g|^2.
     if ((step < low) | (step > high)).any():
         from scipy.optimize import lsq_linear
 
-        root, limits = np.sqrt(bend), (low[free], high[free])
+        root, limits = np.sqrt(curvature), (low[free], high[free])
         step[free] = lsq_linear(
             root[:, None] * vectors.T, slope / root, limits, method="bvls", tol=1e-14, max_iter=10 * len(free)
         ).x
     return step
 
 
-def sizes(values: Floats) -> Floats:
-    """Return the sizes of eigenvalues, floored at FLAT times the largest."""
+def magnitudes(values: Floats) -> Floats:
+    """Return the absolute values of eigenvalues, floored at FLAT times the largest."""
     largest = max(float(np.abs(values).max(initial=0.0)), 1e-290)
     return np.maximum(np.abs(values), FLAT * largest)
 
 
 def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
-    """Return eigenvalues and eigenvectors; a curvature that has none is a TrainingError."""
+    """Return eigenvalues and eigenvectors; raise TrainingError if they cannot be computed."""
     require_finite_curvature(curvature)
     try:
         values, vectors = np.linalg.eigh(curvature)
@@ -289,12 +298,12 @@ def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
 
 
 def require_finite_curvature(curvature: Floats) -> None:
-    """Refuse numbers of which LAPACK makes others, or none."""
+    """Raise TrainingError if an entry is not finite: LAPACK would fail or return wrong numbers."""
     if not np.isfinite(curvature).all():
         raise TrainingError(NO_CURVATURE)
 
 
-def hessian(objective: Objective, x: Floats, weights: Floats, *, scale: Floats | None = None) -> Floats:
+def numerical_hessian(objective: Objective, x: Floats, weights: Floats, *, scale: Floats | None = None) -> Floats:
     """Return the Hessian (P, P) of the weighted log-likelihood, by central differences of its gradient."""
     size = np.ones_like(x) if scale is None else scale
     out = np.empty((len(x), len(x)))

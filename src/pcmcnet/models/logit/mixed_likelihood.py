@@ -1,22 +1,22 @@
-"""The mixed logit on ragged choice sets: simulated log-likelihood, scores of persons, Hessian, in one pass.
+"""Mixed logit on ragged choice sets: simulated log-likelihood, scores of persons and Hessian in one pass.
 
 Person n chooses in sets t with coefficients b_r in draw r (``models/logit/random_coefficients.py``). With z_j the
-differences of the alternatives not chosen to the chosen one, as in ``logit_likelihood.py``,
+differences between the alternatives that are not chosen and the chosen one, as in ``logit_likelihood.py``,
 
     log P_nr = -sum_t log(1 + sum_j exp(z_j . b_r))        log L_n = log mean_r P_nr            (Revelt & Train, 1998)
 
-With w_r = P_nr / sum_r P_nr, the share of draw r given the choices, s_r the score of log P_nr and H_r its Hessian,
+With w_r = P_nr / sum_r P_nr the weight of draw r given the choices, s_r the score of log P_nr and H_r its Hessian,
 
     score    s = sum_r w_r s_r
     Hessian  sum_r w_r (H_r + s_r s_r') - s s'                                                   (Louis, 1982)
 
-Parameter p moves the utility of row j in draw r by z_jk c_pr, with k its column and c_pr the derivative of the
-coefficient of that column. Then, with p_j the probabilities and the sum over j that over the rows of a set,
+The derivative of the utility of row j in parameter p, in draw r, is z_jk c_pr, with k the column of the parameter and
+c_pr the derivative of that column's coefficient. With p_j the probabilities and j running over the rows of a set,
 
     H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
 
-The work is in arrays (rows, R), made block by block: see ``models/logit/draws.py``. Products and exponentials are in
-float32 or float64, as asked; logarithms of probabilities over draws, and all sums over persons, in float64.
+Arrays (rows, R) are computed block by block: see ``models/logit/draws.py``. Products and exponentials are in float32
+or float64, as requested; log-probabilities over draws and sums over persons are in float64.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers.threads import run_in_threads
-from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, blocks
+from pcmcnet.models.logit.draws import PersonBlock, PersonDraws, person_blocks
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import Maximum, maximise
 from pcmcnet.models.logit.parameter_bounds import Parameters
@@ -45,44 +45,44 @@ Precision = Literal["float32", "float64"]
 
 T = TypeVar("T")
 
-_ON_CPU, _ON_GPU = 2**17, 2**25  # numbers of an array, at a time: what a processor's cache holds, what keeps a GPU busy
-_GRAM = 2**20  # numbers of the products that make a Hessian, at a time, on a CPU
-_LARGEST = {torch.float32: 60.0, torch.float64: 600.0}  # utilities whose exponentials can be summed
+_ON_CPU, _ON_GPU = 2**17, 2**25  # elements of a block: enough to fit a CPU's cache, or to keep a GPU busy
+_GRAM = 2**20  # elements of the products of a Hessian that are computed at a time on a CPU
+_MAX_UTILITY = {torch.float32: 60.0, torch.float64: 600.0}  # exponentials of larger utilities may overflow
 
 
 class BlockLikelihood(NamedTuple):
-    """What a block of persons adds."""
+    """Log-likelihoods, scores and Hessian of a block of persons."""
 
     log_likelihoods: Floats  # (N,)
     scores: Floats | None  # (N, P)
     hessian: Floats | None  # (P, P)
 
 
-class _Inside(NamedTuple):
-    """A block at some parameters."""
+class _EvaluatedBlock(NamedTuple):
+    """A block at given parameters, with all that its derivatives need."""
 
     block: PersonBlock
-    who: Tensor  # (N, 1 + G) numbers of the individuals, after a 1
+    covariates: Tensor  # (N, 1 + G) a 1, then the covariates of the individuals
     draws: SampledCoefficients
-    e: Tensor  # (N m, R) exponentials of the rows' utilities
-    inverse: Tensor  # (T, R) what they are multiplied by to be probabilities
-    w: Tensor  # (N, R) shares of the draws given the choices
-    whole: Tensor | None  # (K, N, R) coefficients, or cost and worths, of all columns: in willingness-to-pay space
+    e: Tensor  # (N m, R) exponentials of the utilities
+    inverse: Tensor  # (T, R) factor that makes them probabilities
+    w: Tensor  # (N, R) weights of the draws given the choices
+    whole: Tensor | None  # (K, N, R) in WTP space, cost coefficient and willingness to pay; else None
 
 
 @dataclass
 class SimulatedLikelihood:
-    """Choice sets of persons, the draws of each, and the coefficients these make."""
+    """Simulated likelihood: the choice sets of persons, their draws and the mixing distribution."""
 
-    z: Floats  # (M, K) differences to the chosen alternative
+    z: Floats  # (M, K) differences from the chosen alternative
     offsets: Ints  # (T + 1,)
-    person: Ints  # (T,) number of each set's person
-    keys: Ints  # (N,) of the persons' draws
-    who: Floats  # (N, G) numbers of the individuals
+    person: Ints  # (T,) index of the person of each set
+    keys: Ints  # (N,) keys of the persons' draws
+    covariates: Floats  # (N, G)
     mixing: MixingDistribution
     draws: PersonDraws
-    memory: float  # bytes that draws may take to be kept
-    _kept: dict[int, Tensor] = field(default_factory=dict)
+    memory: float  # maximum bytes of draws to store between evaluations
+    _stored: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -90,88 +90,88 @@ class SimulatedLikelihood:
         sets: LogitLikelihood,
         person: Ints,
         keys: Ints,
-        who: Floats,
+        covariates: Floats,
         mixing: MixingDistribution,
         draws: PersonDraws,
         memory: float,
     ) -> SimulatedLikelihood:
-        """Take the differences of choice sets, whose persons (S,) are numbered."""
-        return cls(sets.z, sets.offsets, person[sets.sets], keys, who, mixing, draws, memory)
+        """Build from the likelihood of a logit and the person (S,) of each choice set."""
+        return cls(sets.z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory)
 
     def __post_init__(self) -> None:
         device, D, R = self.draws.device, self.mixing.dimensions, self.draws.number
-        most = (_ON_GPU if device.type == "cuda" else _ON_CPU) // R
-        self.blocks = list(blocks(self.z, self.offsets, self.person, max(most, 1), device))
-        self._keeps = 4.0 * len(self.keys) * D * R <= self.memory
+        max_rows = (_ON_GPU if device.type == "cuda" else _ON_CPU) // R
+        self.blocks = list(person_blocks(self.z, self.offsets, self.person, max(max_rows, 1), device))
+        self._stores_draws = 4.0 * len(self.keys) * D * R <= self.memory
 
     def evaluate(
         self, x: Floats, precision: Precision, *, scores: bool = True, weights: Floats | None = None
     ) -> tuple[Floats, Floats, Floats | None]:
-        """Return log-likelihoods (N,), their gradients (N, P) and, where weights (N,) are given, the Hessian (P, P)."""
-        # 1. Each block adds the values of its own persons, and its part of sum_r w_r (H_r + s_r s_r').
+        """Return log-likelihoods (N,), scores (N, P) and, if weights (N,) are given, the Hessian (P, P)."""
+        # 1. Evaluate the blocks, and sum their contributions to sum_r w_r (H_r + s_r s_r').
         ll, score, P = np.zeros(len(self.keys)), np.zeros((len(self.keys), len(x))), len(x)
-        parts = self.by_block(lambda block: self._part(block, x, getattr(torch, precision), scores, weights))
+        results = self.by_block(lambda block: self._evaluate(block, x, getattr(torch, precision), scores, weights))
         total = np.zeros((P, P))
-        for block, part in zip(self.blocks, parts, strict=True):
-            ll[block.persons] = part.log_likelihoods
-            if part.scores is not None:
-                score[block.persons] = part.scores
-            if part.hessian is not None:
-                total += part.hessian
-        # 2. Louis's formula needs the persons' own scores once more: less s s'.
+        for block, result in zip(self.blocks, results, strict=True):
+            ll[block.persons] = result.log_likelihoods
+            if result.scores is not None:
+                score[block.persons] = result.scores
+            if result.hessian is not None:
+                total += result.hessian
+        # 2. Louis's formula: subtract the outer products s s' of the scores.
         return ll, score, None if weights is None else total - (score * weights[:, None]).T @ score
 
     def by_block(self, function: Callable[[PersonBlock], T]) -> list[T]:
-        """Call a function for every block; on a CPU each thread takes one at a time."""
+        """Call a function for each block; on a CPU in several threads."""
         if self.draws.device.type == "cpu":
             return run_in_threads(function, self.blocks)
         with torch.no_grad():
             return list(map(function, self.blocks))
 
     def coefficients(self, persons: Ints, x: Floats, dtype: torch.dtype) -> SampledCoefficients:
-        """Return the random coefficients of some persons."""
-        locations = torch.from_numpy(self.mixing.locations(x, self.who[persons]))
+        """Return the random coefficients of the given persons."""
+        locations = torch.from_numpy(self.mixing.locations(x, self.covariates[persons]))
         triangle, device = torch.from_numpy(self.mixing.triangle(x)), self.draws.device
         draws = self._standard(persons, dtype)
         return self.mixing.sample(locations.to(device, dtype), triangle.to(device, dtype), draws)
 
     def _standard(self, persons: Ints, dtype: torch.dtype) -> Tensor:  # -> (N, D, R)
-        """Return the standard draws of a block's persons, kept from the first time on where there is room."""
+        """Return the standard draws of a block's persons; store them if memory allows."""
         first = int(persons[0])
-        found = self._kept.get(first)
-        if found is None:
-            found = self.mixing.standard(self.draws.of(self.keys[persons]))
-            if self._keeps:
-                self._kept[first] = found
-        return found.to(dtype)
+        standard = self._stored.get(first)
+        if standard is None:
+            standard = self.mixing.standard(self.draws.of(self.keys[persons]))
+            if self._stores_draws:
+                self._stored[first] = standard
+        return standard.to(dtype)
 
-    def inside(self, block: PersonBlock, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
-        """Return the log-likelihoods of a block's persons (N,), and what is needed to differentiate them."""
-        # 1. Utilities (N, m, R). Columns whose coefficient is the same for all are multiplied once, not in every draw;
-        #    in willingness-to-pay space every coefficient is a product with that of the cost, so none is.
+    def evaluate_block(self, block: PersonBlock, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _EvaluatedBlock]:
+        """Return the log-likelihoods (N,) of a block's persons, and all that their derivatives need."""
+        # 1. Utilities (N, m, R). Columns with the same coefficient in all draws are multiplied once. In WTP space every
+        #    coefficient is a product with the cost coefficient and varies over draws.
         draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
         z, random = block.z.to(dtype), [r.column for r in mixing.random]
         if mixing.cost is None:
-            still = [k for k in range(mixing.located) if k not in random]
-            common = (block.z[:, :, still] @ torch.from_numpy(x[still]).to(block.z)).to(dtype)  # (N, m)
+            fixed = [k for k in range(mixing.located) if k not in random]
+            common = (block.z[:, :, fixed] @ torch.from_numpy(x[fixed]).to(block.z)).to(dtype)  # (N, m)
             v = torch.baddbmm(common[:, :, None].expand(-1, -1, self.draws.number), z[:, :, random], draws.value)
         else:
-            every = mixing.whole(x, draws.value)
-            v, whole = torch.bmm(z, mixing.in_utility(every)), every.transpose(0, 1)
-        # 2. Log-probabilities of the choices, summed over a person's sets: log P_nr.
+            all_columns = mixing.whole(x, draws.value)
+            v, whole = torch.bmm(z, mixing.in_utility(all_columns)), all_columns.transpose(0, 1)
+        # 2. Log-probabilities of the choices, summed over the sets of a person: log P_nr.
         log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
         joint = block.sum_sets(log_p).double()  # (N, R)
-        # 3. Their log-mean over draws, in float64, and the shares w_r of draws given the choices.
+        # 3. The log of their mean over draws, in float64, and the weights w_r of draws given the choices.
         ll = joint.logsumexp(1)
         w = (joint - ll[:, None]).exp_().to(dtype)
         ones = np.ones((len(block.persons), 1))
-        who = torch.from_numpy(np.hstack([ones, self.who[block.persons]])).to(v)
-        return ll - math.log(self.draws.number), _Inside(block, who, draws, e, inverse, w, whole)
+        covariates = torch.from_numpy(np.hstack([ones, self.covariates[block.persons]])).to(v)
+        return ll - math.log(self.draws.number), _EvaluatedBlock(block, covariates, draws, e, inverse, w, whole)
 
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
-        """Return means and standard deviations of each person's random coefficients, given the choices.
+        """Return means and standard deviations of each person's random coefficients given the choices.
 
-        With a column for ``cost``, those of willingness to pay: minus their ratios to its coefficient.
+        With a ``cost`` column, return those of willingness to pay: minus the ratio to the cost coefficient.
         """
         mean, deviation = np.empty((2, len(self.keys), self.mixing.dimensions))
 
@@ -182,41 +182,41 @@ class SimulatedLikelihood:
             width = torch.bmm((values - middle) ** 2, w).sqrt()
             return middle[:, :, 0].cpu().numpy(), width[:, :, 0].cpu().numpy()
 
-        def given(block: PersonBlock) -> tuple[Floats, Floats]:
-            at = self.inside(block, x, torch.float64)[1]
+        def conditional_moments(block: PersonBlock) -> tuple[Floats, Floats]:
+            at = self.evaluate_block(block, x, torch.float64)[1]
             return moments(at.draws.value, at.w[:, :, None])
 
-        # 1. Persons with choices: draws weighted by their shares given the choices.
-        for block, found in zip(self.blocks, self.by_block(given), strict=True):
-            mean[block.persons], deviation[block.persons] = found
-        # 2. Persons without a choice to make: all draws count alike.
+        # 1. Persons with choices: weight the draws by their probabilities given the choices.
+        for block, result in zip(self.blocks, self.by_block(conditional_moments), strict=True):
+            mean[block.persons], deviation[block.persons] = result
+        # 2. Persons whose sets all have one alternative: weight the draws equally.
         chose = np.unique(self.person)
         for n in np.setdiff1d(np.arange(len(self.keys)), chose):
             values = self.coefficients(np.array([n]), x, torch.float64).value
-            alike = torch.full_like(values[:, :1], 1 / values.shape[2]).mT
-            mean[n], deviation[n] = (part[0] for part in moments(values, alike))
+            equal = torch.full_like(values[:, :1], 1 / values.shape[2]).mT
+            mean[n], deviation[n] = (moment[0] for moment in moments(values, equal))
         return mean, deviation
 
-    def _part(
+    def _evaluate(
         self, block: PersonBlock, x: Floats, dtype: torch.dtype, scores: bool, weights: Floats | None
     ) -> BlockLikelihood:
-        ll, inside = self.inside(block, x, dtype)
+        ll, at = self.evaluate_block(block, x, dtype)
         hessian = None
         if weights is not None:
-            hessian = _hessian(inside, self.mixing, torch.from_numpy(weights[block.persons]).to(inside.w))
-        return BlockLikelihood(ll.cpu().numpy(), _scores(inside, self.mixing) if scores else None, hessian)
+            hessian = _hessian(at, self.mixing, torch.from_numpy(weights[block.persons]).to(at.w))
+        return BlockLikelihood(ll.cpu().numpy(), _scores(at, self.mixing) if scores else None, hessian)
 
 
 def _exponentials(
     v: Tensor, block: PersonBlock
 ) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
-    """Return the log-probabilities of the choices, and the probabilities of the rows as products; v is overwritten."""
-    # 1. The largest utility is taken out only if exponentials could overflow; the chosen alternative has utility 0.
+    """Return log-probabilities of the choices, and probabilities of the rows as two factors; overwrite v."""
+    # 1. Subtract the largest utility only if exponentials could overflow; the chosen alternative has utility 0.
     top = None
-    if float(v.amax()) > _LARGEST[v.dtype]:
+    if float(v.amax()) > _MAX_UTILITY[v.dtype]:
         top = block.largest(v).clamp_min_(0)
         v -= top[block.set_of_row]
-    # 2. p_j = e_j / (1 + sum of e), and the choice has log-probability -log(1 + sum of e). Padded rows add nothing.
+    # 2. p_j = e_j / (1 + sum of e), and the choice has log-probability -log(1 + sum of e). Padding has e = 0.
     e = v.exp_()
     e.index_fill_(0, block.empty_rows, 0)
     total = block.sum_rows(e).add_(1 if top is None else (-top).exp())
@@ -224,36 +224,36 @@ def _exponentials(
     return log_p, e, total.reciprocal_()
 
 
-def _scores(at: _Inside, mixing: MixingDistribution) -> Floats:  # -> (N, P)
-    """Return the gradient of each person's log-likelihood; the exponentials are overwritten."""
+def _scores(at: _EvaluatedBlock, mixing: MixingDistribution) -> Floats:  # -> (N, P)
+    """Return the gradient of each person's log-likelihood; overwrite the exponentials."""
     z, (N, R) = at.block.z.to(at.w), at.w.shape
     random = [r.column for r in mixing.random]
-    # 1. Probabilities of the rows, times the shares of the draws.
-    share = at.inverse * at.w.index_select(0, at.block.person_of_set)
-    p = at.e.mul_(share.index_select(0, at.block.set_of_row)).view(N, -1, R)  # times the share of the draw
-    # 2. Their sums with z, in every draw for random coefficients, over all draws for the others: column by column
-    #    (first axis), for a derivative that is 1 (entry 0) or the draw of random coefficient l (entry 1 + l).
+    # 1. Probabilities of the rows, times the weights of the draws.
+    factor = at.inverse * at.w.index_select(0, at.block.person_of_set)
+    p = at.e.mul_(factor.index_select(0, at.block.set_of_row)).view(N, -1, R)
+    # 2. Sum p z over rows: in each draw for random coefficients, over all draws for the others. ``by_draw`` has the
+    #    sums by column (second axis) and derivative (last axis): entry 0 for 1, entry 1 + l for draw l.
     by_draw = torch.zeros(N, z.shape[2], 1 + len(random), dtype=p.dtype, device=p.device)
     if at.whole is not None:
-        every = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
-        mixing.to_worths(every, at.whole)
-        weighted, by_draw[:, :, 0] = every[random].transpose(0, 1), every.sum(2).T
+        all_columns = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
+        mixing.to_wtp_space(all_columns, at.whole)
+        weighted, by_draw[:, :, 0] = all_columns[random].transpose(0, 1), all_columns.sum(2).T
     else:
         weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
         if z.shape[2] > len(random):
             by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
-    # 3. Derivatives of coefficients in their index, where they are no straight lines.
+    # 3. Multiply by the derivatives of nonlinear coefficients in their index.
     if at.draws.slope is not None:
         weighted = weighted * at.draws.slope
     by_draw[:, random, 0] = weighted.sum(2)
     by_draw[:, random, 1:] = torch.bmm(weighted, at.draws.basis.mT)
-    # 4. Each parameter takes the entry of its column and basis, times its number of the individual.
-    score = -by_draw[:, mixing.column, mixing.basis] * at.who[:, mixing.individual]
+    # 4. The score of a parameter is the entry of its column and basis, times its covariate.
+    score = -by_draw[:, mixing.column, mixing.basis] * at.covariates[:, mixing.individual]
     return score.double().cpu().numpy()
 
 
-def _hessian(at: _Inside, mixing: MixingDistribution, weights: Tensor) -> Floats:  # (N,) -> (P, P)
-    """Return the weighted sum over persons of sum_r w_r (H_r + s_r s_r'), in stretches of draws that bound memory."""
+def _hessian(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor) -> Floats:  # (N,) -> (P, P)
+    """Return the weighted sum over persons of sum_r w_r (H_r + s_r s_r'), in chunks of draws that bound memory."""
     K, rows, R = at.block.z.shape[2], *at.e.shape
     total = torch.zeros(len(mixing.names), len(mixing.names), dtype=torch.float64, device=at.w.device)
     step = max((_GRAM if total.device.type == "cpu" else _ON_GPU) // (K * rows), 1)
@@ -262,45 +262,45 @@ def _hessian(at: _Inside, mixing: MixingDistribution, weights: Tensor) -> Floats
     return total.cpu().numpy()
 
 
-def _curvature(at: _Inside, mixing: MixingDistribution, weights: Tensor, part: slice) -> Tensor:  # -> (P, P)
-    """Return the weighted sum over persons and some draws of w_r (H_r + s_r s_r')."""
-    # 1. H_r + s_r s_r' in the coefficients of the columns, or in cost and worths, times weights and shares.
-    w = at.w[:, part] * weights[:, None]
-    score, bend = _in_coefficients(at, part)
+def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor, chunk: slice) -> Tensor:  # -> (P, P)
+    """Return the weighted sum over persons and a chunk of draws of w_r (H_r + s_r s_r')."""
+    # 1. H_r + s_r s_r' in the coefficients of the columns, or in WTP space, times the weights of persons and draws.
+    w = at.w[:, chunk] * weights[:, None]
+    score, second = _in_coefficients(at, chunk)
     if at.whole is not None:
-        _in_worths(score, bend, at.whole[:, :, part], mixing)
-    bend *= w
-    # 2. To the parameters: that of column k multiplies slope times a feature, which is 1, a draw or a number of the
-    #    individual. One product of matrices gives the row of a parameter.
-    features = _features(at.draws.basis, at, part)  # (F, N, R)
+        _in_wtp_space(score, second, at.whole[:, :, chunk], mixing)
+    second *= w
+    # 2. Chain rule: a parameter of column k multiplies the slope times a feature, which is 1, a draw or a covariate.
+    #    One matrix product gives the row of a parameter.
+    features = _features(at.draws.basis, at, chunk)  # (F, N, R)
     if at.draws.slope is not None:
         for d, (column, _) in enumerate(mixing.random):
-            bend[column] *= at.draws.slope[:, d, part]
-            bend[:, column] *= at.draws.slope[:, d, part]
+            second[column] *= at.draws.slope[:, d, chunk]
+            second[:, column] *= at.draws.slope[:, d, chunk]
     total = torch.empty(len(mixing.names), len(mixing.names), dtype=torch.float64, device=w.device)
     for k, (column, feature) in enumerate(zip(mixing.column, mixing.feature, strict=True)):
-        moved = (bend[column] * features[feature]).flatten(1) @ features.flatten(1).T  # (K, F)
-        total[k] = moved[mixing.column, mixing.feature]
-    # 3. The second derivatives of coefficients that bend in their index, times the score in them.
-    for d, curve in at.draws.bends.items():
-        mine = np.flatnonzero(mixing.column == mixing.random[d].column)
-        tilt = _features(at.draws.tilt, at, part)[mixing.feature[mine]]
-        weighted = (score[mixing.random[d].column] * w * curve[:, part]) * tilt  # (p, N, R)
-        total[np.ix_(mine, mine)] += (weighted.flatten(1) @ tilt.flatten(1).T).double()
+        products = (second[column] * features[feature]).flatten(1) @ features.flatten(1).T  # (K, F)
+        total[k] = products[mixing.column, mixing.feature]
+    # 3. Add the second derivatives of nonlinear coefficients in their index, times the score.
+    for d, curve in at.draws.curvatures.items():
+        parameters = np.flatnonzero(mixing.column == mixing.random[d].column)
+        tilt = _features(at.draws.tilt, at, chunk)[mixing.feature[parameters]]
+        weighted = (score[mixing.random[d].column] * w * curve[:, chunk]) * tilt  # (p, N, R)
+        total[np.ix_(parameters, parameters)] += (weighted.flatten(1) @ tilt.flatten(1).T).double()
     return total
 
 
-def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
+def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
     """Return the scores s_r in the coefficients of the columns, and H_r + s_r s_r'."""
-    # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of these over a person's sets.
+    # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of means over a person's sets.
     block, (N, m, K) = at.block, at.block.z.shape
     z = block.z.to(at.w).permute(2, 0, 1)  # (K, N, m)
-    p = at.e[:, part] * at.inverse[:, part].index_select(0, block.set_of_row)
+    p = at.e[:, chunk] * at.inverse[:, chunk].index_select(0, block.set_of_row)
     mean = block.sum_rows(z.reshape(K, -1, 1) * p)  # (K, T, R)
     score = -block.sum_sets(mean)
     out = p.new_empty(K, K, N, p.shape[1])
-    # 2. Minus the covariances of the columns, summed over sets, plus the products of scores; half of it, as it is
-    #    symmetric.
+    # 2. Minus the covariances of the columns, summed over sets, plus the products of scores. The matrix is symmetric:
+    #    compute one half.
     for k in range(K):
         between = block.sum_sets(mean[k] * mean[k:])
         within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)
@@ -309,119 +309,124 @@ def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (
     return score, out
 
 
-def _in_worths(score: Tensor, bend: Tensor, whole: Tensor, mixing: MixingDistribution) -> None:
-    """Take both to derivatives in the cost and in worths; second derivatives of their products are scores."""
-    crossed = score[mixing.worths].clone()
-    mixing.to_worths(score, whole)
-    mixing.to_worths(bend, whole)  # the columns, then the rows
-    mixing.to_worths(bend.transpose(0, 1), whole)
-    bend[mixing.worths, mixing.cost] -= crossed
-    bend[mixing.cost, mixing.worths] -= crossed
+def _in_wtp_space(score: Tensor, second: Tensor, whole: Tensor, mixing: MixingDistribution) -> None:
+    """Transform scores and second derivatives to WTP space, in place.
+
+    A coefficient -c w has the cross derivative -1 in c and w, so the scores enter the second derivatives.
+    """
+    cross = score[mixing.wtp_columns].clone()
+    mixing.to_wtp_space(score, whole)
+    mixing.to_wtp_space(second, whole)  # columns
+    mixing.to_wtp_space(second.transpose(0, 1), whole)  # rows
+    second[mixing.wtp_columns, mixing.cost] -= cross
+    second[mixing.cost, mixing.wtp_columns] -= cross
 
 
-def _features(basis: Tensor, at: _Inside, part: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
-    """Return what derivatives of a coefficient are multiples of: 1, the draws, the numbers of the individual."""
-    some = basis[:, :, part].transpose(0, 1)
-    who = at.who.T[:, :, None].expand(-1, -1, some.shape[2])
-    return torch.cat([who[:1], some, who[1:]])
+def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
+    """Return what parameters multiply in the index of a coefficient: 1, the draws and the covariates."""
+    draws = basis[:, :, chunk].transpose(0, 1)
+    covariates = at.covariates.T[:, :, None].expand(-1, -1, draws.shape[2])
+    return torch.cat([covariates[:1], draws, covariates[1:]])
 
 
-# -- Mixed search ------------------------------------------------------------------------------------------------------
-# The maximum of a simulated likelihood: few draws first, then all of them, then another set to see what they matter.
+# -- Maximum simulated likelihood --------------------------------------------------------------------------------------
+# First maximise with few draws, then with all draws, then evaluate with a second set of draws to measure the simulation
+# error.
 #
-# Newton's steps with the exact Hessian find the maximum with few draws, in float32, from each start. From the best of
-# them, with all draws, a few more find the maximum to float64's precision: the likelihood and its gradient are
-# float64's, the Hessian, which only leads the way there, float32's. The estimates still depend on the draws. How much
-# is told by a second set of them: the log-likelihood there, and one of Newton's steps towards its maximum.
+# Newton's method with the exact Hessian finds the maximum with few draws, in float32, from each start. From the best of
+# these, with all draws, a few more iterations find the maximum to the precision of float64: the likelihood and its
+# gradient are in float64, the Hessian, which only sets the direction, in float32. The estimates still depend on the
+# draws. The second set of draws shows how much: the log-likelihood there, and one Newton step towards its maximum.
 #
-# A weak normal prior keeps the parameters finite where the data do not: each has mean 0 and the precision `prior` in
-# units that change a utility by about 1. It enters as one more person, of weight 1 and log-probability -prior u' u / 2.
+# A weak normal prior keeps the parameters finite if the data do not identify them: each has mean 0 and the precision
+# `prior` in units that change a utility by about 1. It enters as one more person, of weight 1 and log-probability
+# -prior u' u / 2.
 
-_FEW = 100  # draws of the first search
-_NEAR = 1e-5  # gain of a step, relative to the log-likelihood, that is still worth one with few draws
-_SETTLED = 1e-12  # and with all of them
-_SMALL = 2**20  # utilities in all draws up to which float64 throughout costs nothing that anyone notices
+_FIRST_DRAWS = 100  # draws of the first search
+_FIRST_TOLERANCE = 1e-5  # least gain of a step, relative to the log-likelihood, with the first draws
+_TOLERANCE = 1e-12  # ... and with all draws
+_SMALL = 2**20  # utilities in all draws up to which the Hessian is in float64, at little cost
 
-Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, and which set of them
+Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of the set of draws -> likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMaximum(Maximum):
-    """Where a simulated likelihood is largest, and how other draws would change it; all without the prior.
+    """Maximum of a simulated likelihood, and the change with other draws; without the prior.
 
     ``scores`` (N, P) are those of persons.
     """
 
-    other_log_likelihood: float  # with other draws, at the same values
-    shift: Floats  # (P,) by which the estimates would move under other draws
+    other_log_likelihood: float  # with a second set of draws, at the same values
+    shift: Floats  # (P,) change of the estimates with the second set of draws
 
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """What is to be maximised, and how far to go."""
+    """Maximisation of a simulated likelihood."""
 
     make: Make
-    weights: Floats  # (N,) of the persons
+    weights: Floats  # (N,) weights of the persons
     scale: Floats  # (P,) change of each parameter that changes a utility by about 1
-    within: Parameters  # which are fixed or bounded
+    within: Parameters  # fixed values and bounds
     draws: int
     prior: float
     max_iter: int
 
     def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
-        """Find the maximum near the best of some starts."""
-        # 1. Few draws, float32: most of the way at a fraction of the cost.
-        x, steps = self._near(starts)
-        # 2. All draws: the last steps, on a likelihood exact to float64. The Hessian only leads the way.
-        many = self.make(self.draws, 0)
-        small = len(many.z) * self.draws <= _SMALL
-        x, more = self._climb(many, x, "float64", "float64" if small else "float32", _SETTLED)
-        # 3. What standard errors need, without the prior.
-        _, _, bend = many.evaluate(x, "float64" if small else "float32", weights=self.weights)
-        ll, scores, _ = many.evaluate(x, "float64")
-        assert bend is not None
+        """Return the maximum, from the best of several starts."""
+        # 1. Few draws, in float32: most of the way at a fraction of the cost.
+        x, steps = self._first_search(starts)
+        # 2. All draws: the last iterations, with the likelihood in float64. The Hessian only sets the direction.
+        likelihood = self.make(self.draws, 0)
+        hessian_precision: Precision = "float64" if len(likelihood.z) * self.draws <= _SMALL else "float32"
+        x, more = self._maximise(likelihood, x, "float64", hessian_precision, _TOLERANCE)
+        # 3. Scores and Hessian for the standard errors, without the prior.
+        _, _, hessian = likelihood.evaluate(x, hessian_precision, weights=self.weights)
+        ll, scores, _ = likelihood.evaluate(x, "float64")
+        assert hessian is not None
         value = float(self.weights @ ll)
-        log.info("%d draws: log-likelihood %.3f after %d further steps", self.draws, value, more)
-        # 4. Draws of another seed: the log-likelihood there, and the step towards its own maximum.
-        there, slope, _ = self.make(self.draws, 1).evaluate(x, "float32")
-        shift = self._newton_step(x, bend, self.weights @ slope)
+        log.info("%d draws: log-likelihood %.3f after %d more iterations", self.draws, value, more)
+        # 4. A second set of draws: the log-likelihood there, and the Newton step towards its maximum.
+        other_ll, other_scores, _ = self.make(self.draws, 1).evaluate(x, "float32")
+        shift = self._newton_step(x, hessian, self.weights @ other_scores)
         return SimulatedMaximum(
             values=x,
             log_likelihood=value,
             scores=scores,
-            hessian=bend,
+            hessian=hessian,
             steps=steps + more,
             spread=1 / self.scale,
-            other_log_likelihood=float(self.weights @ there),
+            other_log_likelihood=float(self.weights @ other_ll),
             shift=shift,
         )
 
-    def _near(self, starts: Floats) -> tuple[Floats, int]:
-        """Come near the maximum with few draws; returns the parameters and the number of steps."""
-        few, runs = self.make(min(_FEW, self.draws), 0), []
+    def _first_search(self, starts: Floats) -> tuple[Floats, int]:
+        """Maximise with few draws from each start; return the best parameters and the number of iterations."""
+        likelihood, runs = self.make(min(_FIRST_DRAWS, self.draws), 0), []
         for start in starts:
-            x, steps = self._climb(few, start, "float32", "float32", _NEAR)
-            value = float(self.weights @ few.evaluate(x, "float32", scores=False)[0])
-            log.info("%d draws: log-likelihood %.3f after %d steps", few.draws.number, value, steps)
+            x, steps = self._maximise(likelihood, start, "float32", "float32", _FIRST_TOLERANCE)
+            value = float(self.weights @ likelihood.evaluate(x, "float32", scores=False)[0])
+            log.info("%d draws: log-likelihood %.3f after %d iterations", likelihood.draws.number, value, steps)
             runs.append((value, steps, x))
         _, steps, x = max(runs, key=lambda run: run[0])
         return x, steps
 
-    def _climb(
+    def _maximise(
         self, problem: SimulatedLikelihood, start: Floats, precision: Precision, hessian: Precision, enough: float
     ) -> tuple[Floats, int]:
-        """Take Newton's steps, with likelihood and Hessian in some precision, as long as there is enough to gain."""
-        # The prior is one more person, of weight 1: it adds -pull x^2 / 2 to the log-likelihood.
-        pull = self.prior / self.scale**2
+        """Maximise by Newton's method, with the likelihood and the Hessian in the given precisions."""
+        # The prior is one more person, of weight 1: it adds -precisions x^2 / 2 to the log-likelihood.
+        precisions = self.prior / self.scale**2
 
         def objective(x: Floats) -> tuple[Floats, Floats]:
             ll, scores, _ = problem.evaluate(x, precision)
-            return np.append(ll, -pull @ x**2 / 2), np.vstack([scores, -pull * x])
+            return np.append(ll, -precisions @ x**2 / 2), np.vstack([scores, -precisions * x])
 
         def curvature(x: Floats) -> Floats:
-            found = problem.evaluate(x, hessian, weights=self.weights)[2]
-            assert found is not None
-            return found - np.diag(pull)
+            of_likelihood = problem.evaluate(x, hessian, weights=self.weights)[2]
+            assert of_likelihood is not None
+            return of_likelihood - np.diag(precisions)
 
         return maximise(
             objective,
@@ -434,9 +439,9 @@ class SimulatedSearch:
             enough=enough,
         )
 
-    def _newton_step(self, x: Floats, bend: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
-        """Return the step of the parameters that are free; 0 for others."""
+    def _newton_step(self, x: Floats, hessian: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
+        """Return the Newton step of the free parameters; 0 for the others."""
         free = np.flatnonzero(~(self.within.fixed | self.within.at_bound(x)))
         step = np.zeros_like(x)
-        step[free] = np.linalg.lstsq(-bend[np.ix_(free, free)], gradient[free], rcond=1e-10)[0]
+        step[free] = np.linalg.lstsq(-hessian[np.ix_(free, free)], gradient[free], rcond=1e-10)[0]
         return step

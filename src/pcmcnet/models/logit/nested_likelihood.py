@@ -1,25 +1,26 @@
-"""Logits whose alternatives are the leaves of a tree of nests, on ragged choice sets: log-probabilities and scores.
+"""Nested logits on ragged choice sets: log-probabilities and scores for a tree of nests.
 
-A node g of the tree, with children c and log-sum parameter l_g, is worth
+A node g of the tree, with children c and log-sum parameter l_g, has the inclusive value
 
     I_g = l_g log sum_c exp(I_c / l_g)        log P(c | g) = (I_c - I_g) / l_g,
 
-and an alternative its utility; the root has l = 1, and log P(i) is the sum along the path from the root to i. A node
-without available alternatives is left out. With w_c the weight of the chosen path (1 on it, 0 elsewhere), the chain
-rule runs from the root down. With A_g the derivative of log P in I_g by all that is above g, and 0 at the root,
+and the inclusive value of an alternative is its utility. The root has l = 1, and log P(i) is the sum along the path
+from the root to i. A node without available alternatives is left out. Let w_c be the weight of the chosen path: 1 on
+it, 0 elsewhere. The chain rule runs from the root down. With A_g the derivative of log P in I_g through the nodes above
+g, which is 0 at the root,
 
     B_g = A_g - w_g / l_g                     A_c = w_c / l_g + P(c | g) B_g
     d log P / d l_g = -sum_c w_c log P(c | g) / l_g + B_g (I_g - sum_c P(c | g) I_c) / l_g
 
-and the score in the coefficients b of v = x . b is sum_i A_i x_i. Where a choice may have come by several paths, as in
-the cross-nested logit, w holds their probabilities given the choice.
+and the score in the coefficients b of v = x . b is sum_i A_i x_i. If several paths lead to the chosen alternative, as
+in the cross-nested logit, w has their probabilities given the choice.
 
-Log-sums are products of the relative ones r along the path: log l = C log r, with C[m, f] how often r_f occurs from the
-root to node m; 0 < r <= 1 keeps each l below that of its parent, as random utilities need.
+A log-sum parameter is the product of the relative parameters r along the path: log l = C log r, where C[m, f] counts
+r_f between the root and node m. 0 < r <= 1 keeps each l at or below that of its parent, as random utility theory needs.
 
-The search goes by t with r = log(1 + exp t), which is about exp t where r is small and t where it is large: there
-coefficients grow with r, and the way is straight. Rows are sorted by set and path, so that a node is a stretch of its
-children. Shapes: N rows, S sets, M nodes, F relative log-sums, K coefficients, P parameters.
+The search parameter is t with r = log(1 + exp t): about exp t for small r, and t for large r, where coefficients grow
+in proportion to r. Rows are sorted by set and path, so that the children of a node are adjacent. Shapes: N rows, S
+sets, M nodes, F relative log-sums, K coefficients, P parameters.
 """
 
 from __future__ import annotations
@@ -36,46 +37,46 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models.logit.parameter_bounds import Bounds
 from pcmcnet.models.logit.standard_errors import Estimates
 
-_LEAST_SHARE = 1e-10  # of an alternative in a nest: less is no different
+_MIN_SHARE = 1e-10  # of an alternative in a nest; smaller shares have no effect
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth that sets offer."""
+    """The nodes of one depth in all choice sets."""
 
-    offsets: Ints  # (T + 1,) where each begins among its children
-    node: Ints  # (T,) which node of the tree; -1 for none, where a path ends above this depth
-    set_of: Ints  # (T,) whose
+    offsets: Ints  # (T + 1,) first child of each node
+    node: Ints  # (T,) index in the tree; -1 for a row whose path ends above this depth
+    set_of: Ints  # (T,) choice set of each node
 
 
-class _Worth(NamedTuple):
-    """A level at some utilities."""
+class _InclusiveValues(NamedTuple):
+    """Inclusive values and conditional probabilities of one level."""
 
-    lam: Floats  # (T,) l
-    value: Floats  # (T,) I
-    inside: Floats  # log P(child | node), by child
-    below: Floats  # I of the children
+    lam: Floats  # (T,) log-sum parameters l
+    value: Floats  # (T,) inclusive values I
+    log_conditional: Floats  # log P(child | node), for each child
+    child_value: Floats  # inclusive values of the children
 
 
 class NestedRows(NamedTuple):
-    """Where sets and nodes lie in rows sorted by set and path."""
+    """Rows sorted by choice set and path, with the nodes of each level."""
 
-    order: Ints  # (N,) rows in the new order
-    sets: Ints  # (S + 1,) where each set begins among the rows
-    levels: tuple[_Level, ...]  # the deepest first; the last one holds the root of each set
+    order: Ints  # (N,) rows in sorted order
+    sets: Ints  # (S + 1,) first row of each choice set
+    levels: tuple[_Level, ...]  # the deepest first; the last one has the root of each choice set
 
     @classmethod
     def find(cls, paths: Ints, offsets: Ints) -> NestedRows:  # (N,) or (N, depth), (S + 1,)
-        """Sort rows by set and path: the nodes from the top down, then -1 where a path is shorter."""
-        # 1. Sort by set, then by the nodes from the top down, so that the children of a node are neighbours.
+        """Sort rows by choice set and path. A path lists nodes from the top down, padded with -1."""
+        # 1. Sort by set, then by the nodes from the top down, so that the children of a node are adjacent.
         paths = paths.reshape(len(paths), -1)
         set_of = spread(np.arange(len(offsets) - 1), offsets)
-        alone = paths.max(initial=0) + 1 + np.arange(len(paths))  # beneath the end of its path a row is a node itself
+        alone = paths.max(initial=0) + 1 + np.arange(len(paths))  # below the end of its path a row is its own node
         keys = np.column_stack([set_of, np.where(paths < 0, alone[:, None], paths)])
         order = np.lexsort(keys.T[::-1])
         keys, paths = keys[order], paths[order]
-        # 2. A node begins where its set, or a node above it or itself, differs from the row before. Level by level from
-        #    the leaves up, note where each begins among the nodes of the level below.
-        changes = np.cumsum(keys[1:] != keys[:-1], axis=1) > 0  # some node so far differs from the row above
+        # 2. A new node begins if its set, its own key or that of a node above it differs from the previous row. From
+        #    the leaves up, record the first child of each node in the level below.
+        changes = np.cumsum(keys[1:] != keys[:-1], axis=1) > 0  # some key so far differs from the previous row
         levels, below = [], np.arange(len(keys) + 1)
         for depth in reversed(range(keys.shape[1])):
             begins = np.flatnonzero(np.append(True, changes[:, depth]))
@@ -85,99 +86,100 @@ class NestedRows(NamedTuple):
             below = cuts
         return cls(order, offsets, tuple(levels))
 
-    def with_two(self, n_nodes: int) -> Bools:
-        """Tell which nodes ever have two children in a set."""
-        found = np.zeros(n_nodes + 1, bool)
+    def has_two_children(self, n_nodes: int) -> Bools:
+        """Return True for each node with two or more children in some choice set."""
+        has_two = np.zeros(n_nodes + 1, bool)
         for offsets, node, _ in self.levels:
-            found[node[np.diff(offsets) > 1]] = True
-        return found[:-1]
+            has_two[node[np.diff(offsets) > 1]] = True
+        return has_two[:-1]
 
     def log_probabilities(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (N,)
-        """Return the log-probabilities of the rows in their own order, at their utilities."""
+        """Return the log-probabilities of the rows in their original order, at utilities v."""
         out = np.empty_like(v)
-        out[self.order] = self.descend(self.climb(v[self.order], logsums))
+        out[self.order] = self.path_log_probabilities(self.values_by_level(v[self.order], logsums))
         return out
 
     def inclusive_values(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (S,)
-        """Return what each set is worth: I of its root."""
-        return self.climb(v[self.order], logsums)[-1].value
+        """Return the inclusive value of each choice set: I of its root."""
+        return self.values_by_level(v[self.order], logsums)[-1].value
 
-    def climb(self, v: Floats, logsums: Floats) -> list[_Worth]:  # (N,), (M,)
-        """Return what nodes are worth, level by level; utilities in the sorted order."""
-        of_node, value, found = np.append(logsums, 1.0), v, []
+    def values_by_level(self, v: Floats, logsums: Floats) -> list[_InclusiveValues]:  # (N,), (M,)
+        """Return the inclusive values of each level, the deepest first; v is in sorted order."""
+        of_node, value, levels = np.append(logsums, 1.0), v, []
         for offsets, node, _ in self.levels:
             lam = of_node[node]
             scaled = value / spread(lam, offsets)
             total = log_sum_exp_by_set(scaled, offsets)
-            found.append(_Worth(lam, lam * total, scaled - spread(total, offsets), value))
-            value = found[-1].value
-        return found
+            levels.append(_InclusiveValues(lam, lam * total, scaled - spread(total, offsets), value))
+            value = levels[-1].value
+        return levels
 
-    def descend(self, worth: list[_Worth]) -> Floats:  # -> (N,)
-        """Sum log-probabilities from the root to the rows, in the sorted order."""
-        log_p = np.zeros(len(worth[-1].value))
-        for (offsets, _, _), at in zip(reversed(self.levels), reversed(worth), strict=True):
-            log_p = spread(log_p, offsets) + at.inside
+    def path_log_probabilities(self, values: list[_InclusiveValues]) -> Floats:  # -> (N,)
+        """Return the sum of conditional log-probabilities from the root to each row, in sorted order."""
+        log_p = np.zeros(len(values[-1].value))
+        for (offsets, _, _), at in zip(reversed(self.levels), reversed(values), strict=True):
+            log_p = spread(log_p, offsets) + at.log_conditional
         return log_p
 
-    def slopes(self, worth: list[_Worth], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
+    def slopes(self, values: list[_InclusiveValues], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
         """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P in utilities and log-sums."""
-        # 1. From the rows up: the weight of the chosen path in every node.
+        # 1. From the rows up: the weight of the chosen path in each node.
         weights = [w]
         for offsets, _, _ in self.levels:
             weights.append(sum_by_set(weights[-1], offsets))
-        # 2. From the root down: A_g of the nodes, and the derivatives in their log-sums, as in the header.
+        # 2. From the root down: A_g of the nodes, and the derivatives in their log-sums (see the module header).
         above = np.zeros(len(weights[-1]))
         by_node = np.zeros((len(above), n_nodes + 1))
-        for level in reversed(range(len(worth))):
-            (offsets, node, set_of), at = self.levels[level], worth[level]
-            share = np.exp(at.inside)
+        for level in reversed(range(len(values))):
+            (offsets, node, set_of), at = self.levels[level], values[level]
+            share = np.exp(at.log_conditional)
             above = above - weights[level + 1] / at.lam  # B_g
-            surprise = -sum_by_set(weights[level] * at.inside, offsets)
-            by_node[set_of, node] = (surprise + above * (at.value - sum_by_set(share * at.below, offsets))) / at.lam
+            surprise = -sum_by_set(weights[level] * at.log_conditional, offsets)
+            mean_value = sum_by_set(share * at.child_value, offsets)
+            by_node[set_of, node] = (surprise + above * (at.value - mean_value)) / at.lam
             above = weights[level] / spread(at.lam, offsets) + share * spread(above, offsets)  # A_c of the children
         return above, by_node[:, :-1]
 
 
 class Allocation(NamedTuple):
-    """How alternatives are shared out among nests: log alpha = base + own log s + rest log(1 - s), by pairs of both.
+    """Allocation of alternatives to nests: log alpha = base + own log s + rest log(1 - s) for each pair of both.
 
-    An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest takes s_1 of it, the second s_2 of what
-    is left, and the last one the rest.
+    An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest has the share s_1, the second the share
+    s_2 of the remainder, and the last nest the rest.
     """
 
-    pair: Ints  # (N,) which pair of an alternative and a nest each row is
-    base: Floats  # (A,) log alpha of the pairs that are given, 0 for the others
+    pair: Ints  # (N,) the pair of alternative and nest of each row
+    base: Floats  # (A,) log alpha of pairs with a given share, 0 for the others
     own: Floats  # (A, G) 0 or 1
     rest: Floats  # (A, G) 0 or 1
 
     def logs(self, shares: Floats) -> Floats:  # (G,) -> (A,)
         """Return log alpha of each pair."""
-        s = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+        s = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
         logs: Floats = self.base + self.own @ np.log(s) + self.rest @ np.log1p(-s)
         return logs
 
     def slopes(self, shares: Floats) -> Floats:  # (G,) -> (A, G)
         """Return the derivatives of log alpha."""
-        s = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+        s = np.clip(shares, _MIN_SHARE, 1 - _MIN_SHARE)
         return self.own / s - self.rest / (1 - s)
 
 
 class NestedLikelihood:
-    """Choices in nested sets: log-probabilities and scores in coefficients, relative log-sums and shares.
+    """Likelihood of a nested logit: log-probabilities and scores in coefficients, relative log-sums and shares.
 
     Parameters
     ----------
     x
-        (N, K) what the coefficients multiply, by row.
+        (N, K) columns of the utility, by row.
     nests
-        Where the rows lie.
+        Position of the rows in the tree.
     chosen
-        (N,) whether a row is chosen: one of a set, or all those of the chosen alternative where it has several.
+        (N,) True for the chosen row of each set; for all rows of the chosen alternative if it has several.
     counts
-        (M, F) how often each relative log-sum occurs from the root to each node.
+        (M, F) number of times that each relative log-sum occurs between the root and each node.
     allocation
-        How alternatives with several rows are shared out.
+        Shares of alternatives that are in several nests; default: each is in one nest.
     """
 
     def __init__(
@@ -190,24 +192,24 @@ class NestedLikelihood:
         self.K, self.F = x.shape[1], counts.shape[1]
 
     def values(self, theta: Floats) -> Floats:
-        """Turn parameters of the search into values."""
+        """Return the values of the search parameters: coefficients, log-sums, shares."""
         values = theta.copy()
         values[self.logsums] = np.logaddexp(0.0, theta[self.logsums])
         return values
 
     def search(self, values: Floats) -> Floats:  # (..., P) -> (..., P)
-        """Turn values into parameters of the search."""
+        """Return the search parameters of given values."""
         theta = values.copy()
         theta[..., self.logsums] = np.log(np.expm1(values[..., self.logsums]))
         return theta
 
     @property
     def logsums(self) -> slice:
-        """Where the relative log-sums stand among the values."""
+        """Position of the relative log-sums among the values."""
         return slice(self.K, self.K + self.F)
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores in the parameters of the search."""
+        """(P,) -> (S,), (S, P): log-probabilities and scores in the search parameters."""
         values = self.values(theta)
         ll, scores = self.evaluate(values)
         scores[:, self.logsums] *= -np.expm1(-values[self.logsums])
@@ -215,21 +217,21 @@ class NestedLikelihood:
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
         """(P,) -> (S,), (S, P): log-probabilities and scores in coefficients, relative log-sums and shares."""
-        # 1. Log-sums of nodes, and utilities of rows, with log alpha where an alternative is shared out.
+        # 1. Log-sums of nodes, and utilities of rows, plus log alpha in the cross-nested logit.
         b, relative, shares = np.split(values, [self.K, self.K + self.F])
         logsums = np.prod(relative**self.counts, axis=1)
         v = self.x @ b
         if self.allocation is not None:
             pair = self.allocation.pair[self.nests.order]
             v += self.allocation.logs(shares)[pair]
-        # 2. Log-probabilities of the chosen rows; those of one choice are summed.
-        worth = self.nests.climb(v, logsums)
-        log_p = self.nests.descend(worth)[self.chosen]
+        # 2. Log-probabilities of the chosen rows; the probabilities of rows of one alternative are summed.
+        levels = self.nests.values_by_level(v, logsums)
+        log_p = self.nests.path_log_probabilities(levels)[self.chosen]
         ll = log_sum_exp_by_set(log_p, self.choices)
-        # 3. Derivatives in utilities and log-sums, by the probability of each row given the choice.
+        # 3. Derivatives in utilities and log-sums, weighted by the probability of each row given the choice.
         w = np.zeros(len(v))
         w[self.chosen] = np.exp(log_p - spread(ll, self.choices))
-        by_row, by_node = self.nests.slopes(worth, w, len(logsums))
+        by_row, by_node = self.nests.slopes(levels, w, len(logsums))
         # 4. The chain rule: v = x . b, log l = counts log r, and log alpha in the shares.
         scores = np.empty((len(ll), len(values)))
         scores[:, : self.K] = weighted_sum_by_set(by_row, self.x, self.nests.sets)
@@ -241,34 +243,34 @@ class NestedLikelihood:
         return ll, scores
 
 
-# -- Bounds of log-sums: within which they are searched, and those at an end, which are no estimates -------------------
-# Random utilities need 0 < logsum <= 1, and the search stays there unless `bounds` say otherwise. Shares of
+# -- Bounds of log-sums, and log-sums without a finite estimate --------------------------------------------------------
+# Random utility theory needs 0 < logsum <= 1, and the search stays there unless `bounds` says otherwise. Shares of
 # alternatives in nests stay between 0 and 1.
 #
-# The choices within a nest may hold no surprise, and its log-sum l then goes to 0; or be blind to what differs, and l
-# grows without limit. The search ends somewhere, and what it ended with is no estimate. Nor are coefficients b that go
-# on with l. To first order, with the Hessian H of the log-likelihood, they follow a change dl by
+# If the choices within a nest are deterministic, the likelihood rises as its log-sum l goes to 0. If they do not depend
+# on the utilities, it rises as l goes to infinity. The search then stops at a limit, and the value there is not an
+# estimate. Nor are the coefficients b that diverge with l. To first order, with the Hessian H of the log-likelihood,
+# they follow a change dl by
 #
-#     db = -H_bb^-1 H_bl dl        with dl = l or -l, by the end, for all such log-sums together,
+#     db = -H_bb^-1 H_bl dl        with dl = -l at the lower limit and l at the upper one, for all such log-sums,
 #
-# and those that change nearly in proportion are pushed to infinity or 0 as well.
+# and those that change nearly in proportion diverge, too.
 
 
-# Of a log-sum that has no other bounds: there the correlation within a nest is 1 - l^2 > .997, which makes it one
-# alternative; or alternatives are chosen blindly.
+# Limits of a log-sum without other bounds. At the lower one the correlation within a nest is 1 - l^2 > .997: its
+# alternatives are perfect substitutes. At the upper one choices within the nest hardly depend on the utilities.
 MIN_LOGSUM, MAX_LOGSUM = 0.05, 100.0
-_POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
-_NEAR_END = 1.5  # factor: where the likelihood is flat, the search stops short of an end
-_FOLLOWS = 0.5  # change of a coefficient with a log-sum, both relative; 1 where it is proportional
+_MIN_FIXED_LOGSUM = 1e-3  # least log-sum that can be fixed: utilities are divided by it
+_NEAR_LIMIT = 1.5  # factor: with a flat likelihood the search stops before a limit
+_PROPORTIONAL = 0.5  # relative change of a coefficient per relative change of a log-sum; 1 if proportional
 
 
 def nest_bounds(
     logsums: Sequence[str], shares: Sequence[str], given: Mapping[str, Bounds] | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the bounds of log-sums and shares; those that are given may narrow them, or widen those of log-sums."""
-    bounds = dict.fromkeys(logsums, (MIN_LOGSUM, MAX_LOGSUM if given is None else 1.0)) | dict.fromkeys(
-        shares, (0.0, 1.0)
-    )
+    """Return the bounds of log-sums and shares; ``given`` bounds may narrow them, or widen those of log-sums."""
+    bounds = dict.fromkeys(logsums, (MIN_LOGSUM, MAX_LOGSUM if given is None else 1.0))
+    bounds |= dict.fromkeys(shares, (0.0, 1.0))
     for name, (low, high) in (given or {}).items():
         if name in logsums:
             bounds[name] = (MIN_LOGSUM if low is None or low <= 0 else low, MAX_LOGSUM if high is None else high)
@@ -277,7 +279,7 @@ def nest_bounds(
     for name, (least, most) in bounds.items():
         if not least < most:
             allowed = "above 0" if name in logsums else "from 0 to 1"
-            raise ConfigError(f"bounds[{name!r}] leave no value between {least:g} and {most:g}: it must be {allowed}.")
+            raise ConfigError(f"bounds[{name!r}] allow no value between {least:g} and {most:g}: it must be {allowed}.")
     return bounds
 
 
@@ -288,8 +290,8 @@ def require_within(
     fixed: Mapping[str, float],
     start: Mapping[str, float],
 ) -> None:
-    """Refuse a start outside the bounds of the search, and a fixed value that no model can have."""
-    widest = {name: (_POSITIVE, np.inf) if name in logsums else (0.0, 1.0) for name in usual}
+    """Raise ConfigError if a start is outside the bounds of the search, or a fixed value is not feasible."""
+    widest = {name: (_MIN_FIXED_LOGSUM, np.inf) if name in logsums else (0.0, 1.0) for name in usual}
     for option, values, limits in (("fixed", fixed, widest), ("start", start, usual)):
         for name in limits.keys() & values.keys():
             low, high = limits[name]
@@ -297,20 +299,24 @@ def require_within(
                 raise ConfigError(f"{option}[{name!r}] = {values[name]:g} is outside its bounds, {low:g} to {high:g}.")
 
 
-def logsum_warnings(found: Estimates, logsums: Sequence[str]) -> list[str]:
-    """Say which log-sums are no estimates, and which are no log-sums of random utilities."""
+def logsum_warnings(estimates: Estimates, logsums: Sequence[str]) -> list[str]:
+    """Return warnings about log-sums that are not estimates, or not consistent with random utility maximisation."""
     problems: dict[str, list[str]] = {}
     for name in logsums:
-        value = float(found.values[found.position(name)])
-        if name in found.fixed:
+        value = float(estimates.values[estimates.position(name)])
+        if name in estimates.fixed:
             continue
-        if name in found.unbounded and is_at_search_limit(value):
-            problem = "without limit, as alternatives are chosen as if they were "
-            problem += "one" if value < 1 else "all the same, however they differ"
-        elif name in found.at_bound and value == 1:
-            problem = "at the bound of 1, where a nest makes no difference (bounds=None would free it)"
+        if name in estimates.unbounded and is_at_search_limit(value):
+            problem = "no finite estimate, as "
+            problem += (
+                "the alternatives of the nest are perfect substitutes"
+                if value < 1
+                else "choices within the nest do not depend on the utilities"
+            )
+        elif name in estimates.at_bound and value == 1:
+            problem = "on the boundary of 1, where the nest has no effect (bounds=None removes the bound)"
         elif value > 1:
-            problem = "above 1: no random utilities lie behind the model"
+            problem = "above 1, which is not consistent with random utility maximisation"
         else:
             continue
         problems.setdefault(problem, []).append(name)
@@ -318,37 +324,38 @@ def logsum_warnings(found: Estimates, logsums: Sequence[str]) -> list[str]:
 
 
 def is_at_search_limit(logsum: float) -> bool:
-    """Tell whether a log-sum runs as far as it may."""
-    return not _NEAR_END * MIN_LOGSUM < logsum < MAX_LOGSUM / _NEAR_END
+    """Return True if a log-sum is near a limit of the search."""
+    return not _NEAR_LIMIT * MIN_LOGSUM < logsum < MAX_LOGSUM / _NEAR_LIMIT
 
 
-def mark_diverging_logsums(found: Estimates, bend: Floats, logsums: Collection[str]) -> Estimates:
-    """Say of log-sums at the ends of the search, and of all that goes with them, that they have no finite estimate.
+def mark_diverging_logsums(estimates: Estimates, hessian: Floats, logsums: Collection[str]) -> Estimates:
+    """Mark log-sums at a limit of the search, and coefficients that diverge with them, as without a finite estimate.
 
     Parameters
     ----------
-    found
-        What the search ended with.
-    bend
+    estimates
+        Estimates at the end of the search.
+    hessian
         (K, K) Hessian of the log-likelihood there.
     logsums
-        Names of the log-sums whose ends are those of the search, not bounds that somebody gave.
+        Names of the log-sums that have the default limits of the search, not bounds given by the user.
     """
-    # 1. The log-sums at an end of the search.
-    ended = [k for k, name in enumerate(found.names) if name in logsums and is_at_search_limit(found.values[k])]
-    ended = [k for k in ended if found.names[k] not in found.fixed]
-    if not ended:
-        return found
-    # 2. How the other coefficients follow a log-sum that goes on, to first order: db = -H_bb^-1 H_bl dl.
-    given = {*found.fixed, *found.at_bound, *(found.names[k] for k in ended)}
-    free = [k for k, name in enumerate(found.names) if name not in given]
-    onward = found.values[ended] * np.where(found.values[ended] > 1, 1, -1)
-    follow = np.linalg.pinv(bend[np.ix_(free, free)]) @ (bend[np.ix_(free, ended)] @ onward)
-    # 3. Those that change nearly in proportion go on with it.
-    moved = np.abs(follow) > _FOLLOWS * np.abs(found.values[free])
-    lost = {found.names[k] for k in (*ended, *np.array(free, int)[moved])}
+    # 1. The log-sums at a limit of the search.
+    names, values = estimates.names, estimates.values
+    at_limit = [k for k, name in enumerate(names) if name in logsums and is_at_search_limit(values[k])]
+    at_limit = [k for k in at_limit if names[k] not in estimates.fixed]
+    if not at_limit:
+        return estimates
+    # 2. How the other coefficients follow a diverging log-sum, to first order: db = -H_bb^-1 H_bl dl.
+    excluded = {*estimates.fixed, *estimates.at_bound, *(names[k] for k in at_limit)}
+    free = [k for k, name in enumerate(names) if name not in excluded]
+    change = values[at_limit] * np.where(values[at_limit] > 1, 1, -1)
+    follow = np.linalg.pinv(hessian[np.ix_(free, free)]) @ (hessian[np.ix_(free, at_limit)] @ change)
+    # 3. Coefficients that change nearly in proportion diverge with it.
+    moved = np.abs(follow) > _PROPORTIONAL * np.abs(values[free])
+    diverging = {names[k] for k in (*at_limit, *np.array(free, int)[moved])}
     return replace(
-        found,
-        at_bound=tuple(name for name in found.at_bound if name not in lost),
-        unbounded=tuple(name for name in found.names if name in lost or name in found.unbounded),
+        estimates,
+        at_bound=tuple(name for name in estimates.at_bound if name not in diverging),
+        unbounded=tuple(name for name in names if name in diverging or name in estimates.unbounded),
     )

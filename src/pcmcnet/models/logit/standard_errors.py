@@ -1,13 +1,14 @@
-"""Estimates with their standard errors, three ways, and the table that shows them.
+"""Estimates with classical, robust and clustered standard errors, and the table of coefficients.
 
-With H the Hessian of the log-likelihood at the estimate and g_s the score of set s, weights included, the covariance is
+With H the Hessian of the log-likelihood at the estimates and g_s the weighted score of choice set s, the covariance
+matrix of the estimates is
 
-    classical   (-H)^-1                                          if the model is right
-    robust      (-H)^-1 [sum_s g_s g_s'] (-H)^-1                 if it is not (Huber, 1967; White, 1982)
-    clustered   the same with the scores of a cluster summed,    if the sets of a cluster go together
+    classical   (-H)^-1                                          inverse of the information; correct specification
+    robust      (-H)^-1 [sum_s g_s g_s'] (-H)^-1                 sandwich with BHHH matrix (Huber, 1967; White, 1982)
+    clustered   sandwich with scores summed within clusters,     dependent choices within a cluster
                 times G / (G - 1) for G clusters
 
-Parameters that are fixed, or have come to a bound, are taken as given: H and g_s have no rows for them.
+Parameters that are fixed or on the boundary are treated as known: H and g_s have no rows for them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from pcmcnet.reports.tables import number
 
 Errors = Literal["classical", "robust", "clustered"]
 
-_FLAT = 1e-10  # curvature in a direction, relative to the usual, below which the likelihood has no maximum in it
-_STEP = 1e-5  # of central differences, relative
+_FLAT = 1e-10  # relative eigenvalue of the information below which the likelihood has no maximum in that direction
+_STEP = 1e-5  # relative step of central differences
 
 
 class Ratio(NamedTuple):
@@ -48,86 +49,117 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """What maximum likelihood found. ``null`` holds the values that z and p test against."""
+    """Maximum likelihood estimates with their covariance matrices and measures of fit.
+
+    ``null`` has the values of the coefficients under the null hypotheses of the z-tests.
+    """
 
     names: tuple[str, ...]
     values: Floats  # (K,)
     null: Floats  # (K,)
-    covariances: Mapping[str, Floats]  # by kind of errors, (K, K)
+    covariances: Mapping[str, Floats]  # by kind of standard errors, (K, K)
     log_likelihood: float
-    null_log_likelihood: float  # all alternatives of a set alike
+    null_log_likelihood: float  # of equal probabilities within each choice set
     n_sets: int
-    steps: int
-    clusters: int | None = None
-    constants_log_likelihood: float | None = None  # the likelihood that constants alone reach, where there are some
-    unbounded: tuple[str, ...] = ()  # coefficients that the data push to infinity
-    fixed: tuple[str, ...] = ()  # coefficients that were given, not estimated
-    at_bound: tuple[str, ...] = ()  # coefficients that came to one of their bounds
-    weight: float | None = None  # of all sets; their number if not given
+    steps: int  # iterations
+    clusters: int | None = None  # number of clusters, for clustered errors
+    constants_log_likelihood: float | None = None  # of a model with constants only; None without constants
+    unbounded: tuple[str, ...] = ()  # coefficients without a finite estimate
+    fixed: tuple[str, ...] = ()  # coefficients that are not estimated
+    at_bound: tuple[str, ...] = ()  # coefficients on the boundary of the parameter space
+    weight: float | None = None  # total weight of the sets; default: their number
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters that were estimated: all that were not fixed."""
+        """Number of estimated parameters: all that are not fixed."""
         return len(self.values) - len(self.fixed)
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion: smaller is better."""
+        """Akaike information criterion; smaller is better."""
         return 2 * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def bic(self) -> float:
-        """Schwarz's criterion, smaller is better; a set of weight 2 counts as two sets, as in the likelihood."""
+        """Bayesian information criterion; smaller is better. A set of weight 2 counts as two sets."""
         weight = self.n_sets if self.weight is None else self.weight
         return float(np.log(weight)) * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def rho_squared(self) -> float:
-        """McFadden's measure, against all alternatives of a set alike; 0 where nothing could be explained."""
+        """McFadden's rho-squared against equal probabilities; 0 if the null log-likelihood is 0."""
         return 1 - self.log_likelihood / self.null_log_likelihood if self.null_log_likelihood else 0.0
 
     @property
     def adjusted_rho_squared(self) -> float:
-        """The same, less the number of parameters."""
+        """McFadden's rho-squared, adjusted for the number of parameters."""
         null = self.null_log_likelihood
         return 1 - (self.log_likelihood - self.n_parameters) / null if null else 0.0
 
     def covariance(self, errors: Errors = "classical") -> Floats:
-        """Return the covariance (K, K) of the estimates; 0 where they are fixed or at a bound, as given numbers are."""
+        """Return the covariance matrix (K, K) of the estimates.
+
+        Rows and columns of coefficients that are fixed or on the boundary are 0.
+
+        Parameters
+        ----------
+        errors
+            Kind of standard errors: "classical" (default), "robust" or "clustered".
+
+        Raises
+        ------
+        InputError
+            If ``errors`` is unknown, or clustered errors are requested from a fit without clusters.
+        """
         if errors not in get_args(Errors):
             got, remedy = f"{errors!r}.", ""
             if not isinstance(errors, str):
                 got = f"an object of type {type(errors).__name__}."
-                remedy = " Those of a bootstrap are shown by pcmcnet.table(model, errors=...)."
+                remedy = " For bootstrap errors, use pcmcnet.table(model, errors=...)."
             raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {got}{remedy}")
         if errors not in self.covariances:
-            raise InputError("clustered errors need the clusters: fit with cluster=<column>, or a table with persons.")
+            raise InputError(
+                "clustered errors need clusters: fit with cluster=<column>, or read the table with person=<column>."
+            )
         return self.covariances[errors]
 
     def standard_errors(self, errors: Errors = "classical") -> dict[str, float]:
-        """Return the standard error of each coefficient.
+        """Return the standard error of each coefficient, by name.
 
-        It is inf where the data push a coefficient to infinity, and nan where there is none: for a coefficient that
-        is fixed, or has come to a bound.
+        It is inf for a coefficient without a finite estimate, and nan for one that is fixed or on the boundary.
+
+        Parameters
+        ----------
+        errors
+            Kind of standard errors: "classical" (default), "robust" or "clustered".
         """
-        spread = np.sqrt(np.maximum(np.diag(self.covariance(errors)), 0.0))
-        found = dict(zip(self.names, spread.tolist(), strict=True))
-        found |= dict.fromkeys(self.unbounded, float("inf"))
-        return found | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
+        deviations = np.sqrt(np.maximum(np.diag(self.covariance(errors)), 0.0))
+        by_name = dict(zip(self.names, deviations.tolist(), strict=True))
+        by_name |= dict.fromkeys(self.unbounded, float("inf"))
+        return by_name | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
 
     def position(self, name: str) -> int:
-        """Return where a coefficient stands."""
+        """Return the index of a coefficient; raise InputError if the name is unknown."""
         if name not in self.names:
-            raise InputError(f"no coefficient is called {name!r}." + did_you_mean(name, self.names))
+            raise InputError(f"the model has no coefficient {name!r}." + did_you_mean(name, self.names))
         return self.names.index(name)
 
     def delta(self, function: Callable[[Floats], Any], errors: Errors = "classical") -> tuple[Floats, Floats]:
-        """Return f(estimates) and its standard errors by the delta method; f may return many values.
+        """Return f(estimates) and its standard errors by the delta method.
 
-        Errors are inf for values that depend on a coefficient without finite estimate. Coefficients that are fixed or
-        at a bound count as known numbers.
+        Parameters
+        ----------
+        function
+            Function f of all coefficients (K,); it may return an array.
+        errors
+            Kind of standard errors: "classical" (default), "robust" or "clustered".
+
+        Returns
+        -------
+        Value and standard error. The error is inf for a value that depends on a coefficient without a finite estimate.
+        Coefficients that are fixed or on the boundary are treated as known.
         """
-        # 1. The Jacobian J of f by central differences, in steps of a part of each coefficient or of its error.
+        # 1. The Jacobian J of f by central differences, with steps relative to each coefficient or its error.
         at = np.asarray(function(self.values), np.float64)
         covariance = self.covariance(errors)
         sizes = np.maximum(np.abs(self.values), np.sqrt(np.maximum(np.diag(covariance), 0.0)))
@@ -139,7 +171,7 @@ class Estimates:
             jacobian[:, k] = (ahead - behind) / (2 * step[k])
         # 2. The variance of f is J V J' to first order.
         variance = np.einsum("ik,kl,il->i", jacobian, covariance, jacobian)
-        # 3. A value that moves with a coefficient without a finite estimate has no finite variance either.
+        # 3. A value that depends on a coefficient without a finite estimate has no finite variance.
         runaway = [self.names.index(name) for name in self.unbounded]
         moved = np.abs(jacobian[:, runaway] * self.values[runaway]).max(axis=1, initial=0.0)
         variance[moved > _FLAT * np.maximum(np.abs(at.ravel()), _FLAT)] = np.inf
@@ -155,7 +187,7 @@ class Estimates:
         return tuple(lines)
 
     def facts(self) -> dict[str, str]:
-        """Return the figures above an econometrician's table."""
+        """Return the measures of fit that a summary shows above its table."""
         constants = self.constants_log_likelihood
         facts = {
             "choice sets": f"{self.n_sets:,}",
@@ -174,7 +206,7 @@ class Estimates:
 
 
 def z_test(difference: float, error: float) -> tuple[float, float]:
-    """Return z and its two-sided p."""
+    """Return the z-statistic and its two-sided p-value."""
     from scipy.special import ndtr
 
     if error == 0:
@@ -192,35 +224,42 @@ def infer(
     null: Floats | None = None,
     constants_log_likelihood: float | None = None,
 ) -> Estimates:
-    """Turn the maximum of a log-likelihood into estimates with their errors.
+    """Return estimates with standard errors from the maximum of a log-likelihood.
 
     Parameters
     ----------
     maximum
-        Where it is, with scores and Hessian there.
+        The maximum, with the scores and the Hessian there.
     parameters
-        (K,) names, and which parameters were fixed or bounded.
-    weights, sizes, clusters
-        (S,) weight, number of alternatives and, perhaps, cluster of each set.
+        (K,) names, fixed values and bounds of the parameters.
+    weights, sizes
+        (S,) weight and number of alternatives of each choice set.
+    clusters
+        (S,) cluster of each choice set; default: none.
     null
-        (K,) values to test against; 0 if not given.
+        (K,) values under the null hypotheses; default 0.
     constants_log_likelihood
-        What constants alone reach, to be shown beside.
+        Log-likelihood of a model with constants only; default: none.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two clusters.
     """
     names, values = parameters.names, maximum.values
-    # 1. The inverse of the information, over the parameters that are neither fixed nor at a bound.
-    ended = parameters.at_bound(values)
-    free = ~(parameters.fixed | ended)
-    inverse, flat = _inverse(-maximum.hessian, maximum.spread, float(weights.sum()), free)
-    # 2. It is the classical covariance; the robust one puts the products of the scores between two of it.
+    # 1. Invert the information matrix of the parameters that are neither fixed nor on the boundary.
+    on_boundary = parameters.at_bound(values)
+    free = ~(parameters.fixed | on_boundary)
+    inverse, unbounded = _inverse(-maximum.hessian, maximum.spread, float(weights.sum()), free)
+    # 2. The inverse is the classical covariance; the robust one is the sandwich with the outer product of the scores.
     each = maximum.scores * weights[:, None]
     covariances = {"classical": inverse, "robust": inverse @ (each.T @ each) @ inverse}
-    # 3. The clustered one first sums the scores of a cluster, whose sets are not independent.
+    # 3. The clustered covariance first sums the scores within each cluster.
     n_clusters = None
     if clusters is not None:
         n_clusters = len(np.unique(clusters[weights > 0]))
         if n_clusters < 2:
-            raise InputError("clustered errors need at least 2 clusters, found 1: choose another column.")
+            raise InputError("clustered errors need at least 2 clusters, got 1: choose another column.")
         sums = np.column_stack([np.bincount(clusters, weights=score) for score in each.T])
         factor = n_clusters / (n_clusters - 1)
         covariances["clustered"] = factor * (inverse @ (sums.T @ sums) @ inverse)
@@ -235,46 +274,48 @@ def infer(
         steps=maximum.steps,
         clusters=n_clusters,
         constants_log_likelihood=constants_log_likelihood,
-        unbounded=tuple(names[k] for k in flat),
+        unbounded=tuple(names[k] for k in unbounded),
         fixed=tuple(names[k] for k in np.flatnonzero(parameters.fixed)),
-        at_bound=tuple(names[k] for k in np.flatnonzero(ended)),
+        at_bound=tuple(names[k] for k in np.flatnonzero(on_boundary)),
         weight=float(weights.sum()),
     )
 
 
 def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bools) -> tuple[Floats, list[int]]:
-    """Invert, leaving out the directions in which the likelihood is flat; say which coefficients those move.
+    """Return the pseudo-inverse of the information, and the coefficients without a finite estimate.
 
-    Coefficients that are not free are taken as given: they have rows and columns of 0. By the size of what it
-    multiplies, a coefficient has about as much information as there are sets, by weight.
+    Directions in which the likelihood is flat are left out of the inverse. Rows and columns of coefficients that are
+    not free are 0. In units of ``spread``, a coefficient has information of about the total weight of the sets.
     """
-    # 1. Units in which all coefficients have about the same information, so that eigenvalues compare.
-    place = np.flatnonzero(free)
-    information = information[np.ix_(place, place)]
-    scale = 1 / (np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else spread[place])
-    # 2. Invert along the axes in which the likelihood bends; along the others it has no maximum.
+    # 1. Scale coefficients to about the same information, so that eigenvalues can be compared.
+    index = np.flatnonzero(free)
+    information = information[np.ix_(index, index)]
+    scale = 1 / (np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else spread[index])
+    # 2. Invert along the eigenvectors with curvature; along the others there is no maximum.
     values, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     usual = max(float(values.max(initial=0.0)), 0.0 if spread is None else weight, 1e-300)
-    solid = values > _FLAT * usual
+    curved = values > _FLAT * usual
     inverse = np.zeros((len(free), len(free)))
-    inverse[np.ix_(place, place)] = (vectors[:, solid] / values[solid]) @ vectors[:, solid].T * np.outer(scale, scale)
-    # 3. The coefficients with a large part in some flat axis are those without a finite estimate.
-    flat = np.abs(vectors[:, ~solid])
+    inverse[np.ix_(index, index)] = (
+        (vectors[:, curved] / values[curved]) @ vectors[:, curved].T * np.outer(scale, scale)
+    )
+    # 3. Coefficients with a large loading on a flat eigenvector have no finite estimate.
+    flat = np.abs(vectors[:, ~curved])
     moved = (flat > 0.1 * flat.max(axis=0, initial=0.0)).any(axis=1)
-    return inverse, place[moved].tolist()
+    return inverse, index[moved].tolist()
 
 
-# -- Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval ------------------
-# The interval of level q is estimate -+ Phi^-1((1 + q) / 2) standard errors. A coefficient that is fixed or has come to
-# a bound has no error, so that all else is nan for it; nor has a constant that was moved to known shares after the fit.
-# One that the data push to infinity has an infinite error.
+# -- Table of coefficients: estimate, standard error, z, p and confidence interval -------------------------------------
+# The confidence interval of level q is estimate -+ Phi^-1((1 + q) / 2) standard errors. A coefficient that is fixed or
+# on the boundary has no standard error, nor has a constant that was calibrated to known shares after the fit: its
+# standard error, z, p and interval are nan. A coefficient without a finite estimate has an infinite standard error.
 
 NAN = float("nan")
-NO_ESTIMATE = "no finite estimate"  # state of a coefficient that the data push to infinity
+NO_ESTIMATE = "no finite estimate"  # state of a coefficient whose likelihood has no maximum
 
 
 class EstimateRow(NamedTuple):
-    """One coefficient; z and p test it against its null value, which is 1 for a log-sum and 0 otherwise."""
+    """One coefficient; z and p test its null value: 1 for log-sums and Box-Cox exponents, else 0."""
 
     name: str
     estimate: float
@@ -289,30 +330,31 @@ class EstimateRow(NamedTuple):
 def estimate_rows(
     estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()
 ) -> list[EstimateRow]:
-    """Return the rows, in the order of the coefficients; ``calibrated`` ones are no estimates, and have no errors."""
+    """Return a row for each coefficient; ``calibrated`` ones are not estimates and have no standard errors."""
     from scipy.special import ndtri
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
-    wide, spread = float(ndtri((1 + level) / 2)), estimates.standard_errors(errors)
+    quantile, std_errors = float(ndtri((1 + level) / 2)), estimates.standard_errors(errors)
     states = dict.fromkeys(estimates.unbounded, NO_ESTIMATE)
     states |= dict.fromkeys(estimates.fixed, "fixed") | dict.fromkeys(estimates.at_bound, "at its bound")
     states |= dict.fromkeys(calibrated, "calibrated")
-    spread |= dict.fromkeys(calibrated, NAN)
+    std_errors |= dict.fromkeys(calibrated, NAN)
     rows = []
     for name, value, null in zip(estimates.names, estimates.values.tolist(), estimates.null.tolist(), strict=True):
-        error, state = spread[name], states.get(name, "")
+        error, state = std_errors[name], states.get(name, "")
         z, p = z_test(value - null, error) if error == error else (NAN, NAN)
-        rows.append(EstimateRow(name, value, error, z, p, value - wide * error, value + wide * error, state))
+        lower, upper = value - quantile * error, value + quantile * error
+        rows.append(EstimateRow(name, value, error, z, p, lower, upper, state))
     return rows
 
 
 def interval_ends(lower: float, upper: float) -> tuple[str, str]:
-    """Write the ends of an interval; nothing where there is none."""
+    """Return the bounds of a confidence interval as text; "" if they are nan."""
     return ("", "") if lower != lower else (f"{lower:.4g}", f"{upper:.4g}")
 
 
 def estimate_frame(estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()) -> Any:
-    """Return the rows as a pandas data frame, indexed by name."""
+    """Return the rows of :func:`estimate_rows` as a pandas data frame, indexed by name."""
     rows = estimate_rows(estimates, errors, level, calibrated)
     columns = {field: [getattr(row, field) for row in rows] for field in EstimateRow._fields}
     return data_frame(pa.table(columns), index="name", asked="estimates", instead="coefficients and standard_errors()")
