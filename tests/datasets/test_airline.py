@@ -109,9 +109,7 @@ def test_other_kinds_missing_columns_and_scattered_sets_are_refused() -> None:
     with pytest.raises(SchemaError, match="totalPrice"):
         airline.probabilities(table.drop_columns("totalPrice"))
     backwards = table.take(np.random.default_rng(0).permutation(table.num_rows))
-    with pytest.raises(
-        InputError, match=r"column 'individual': expected the rows of each choice set to stand together"
-    ):
+    with pytest.raises(InputError, match=r"column 'individual': expected adjacent rows for each choice set"):
         airline.probabilities(backwards)
 
 

@@ -131,7 +131,7 @@ def test_rates_that_give_no_law_are_refused(rates: Any, message: str) -> None:
 
 @pytest.mark.parametrize("members", [[], [0, 0], [0, 3], [-1, 0], [0.5], [True]])
 def test_members_that_are_no_items_are_refused(members: list[Any]) -> None:
-    with pytest.raises(InputError, match="members: expected different items from 0 to 2, got"):
+    with pytest.raises(InputError, match="members: expected distinct items from 0 to 2, got"):
         markov.probabilities(markov.rock_paper_scissors(), members)
 
 
@@ -142,9 +142,9 @@ def test_members_that_are_no_items_are_refused(members: list[Any]) -> None:
         ({"sizes": (4,)}, "sizes: expected whole numbers from 1 to 3"),
         ({"sizes": ()}, "sizes: expected"),
         ({"sizes": (2.5,)}, "sizes: expected"),
-        ({"labels": ["a", "b"]}, "labels: expected 3 different words"),
-        ({"labels": ["a", "b", "a"]}, "labels: expected 3 different words"),
-        ({"labels": [1, 2, 3]}, "labels: expected 3 different words"),
+        ({"labels": ["a", "b"]}, "labels: expected 3 distinct texts"),
+        ({"labels": ["a", "b", "a"]}, "labels: expected 3 distinct texts"),
+        ({"labels": [1, 2, 3]}, "labels: expected 3 distinct texts"),
         ({"sets": 0}, "sets: expected"),
         ({"seed": -1}, "seed: expected"),
     ],
@@ -164,5 +164,5 @@ def test_impossible_parameters_of_chains_are_refused() -> None:
     for zeros in (-0.1, 1.1, math.nan):
         with pytest.raises(ConfigError, match="zeros: expected a number from 0 to 1"):
             markov.random_pcmc(3, seed=0, zeros=zeros)
-    with pytest.raises(InputError, match=r"at most 20 items, got 21: they have 2\^21 subsets"):
+    with pytest.raises(InputError, match=r"at most 20 items, got 21, which have 2\^21 subsets"):
         markov.every_subset(np.ones((21, 21)))

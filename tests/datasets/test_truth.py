@@ -28,9 +28,7 @@ def test_an_alternative_that_is_never_chosen_costs_nothing() -> None:
 
 def test_sets_in_pieces_and_missing_columns_are_refused() -> None:
     table = pa.table({"choice_set": [0, 1, 0], "chosen": [1, 1, 0], "true_prob": [0.5, 1.0, 0.5]})
-    with pytest.raises(
-        InputError, match=r"'choice_set': expected .* stand together, got 2 sets in 3 runs of rows. Sort"
-    ):
+    with pytest.raises(InputError, match=r"'choice_set': expected adjacent rows .* got 2 sets in 3 runs of rows. Sort"):
         truth.best_nll(table)
     with pytest.raises(InputError, match=r"expected a column 'took', got .*'chosen'"):
         truth.best_nll(table, chosen="took")

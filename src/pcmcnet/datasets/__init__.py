@@ -1,4 +1,4 @@
-"""Named tables: simulators whose answers are known, and tables that ship inside installed packages."""
+"""Named tables: simulators with known choice probabilities, and public tables inside installed packages."""
 
 from pcmcnet.datasets import airline, markov, mlba, packaged, truth
 

@@ -1,13 +1,13 @@
 """Airline itinerary choices with known probabilities: a table of the paper's size, columns and ranges.
 
-The process says how individuals choose: two segments, business and leisure, in shares that depend on the individual,
-with preferences for price, duration, connections, time of day and airline, and with context effects (attraction and
-similarity). The table draws individuals and the itineraries that their searches return::
+Individuals belong to two segments, business and leisure, in shares that depend on their features. The segments have
+preferences for price, duration, connections, time of day and airline, and context effects (attraction and similarity).
+The simulator draws individuals and the itineraries that their searches return::
 
     table = airline.simulate(5_000, seed=0)
     data = ChoiceData.from_long(table, **airline.ROLES)
 
-Shapes: columns (N,) of all alternatives, set after set -> probabilities (N,).
+Shapes: columns (N,) of all alternatives, sorted by set -> probabilities (N,).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from pcmcnet.errors import InputError
 __all__ = ["RANGES", "ROLES", "SEGMENTS", "SIZE", "Segment"]
 __all__ += ["best_possible_nll", "business_share", "probabilities", "simulate"]
 
-# -- Airline process ---------------------------------------------------------------------------------------------------
-# The two segments in closed form:
+# -- Choice probabilities ----------------------------------------------------------------------------------------------
+# The probabilities are a mixture over the two segments:
 #
 #     p(i | S, I) = pi(I) p_business(i | S) + (1 - pi(I)) p_leisure(i | S),
 #     pi(I) = logistic(1.2 - 3 staySaturday - 1.2 (log(1 + dtd) - 2.5) + 0.8 [Monday to Thursday] + 0.5 isDomestic
@@ -45,24 +45,24 @@ __all__ += ["best_possible_nll", "business_share", "probabilities", "simulate"]
 #            + attraction_c log(1 + sum_{j != i} D_ij) - dominance_c log(1 + sum_{j != i} D_ji)
 #            - similarity_c log(sum_j N_ij),
 #
-# with the coefficients of `SEGMENTS`, hour_i of outbound departure, and for airline number k quality = 3 frac(0.618034
-# k) - 1.5. With dx, dy and dz what j exceeds i by in log price, log duration and hour, the two relations between
-# alternatives are
+# with the coefficients of `SEGMENTS`, the hour_i of outbound departure, and quality = 3 frac(0.618034 k) - 1.5 of
+# airline number k. With dx, dy and dz the differences of j from i in log price, log duration and hour, the two
+# relations between alternatives are
 #
 #     D_ij = logistic(dx / 0.12) logistic(dy / 0.12) exp(-((dx^2 + dy^2) / 0.7^2 + dz^2 / 6^2) / 2),
 #     N_ij = exp(-((dx^2 + dy^2) / 0.35^2 + dz^2 / 4^2) / 2).
 #
-# D_ij is close to 1 where i is both cheaper and shorter than a j in its vicinity: such a j draws choices to i
-# (attraction) and is itself passed over. N_ij is 1 for a copy and 0 for anything unlike: near duplicates take from each
-# other more than from others (similarity). Log price makes preferences relative: a search in which all prices double is
-# the same.
+# D_ij is close to 1 if i is both cheaper and shorter than a nearby j: such a j attracts choices to i (attraction) and
+# is itself rarely chosen. N_ij is 1 for a copy and 0 for a very different itinerary: near duplicates take choices
+# mainly from each other (similarity). Log prices make preferences relative: doubling all prices of a search changes
+# nothing.
 
-Arrays = Mapping[str, NDArray[Any]]  # columns by name, words as codes from 0
+Arrays = Mapping[str, NDArray[Any]]  # columns by name; texts are codes from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Coefficients of one segment, all of them 0 or above; the module's formulas say what each is of."""
+    """Coefficients of one segment in the formulas above, all at least 0; ``hour`` is the preferred departure hour."""
 
     price: float
     duration: float
@@ -80,26 +80,26 @@ SEGMENTS = {
     "business": Segment(2.0, 4.5, 0.8, 0.4, 1.5, 8.0, 0.9, 1.0, 1.2, 0.3),
     "leisure": Segment(7.0, 2.0, 0.4, 0.1, 0.6, 12.0, 0.4, 1.0, 1.2, 0.3),
 }
-"""Who chooses how."""
+"""Coefficients by segment."""
 
-CLEAR, VICINITY, VICINITY_HOURS = 0.12, 0.7, 6.0
-NEAR, NEAR_HOURS = 0.35, 4.0
+CLEAR, VICINITY, VICINITY_HOURS = 0.12, 0.7, 6.0  # scales of D_ij
+NEAR, NEAR_HOURS = 0.35, 4.0  # scales of N_ij
 PAIRS_PER_CHUNK = 1 << 17  # pairs in one temporary array, small enough for the cache
 
 
-def mixture(who: Arrays, what: Arrays, offsets: Ints) -> Floats:
-    """Mix the segments' laws: individuals (S,), itineraries (N,), codes for words -> (N,)."""
-    attracts, dominated, alike = _relations(what, offsets)
-    share = spread(segment_share(who), offsets)
-    hour = what["outDepTime"] / 3600
-    quality = 3 * np.modf(0.618034 * (what["airlines"] + 1))[0] - 1.5
+def mixture(individuals: Arrays, itineraries: Arrays, offsets: Ints) -> Floats:
+    """Return the choice probabilities (N,) of itineraries (N,) for individuals (S,); texts are codes."""
+    attracts, dominated, alike = _relations(itineraries, offsets)
+    share = spread(segment_share(individuals), offsets)
+    hour = itineraries["outDepTime"] / 3600
+    quality = 3 * np.modf(0.618034 * (itineraries["airlines"] + 1))[0] - 1.5
     p = np.zeros(len(hour))
     for weight, c in ((share, SEGMENTS["business"]), (1 - share, SEGMENTS["leisure"])):
         utility = (
-            -c.price * np.log(what["totalPrice"])
-            - c.duration * np.log(what["totalTripDurationMinutes"])
-            - c.connection * (what["nFlights"] - 2)
-            - c.airline_change * (what["nAirlines"] - 1)
+            -c.price * np.log(itineraries["totalPrice"])
+            - c.duration * np.log(itineraries["totalTripDurationMinutes"])
+            - c.connection * (itineraries["nFlights"] - 2)
+            - c.airline_change * (itineraries["nAirlines"] - 1)
             + c.time * np.cos(2 * np.pi * (hour - c.hour) / 24)
             + c.quality * quality
         )
@@ -108,66 +108,73 @@ def mixture(who: Arrays, what: Arrays, offsets: Ints) -> Floats:
     return p
 
 
-def segment_share(who: Arrays) -> Floats:  # (S,)
-    """Evaluate pi(I)."""
+def segment_share(individuals: Arrays) -> Floats:  # (S,)
+    """Return pi(I), the share of the business segment."""
     score = (
         1.2
-        - 3.0 * who["staySaturday"]
-        - 1.2 * (np.log1p(who["dtd"]) - 2.5)
-        + 0.8 * (who["depWeekDay"] <= 3)
-        + 0.5 * who["isDomestic"]
-        + 0.5 * who["isContinental"]
-        + 0.8 * np.sin(who["officeID"] + 1)
+        - 3.0 * individuals["staySaturday"]
+        - 1.2 * (np.log1p(individuals["dtd"]) - 2.5)
+        + 0.8 * (individuals["depWeekDay"] <= 3)
+        + 0.5 * individuals["isDomestic"]
+        + 0.5 * individuals["isContinental"]
+        + 0.8 * np.sin(individuals["officeID"] + 1)
     )
     share: Floats = 1 / (1 + np.exp(-score))
     return share
 
 
-def _relations(what: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
-    """Sum the relations over a set's pairs: log(1 + sum D_ij), log(1 + sum D_ji), log(sum N_ij), each (N,).
+def _relations(itineraries: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
+    """Return log(1 + sum_j D_ij), log(1 + sum_j D_ji) and log(sum_j N_ij), each (N,).
 
-    Sets of one size are a block without padding, so that a set's company does not change its last bit.
+    Sets of equal size are computed in blocks without padding, so that results do not depend on the other sets, bit for
+    bit.
     """
-    place = np.stack([np.log(what["totalPrice"]), np.log(what["totalTripDurationMinutes"]), what["outDepTime"] / 3600])
-    sums = np.zeros((3, place.shape[1]))
+    position = np.stack(
+        [
+            np.log(itineraries["totalPrice"]),
+            np.log(itineraries["totalTripDurationMinutes"]),
+            itineraries["outDepTime"] / 3600,
+        ]
+    )
+    sums = np.zeros((3, position.shape[1]))
     sizes = np.diff(offsets)
     for n in np.unique(sizes):
         first = offsets[:-1][sizes == n]
         step = max(1, PAIRS_PER_CHUNK // (n * n))
         for start in range(0, len(first), step):
             rows = first[start : start + step, None] + np.arange(n)
-            sums[:, rows] = _pairs(*place[:, rows])
+            sums[:, rows] = _sum_over_pairs(*position[:, rows])
     return np.log1p(sums[0]), np.log1p(sums[1]), np.log(sums[2])
 
 
-def _pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, n)
-    """Sum D_ij, D_ji and N_ij over j; D over the others, N over all."""
+def _sum_over_pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, n)
+    """Return the sums over j of D_ij and D_ji, for j != i, and of N_ij, for all j."""
     dx, dy, dz = (v[:, None, :] - v[:, :, None] for v in (x, y, z))  # (S, i, j)
     squared, hours = dx * dx + dy * dy, dz * dz
-    with np.errstate(over="ignore"):  # an infinite denominator is a relation of 0
+    with np.errstate(over="ignore"):  # an infinite denominator gives D_ij = 0
         clear = (1 + np.exp(-dx / CLEAR)) * (1 + np.exp(-dy / CLEAR))
     dominates = np.exp(-0.5 * (squared / VICINITY**2 + hours / VICINITY_HOURS**2)) / clear
     near = np.exp(-0.5 * (squared / NEAR**2 + hours / NEAR_HOURS**2))
-    own = np.arange(x.shape[1])
-    dominates[:, own, own] = 0
+    i = np.arange(x.shape[1])
+    dominates[:, i, i] = 0
     return np.stack([dominates.sum(axis=2), dominates.sum(axis=1), near.sum(axis=2)])
 
 
-# -- Airline table -----------------------------------------------------------------------------------------------------
-# The table has the columns and ranges of the paper's airline data (its table 4). A world that never changes holds 97
-# origin-destination pairs (24 domestic, 51 continental, 22 intercontinental), each with a distance, a time shift and 8
-# of the 63 airlines, each of which flies 6 times a day in either direction. A search draws from it:
+# -- Individuals and itineraries ---------------------------------------------------------------------------------------
+# The table has the columns and ranges of the paper's airline data (its table 4). A fixed world has 97
+# origin-destination pairs (24 domestic, 51 continental, 22 intercontinental), each with a distance, a time difference
+# and 8 of the 63 airlines. Each of these airlines flies 6 times a day in both directions. A search draws from it:
 #
-# - the individual: a pair by popularity; its home office in 7 of 10 cases; a trip for work or for leisure, which
-#   decides days to departure, weekday and nights away, and which no column tells; staySaturday follows from the days;
-# - 8 offers, each of one airline, with its connections either way and a price: distance, days to departure, airline,
-#   connections and a log-normal factor, so that prices have a long right tail;
-# - the itineraries: an offer, one of 6 departures, one of 6 returns. The search returns n different ones of these 288,
-#   cheapest first. Departures of an offer often share its price, others cost a step more: near copies and dominated
-#   itineraries abound, as in a real list of flights.
+# - the individual: a pair by popularity; the home office of the pair in 7 of 10 cases; a trip for work or for leisure,
+#   which decides days to departure, weekday and nights away but is not a column; staySaturday follows from the days;
+# - 8 offers, each of one airline, with connections on both ways and a price. The price depends on distance, days to
+#   departure, airline, connections and a log-normal factor, so prices have a long right tail;
+# - the itineraries: an offer, one of 6 departures and one of 6 returns. The search returns n of these 288, cheapest
+#   first. Many departures of an offer have the same price, others a higher one: near copies and dominated itineraries
+#   are frequent, as in a real list of flights.
 #
-# n is 50 for 30 % of searches, 1 for 1 %, uniform on 2..49 for the others: mean 32.6, mean log n 3.24. Shapes: world
-# (O, K, F) for pairs, airlines of a pair and flights of a day; searches (S,); itineraries (N,).
+# n is 50 for 30 % of searches, 1 for 1 %, and uniform on 2..49 for the others: mean 32.6, mean log n 3.24. Shapes:
+# world (O, K, F) for pairs, airlines of a pair and flights of a day; searches (S,); itineraries (N,).
 
 PAIRS = tuple(f"OD{i:02d}" for i in range(1, 98))
 OFFICES = tuple(f"OF{i:02d}" for i in range(1, 12))
@@ -187,12 +194,12 @@ RANGES = {
     "outDepTime": (0, 84000),
     "outArrTime": (0, 84000),
 }
-"""Least and greatest value of each numeric column, as in the paper."""
+"""Minimum and maximum of each numeric column, as in the paper."""
 
 ROLES: dict[str, Any] = {
     "choice_set": "individual",
     "chosen": "choice",
-    "alternative": None,  # a position in the list, not an itinerary that returns in other sets
+    "alternative": None,  # the column is a position in the list, not a label
     "individual": ["OD", "officeID", "depWeekDay", "staySaturday", "isContinental", "isDomestic", "dtd"],
     "features": [
         *("airlines", "totalPrice", "stayDurationMinutes", "totalTripDurationMinutes"),
@@ -203,31 +210,31 @@ ROLES: dict[str, Any] = {
 """Keyword arguments of ``ChoiceData.from_long`` for the table."""
 
 CARRIERS, FLIGHTS, OFFERS = 8, 6, 8  # airlines of a pair, their flights a day, offers of a search
-LARGEST, FULL, SINGLE = 50, 0.30, 0.01  # largest set; share of sets that large, and of one alternative
+MAX_SIZE, FULL, SINGLE = 50, 0.30, 0.01  # largest set; share of sets of that size, and of sets of one alternative
 DAY = 1440  # minutes
-LAST_LANDING = RANGES["outArrTime"][1] // 60  # 23:20: who would land later lands at midnight
-SEARCHES_PER_CHUNK = 2048  # searches whose 288 itineraries are ranked at once
+LAST_LANDING = RANGES["outArrTime"][1] // 60  # 23:20 in minutes: later arrivals are delayed to midnight
+SEARCHES_PER_CHUNK = 2048  # searches whose 288 itineraries are ranked at a time
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What every table has in common: pairs (O,), their airlines (O, K), flights and waits (O, K, F)."""
+    """The fixed world of all simulated tables: pairs (O,), their airlines (O, K), flights and waits (O, K, F)."""
 
     domestic: NDArray[np.bool_]
     continental: NDArray[np.bool_]
     distance: Floats  # km
-    shift: Ints  # minutes that clocks differ
+    shift: Ints  # time difference, minutes
     popularity: Floats
     airline: Ints
-    departure: Ints  # minutes from midnight
-    back: Ints
-    wait: Ints  # minutes at a connection, on the way out
-    wait_back: Ints
+    departure: Ints  # outbound, minutes from midnight
+    back: Ints  # return departure, minutes from midnight
+    wait: Ints  # at an outbound connection, minutes
+    wait_back: Ints  # at a return connection, minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """Individuals (S,) and itineraries (N,), set after set, by column; offsets (S + 1,)."""
+    """Columns of individuals (S,) and of itineraries (N,), sorted by set; offsets (S + 1,)."""
 
     individuals: dict[str, NDArray[Any]]
     itineraries: dict[str, NDArray[Any]]
@@ -236,15 +243,15 @@ class Searches:
 
 @cache
 def world() -> World:
-    """Make the world, from a seed of its own."""
+    """Draw the world from a fixed seed."""
     rng = np.random.default_rng(33_951)
     n = len(PAIRS)
     kind = rng.permutation(np.repeat([0, 1, 2], [24, 51, 22]))  # domestic, continental, intercontinental
     low, high = np.array([250, 450, 3500])[kind], np.array([900, 3200, 11000])[kind]
-    popularity = 1 / (8 + rng.permutation(n))  # the rarest pair has 1 search in 270
+    popularity = 1 / (8 + rng.permutation(n))  # the rarest pair gets 1 search in 270
     fame = 1 / (3.0 + np.arange(len(AIRLINES)))
     airline = np.empty((n, CARRIERS), dtype=np.int64)
-    for o in range(n):  # the last airline is o's by number: every airline serves some pair
+    for o in range(n):  # the last airline of pair o is number o: every airline serves some pair
         chance = np.where(np.arange(len(AIRLINES)) == o % len(AIRLINES), 0, fame)
         airline[o] = [*rng.choice(len(AIRLINES), CARRIERS - 1, False, chance / chance.sum()), o % len(AIRLINES)]
     shape = (n, CARRIERS, FLIGHTS)
@@ -263,10 +270,10 @@ def world() -> World:
 
 
 def draw_searches(n_sets: int, rng: np.random.Generator) -> Searches:
-    """Draw individuals and what their searches return, cheapest first."""
-    pair, nights, who = _individuals(n_sets, rng)
-    itineraries, offsets = _itineraries(pair, nights, who["dtd"], rng)
-    return Searches(who, itineraries, offsets)
+    """Draw individuals and the itineraries that their searches return, cheapest first."""
+    pair, nights, individuals = _individuals(n_sets, rng)
+    itineraries, offsets = _itineraries(pair, nights, individuals["dtd"], rng)
+    return Searches(individuals, itineraries, offsets)
 
 
 def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
@@ -283,20 +290,20 @@ def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str
     stay = np.where(work, rng.geometric(0.45, n) - 1, 2 + np.exp(1.4 + 0.85 * rng.standard_normal(n)))
     least = np.where(w.distance[pair] > 6000, 3, np.where(w.distance[pair] > 1500, 1, 0))
     nights = np.clip(stay * np.where(far, 1.8, 1.0), least, 298).astype(np.int64)
-    who = {
+    columns = {
         "OD": pair,
         "officeID": office,
-        "staySaturday": (nights > (5 - day) % 7).astype(np.int64),  # the night of day 5 is among them
+        "staySaturday": (nights > (5 - day) % 7).astype(np.int64),  # the stay includes the night of day 5, a Saturday
         "isContinental": w.continental[pair].astype(np.int64),
         "isDomestic": w.domestic[pair].astype(np.int64),
         "depWeekDay": day,
         "dtd": np.minimum(dtd, RANGES["dtd"][1]),
     }
-    return pair, nights, who
+    return pair, nights, columns
 
 
 def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Draw each search's offers, (S, OFFERS): the airline's position, connections, extra airlines and the price."""
+    """Draw the offers of each search (S, OFFERS): airline, connections on both ways, number of airlines, and price."""
     w = world()
     shape = (len(pair), OFFERS)
     share = np.array([0.22, 0.17, 0.15, 0.13, 0.11, 0.09, 0.08, 0.05]).cumsum()
@@ -307,11 +314,11 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
     out = np.where(direct, 0, np.where(two, 2, 1))
     turn = rng.random(shape)
     back = np.where(turn < 0.8, out, np.where(turn < 0.9, np.minimum(out + 1, 2), np.maximum(out - 1, 0)))
-    known = 0.12 * np.sin(w.airline[pair[:, None], carrier])  # dear and cheap airlines
+    airline_effect = 0.12 * np.sin(w.airline[pair[:, None], carrier])  # expensive and cheap airlines
     log_price = (
         np.log(40 + 0.35 * km**0.92)
         + np.log1p(1.1 * np.exp(-dtd / 12))[:, None]
-        + known
+        + airline_effect
         - 0.10 * (out + back)
         + 0.10 * rng.standard_normal((len(pair), 1))
         + 0.22 * rng.standard_normal(shape)
@@ -326,7 +333,7 @@ def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArra
 
 
 def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw price factors of departures and returns, (S, OFFERS, FLIGHTS): most often 1, now and then a cabin dearer."""
+    """Draw price factors of departures and returns (S, OFFERS, FLIGHTS): mostly 1, sometimes a higher cabin's."""
     shape = (n, OFFERS, FLIGHTS)
     out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
     out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))
@@ -335,36 +342,36 @@ def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
-    """Choose ``sizes`` different itineraries of each search by number, earlier offers more often: (S,) -> (N,)."""
+    """Draw ``sizes`` distinct itinerary numbers for each search, earlier offers more often: (S,) -> (N,)."""
     weight = np.repeat(0.6 * np.log(0.8) * np.arange(OFFERS), FLIGHTS * FLIGHTS)
-    parts = []
+    drawn = []
     for start in range(0, len(sizes), SEARCHES_PER_CHUNK):
         n = sizes[start : start + SEARCHES_PER_CHUNK]
-        key = -weight - rng.gumbel(size=(len(n), len(weight)))  # the n least keys: a draw without replacement
-        parts.append(np.argsort(key, axis=1)[:, :LARGEST][np.arange(LARGEST) < n[:, None]])
-    return np.concatenate(parts)
+        key = -weight - rng.gumbel(size=(len(n), len(weight)))  # the n smallest: a draw without replacement
+        drawn.append(np.argsort(key, axis=1)[:, :MAX_SIZE][np.arange(MAX_SIZE) < n[:, None]])
+    return np.concatenate(drawn)
 
 
 def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) -> tuple[dict[str, NDArray[Any]], Ints]:
     """Draw the itineraries of each search, cheapest first, and the offsets of the searches."""
     w = world()
-    # 1. How many itineraries each search returns, which offers it has, and what they cost.
-    u, some = rng.random(len(pair)), rng.integers(2, LARGEST, len(pair))
-    sizes = np.where(u < FULL, LARGEST, np.where(u < FULL + SINGLE, 1, some))
+    # 1. Draw the number of itineraries of each search, its offers, and its itineraries.
+    u, between = rng.random(len(pair)), rng.integers(2, MAX_SIZE, len(pair))
+    sizes = np.where(u < FULL, MAX_SIZE, np.where(u < FULL + SINGLE, 1, between))
     offers, fares = _offers(pair, dtd, rng), _fares(len(pair), rng)
     offer, out, back = np.unravel_index(_pick(sizes, rng), (OFFERS, FLIGHTS, FLIGHTS))
-    # 2. Sort the itineraries of a search by price.
+    # 2. Compute prices, and sort the itineraries of each search by price.
     s = np.repeat(np.arange(len(pair)), sizes)
     price = offers["price"][s, offer] * fares[0][s, offer, out] * fares[1][s, offer, back]
     price = np.clip(price.round(2), *RANGES["totalPrice"])
     order = np.lexsort((price, s))
     s, offer, out, back, price = s[order], offer[order], out[order], back[order], price[order]
-    # 3. Fly both ways.
+    # 3. Compute times and durations of both ways.
     o, k, stops, stops_back = pair[s], *(offers[name][s, offer] for name in ("carrier", "out", "back"))
     arrival, minutes = _flight(w.departure[o, k, out], stops, w.wait[o, k, out], w.shift[o], w.distance[o])
     _, minutes_back = _flight(w.back[o, k, back], stops_back, w.wait_back[o, k, back], -w.shift[o], w.distance[o])
     stay = nights[s] * DAY + w.back[o, k, back] - arrival
-    # Who would leave before two hours are over, or before landing, leaves a day or two later.
+    # postpone returns that would start within two hours of landing, or before it, by one or two days
     late = np.maximum(0, -((stay - RANGES["stayDurationMinutes"][0]) // DAY))
     itineraries = {
         "stayDurationMinutes": np.minimum(stay + late * DAY, RANGES["stayDurationMinutes"][1]),
@@ -380,7 +387,7 @@ def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) 
 
 
 def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -> tuple[Ints, Ints]:
-    """Compute arrival (minutes from midnight of the first day, local) and duration (minutes) of one direction."""
+    """Return arrival (local time, minutes from midnight of the first day) and duration (minutes) of one way."""
     minutes = np.rint((33 + km / 13.5 * (1 + 0.12 * stops)) / 5).astype(np.int64) * 5 + stops * (40 + wait)
     arrival = departure + minutes + shift
     curfew = np.where(arrival % DAY > LAST_LANDING, DAY - arrival % DAY, 0)
@@ -390,9 +397,9 @@ def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -
 # -- Public functions --------------------------------------------------------------------------------------------------
 
 SIZE = 33_951
-"""Choice sets of the paper's table."""
+"""Number of choice sets in the paper's table."""
 
-WORDS = {"airlines": AIRLINES, "officeID": OFFICES}
+TEXT_VALUES = {"airlines": AIRLINES, "officeID": OFFICES}
 INDIVIDUAL = ("officeID", "staySaturday", "isContinental", "isDomestic", "depWeekDay", "dtd")
 ITINERARY = ("airlines", "totalPrice", "totalTripDurationMinutes", "nFlights", "nAirlines", "outDepTime")
 
@@ -402,25 +409,26 @@ def probabilities(table: Any) -> Floats:
 
     Parameters
     ----------
-    table
-        A path, a mapping of columns or a data frame, one row per itinerary, the rows of a search together. It has the
-        columns individual, officeID, staySaturday, isContinental, isDomestic, depWeekDay, dtd, airlines, totalPrice,
-        totalTripDurationMinutes, nFlights, nAirlines and outDepTime; others play no part.
+    table : path, mapping of arrays, or data frame
+        One row per itinerary, with adjacent rows for each search. It has the columns individual, officeID,
+        staySaturday, isContinental, isDomestic, depWeekDay, dtd, airlines, totalPrice, totalTripDurationMinutes,
+        nFlights, nAirlines and outDepTime; other columns are ignored.
 
     Returns
     -------
-    Array of shape (rows,); the probabilities of a search add up to 1.
+    array of float, (rows,)
+        Probabilities, which add up to 1 in each search.
 
     Raises
     ------
     InputError
-        A column is missing, holds what is no finite number, or none above 0 where a logarithm is taken; an airline or
-        office is unknown; or the rows of a search do not stand together.
+        If a column is missing or has invalid values, if an airline or office is unknown, or if the rows of a search
+        are not adjacent. Prices and durations must be above 0, other numbers finite.
     """
     columns = _read(table, ("individual", *INDIVIDUAL, *ITINERARY))
     offsets = contiguous_offsets(columns["individual"], column="individual")
-    who = {name: columns[name][offsets[:-1]] for name in INDIVIDUAL}
-    return mixture(who, columns, offsets)
+    individuals = {name: columns[name][offsets[:-1]] for name in INDIVIDUAL}
+    return mixture(individuals, columns, offsets)
 
 
 def business_share(table: Any) -> Floats:
@@ -428,14 +436,17 @@ def business_share(table: Any) -> Floats:
 
     Parameters
     ----------
-    table
-        As in ``probabilities``, but one row per individual, with columns officeID, staySaturday, isContinental,
-        isDomestic, depWeekDay and dtd.
+    table : path, mapping of arrays, or data frame
+        One row per individual, with columns officeID, staySaturday, isContinental, isDomestic, depWeekDay and dtd.
+
+    Returns
+    -------
+    array of float, (rows,)
 
     Raises
     ------
     InputError
-        A column is missing or holds what is no finite number, or an office is unknown.
+        If a column is missing or holds values that are not finite, or if an office is unknown.
 
     Examples
     --------
@@ -447,23 +458,24 @@ def business_share(table: Any) -> Floats:
 
 
 def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
-    """Simulate airline searches, one choice each, and the true probabilities.
+    """Simulate airline searches, one choice each, with the true probabilities.
 
     Parameters
     ----------
-    sets
-        How many choice sets, at least 1; the paper's table has 33,951.
-    seed
-        Seed of all randomness, at least 0: the same seed gives the same table.
+    sets : int
+        Number of choice sets, at least 1; 33,951 by default, as in the paper's table.
+    seed : int
+        Seed of the random generator, at least 0: the same seed gives the same table.
 
     Returns
     -------
-    Long table with the columns of the paper's airline data and true_prob. ``ROLES`` says what each column is.
+    pyarrow.Table
+        Long table with the columns of the paper's airline data and true_prob; ``ROLES`` has the roles of the columns.
 
     Raises
     ------
     ConfigError
-        ``sets`` or ``seed`` is not a whole number in its range.
+        If ``sets`` or ``seed`` is not an integer in its range.
     """
     n_sets, rng = require_sets(sets), np.random.default_rng(require_seed(seed))
     searches = draw_searches(n_sets, rng)
@@ -474,23 +486,31 @@ def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
 
 
 def best_possible_nll(table: pa.Table) -> BestNLL:
-    """Compute the NLL of the true probabilities of a table as ``simulate`` returns it; no model does better on average.
+    """Compute the NLL of the true probabilities of a simulated table, which no model can beat on average.
 
-    Returns the expected value (mean entropy of the true law) and the value on the choices drawn.
+    Parameters
+    ----------
+    table : pyarrow.Table
+        A table from ``simulate``.
+
+    Returns
+    -------
+    BestNLL
+        The expected NLL (the mean entropy of the true probabilities), and the NLL of the choices in the table.
     """
     return best_nll(table, choice_set="individual", chosen="choice")
 
 
 def _table(searches: Searches, choice: NDArray[np.int8], p: Floats) -> pa.Table:
-    """Lay out the columns in the order of the paper's files."""
-    offsets, who, what = searches.offsets, searches.individuals, searches.itineraries
+    """Return the table, with its columns in the order of the paper's files."""
+    offsets, individuals, itineraries = searches.offsets, searches.individuals, searches.itineraries
     sets = np.arange(len(offsets) - 1)
 
     def individual(name: str) -> NDArray[np.int32]:
-        return spread(who[name].astype(np.int32), offsets)
+        return spread(individuals[name].astype(np.int32), offsets)
 
-    def word(codes: NDArray[Any], words: tuple[str, ...]) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), list(words)).cast(pa.string())
+    def text(codes: NDArray[Any], values: tuple[str, ...]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), list(values)).cast(pa.string())
 
     numbers = ("stayDurationMinutes", "totalPrice", "totalTripDurationMinutes", "nAirlines", "nFlights")
     return pa.table(
@@ -498,47 +518,47 @@ def _table(searches: Searches, choice: NDArray[np.int8], p: Floats) -> pa.Table:
             "individual": spread(sets.astype(np.int32), offsets),
             "alternative": (np.arange(len(p)) - spread(offsets[:-1], offsets)).astype(np.int32),
             "choice": choice,
-            "OD": word(individual("OD"), PAIRS),
-            "officeID": word(individual("officeID"), OFFICES),
+            "OD": text(individual("OD"), PAIRS),
+            "officeID": text(individual("officeID"), OFFICES),
             **{name: individual(name) for name in ("staySaturday", "isContinental", "isDomestic", "depWeekDay", "dtd")},
             **{
-                name: what[name] if name == "totalPrice" else what[name].astype(np.int32)
+                name: itineraries[name] if name == "totalPrice" else itineraries[name].astype(np.int32)
                 for name in (*numbers, "outDepTime", "outArrTime")
             },
-            "airlines": word(what["airlines"], AIRLINES),
+            "airlines": text(itineraries["airlines"], AIRLINES),
             "true_prob": p,
         }
     )
 
 
 def _read(table: Any, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the columns as arrays, words as codes; refuse what the formulas cannot take."""
+    """Return the columns as arrays, with texts as codes; raise InputError for invalid values."""
     arrow = read_table(table, names)
     columns = {}
     for name in names:
         values = arrow[name].combine_chunks()
-        read = _codes if name in WORDS else _numbers
+        read = _codes if name in TEXT_VALUES else _numbers
         columns[name] = values.to_numpy(zero_copy_only=False) if name == "individual" else read(values, name)
     return columns
 
 
 def _codes(values: pa.Array, name: str) -> NDArray[Any]:
-    """Number the words from 0, in the order in which the process knows them."""
-    known = WORDS[name]
-    codes = pc.index_in(values.cast(pa.string()), value_set=pa.array(known))
+    """Return the code of each text; raise InputError if a text is unknown."""
+    texts = TEXT_VALUES[name]
+    codes = pc.index_in(values.cast(pa.string()), value_set=pa.array(texts))
     if codes.null_count:
         row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(
-            f"column {name!r}, row {row}: expected one of {known[0]} to {known[-1]}, got {values[row].as_py()!r}; "
-            f"{codes.null_count} such rows. The process knows no other."
+            f"column {name!r}, row {row}: expected one of {texts[0]} to {texts[-1]}, got {values[row].as_py()!r}; "
+            f"{codes.null_count} such rows."
         )
     return np.asarray(codes.to_numpy(), dtype=np.int64)
 
 
 def _numbers(values: pa.Array, name: str) -> Floats:
-    """Return finite float64 numbers, above 0 for the columns whose logarithm is taken."""
+    """Return numbers as float64; raise InputError unless they are finite, and above 0 if their logarithm is used."""
     positive = name in ("totalPrice", "totalTripDurationMinutes")
-    wanted = "a finite number" + (" above 0" if positive else "")
+    expected = "a finite number" + (" above 0" if positive else "")
     try:
         numbers: Floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -546,7 +566,7 @@ def _numbers(values: pa.Array, name: str) -> Floats:
     bad = np.flatnonzero(~np.isfinite(numbers) | (positive & (numbers <= 0)))
     if bad.size:
         raise InputError(
-            f"column {name!r}, row {bad[0]}: expected {wanted}, got {numbers[bad[0]]}; {bad.size} such rows. "
+            f"column {name!r}, row {bad[0]}: expected {expected}, got {numbers[bad[0]]}; {bad.size} such rows. "
             "Drop these searches."
         )
     return numbers

@@ -1,19 +1,20 @@
 """Choices that follow a pairwise choice Markov chain of given rates, with known probabilities.
 
 A universe of n items has rates q_ij >= 0 of leaving i for j, with q_ij + q_ji > 0 for every pair (Ragain & Ugander,
-2016). In a choice set S the chain moves among the members of S only, and the probability of a choice is the time it
-spends there: p_S solves, for each j in S,
+2016). In a choice set S the chain moves among the items of S only, and the probability of an item is the share of time
+the chain spends in it: p_S solves, for each j in S,
 
     sum_{i in S} p_i q_ij = p_j sum_{i in S} q_ji,    sum(p) = 1.
 
-In a pair, P(i) = q_ji / (q_ij + q_ji). The law is computed by elimination of one item after the other (Grassmann,
-Taksar & Heyman, 1985), which only adds, multiplies and divides numbers >= 0, so that every probability is exact to
-rounding. Rates may be 0: an item that cannot be returned to has probability 0.
+In a pair, P(i) = q_ji / (q_ij + q_ji). The stationary distribution is computed by eliminating one item at a time
+(Grassmann, Taksar & Heyman, 1985). This only adds, multiplies and divides numbers >= 0, so every probability is exact
+up to rounding. Rates may be 0: an item to which the chain cannot return has probability 0.
 
 Rock-paper-scissors with 1/2 < alpha <= 1 (the paper's section on properties): the chain leaves the loser of a pair for
-the winner at rate alpha, the winner for the loser at rate 1 - alpha. In a pair the winner is chosen with probability
-alpha; among the three all are equal. So P(rock | rock, paper, scissors) = 1/3 > P(rock | rock, paper) = 1 - alpha for
-alpha > 2/3: adding scissors raises the probability of rock, which no regular model allows.
+the winner at rate alpha, and the winner for the loser at rate 1 - alpha. In a pair the winner is chosen with
+probability alpha; among the three, each has probability 1/3. So P(rock | rock, paper, scissors) = 1/3 >
+P(rock | rock, paper) = 1 - alpha for alpha > 2/3: adding scissors raises the probability of rock, a violation of
+regularity.
 
 Shapes: rates (n, n), the diagonal ignored; probabilities (|S|,).
 """
@@ -36,9 +37,9 @@ __all__ = ["ITEMS", "every_subset", "probabilities", "random_pcmc", "rock_paper_
 __all__ += ["simulate", "simulate_rock_paper_scissors"]
 
 ITEMS = ("rock", "scissors", "paper")
-"""In the order of the paper's matrix: each beats the next, the last beats the first."""
+"""Items in the order of the paper's matrix: each beats the next, and the last beats the first."""
 
-MOST_ITEMS = 20  # every_subset: about a million subsets
+MAX_ITEMS = 20  # of every_subset: about a million subsets
 
 
 def rock_paper_scissors(alpha: float = 0.75) -> Floats:
@@ -46,13 +47,18 @@ def rock_paper_scissors(alpha: float = 0.75) -> Floats:
 
     Parameters
     ----------
-    alpha
-        Probability that the winner of a pair is chosen, above 1/2 and at most 1.
+    alpha : float
+        Probability that the winner of a pair is chosen, above 1/2 and at most 1; 0.75 by default.
+
+    Returns
+    -------
+    array of float, (3, 3)
+        Rate of leaving item i for item j.
 
     Raises
     ------
     ConfigError
-        ``alpha`` is out of its range.
+        If ``alpha`` is out of range.
 
     Examples
     --------
@@ -68,21 +74,26 @@ def rock_paper_scissors(alpha: float = 0.75) -> Floats:
 
 
 def random_pcmc(n: int, *, seed: int, zeros: float = 0.0) -> Floats:
-    """Draw the rates (n, n) of a PCMC: log-normal, some of them 0.
+    """Draw the rates of a PCMC model: log-normal, some of them 0.
 
     Parameters
     ----------
-    n
+    n : int
         Number of items, at least 2.
-    seed
-        Seed of all randomness, at least 0.
-    zeros
-        Probability, from 0 to 1, that one of a pair's two rates is 0; never both.
+    seed : int
+        Seed of the random generator, at least 0.
+    zeros : float
+        Probability, from 0 to 1, that one of the two rates of a pair is 0; never both. 0 by default.
+
+    Returns
+    -------
+    array of float, (n, n)
+        Rate of leaving item i for item j.
 
     Raises
     ------
     ConfigError
-        A number is out of its range.
+        If an argument is out of range.
     """
     if not isinstance(n, Integral) or n < 2:
         raise ConfigError(f"n: expected a whole number, 2 or above, got {n!r}. A chain needs two items.")
@@ -103,19 +114,20 @@ def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Flo
 
     Parameters
     ----------
-    rates
-        (n, n) rates of leaving i for j, 0 or above, those of no pair both 0; the diagonal is ignored.
-    members
-        Items of the set, each once; all by default.
+    rates : array, (n, n)
+        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; the diagonal is ignored.
+    members : iterable of int, optional
+        Items of the set, each once. None (default) for all items.
 
     Returns
     -------
-    Array with the probability of each member, in their order.
+    array of float
+        Probability of each item of the set, in the order of ``members``.
 
     Raises
     ------
     InputError
-        The rates are not of that kind (a ``ChainError``), or a member is not an item or comes twice.
+        If the rates are invalid (a ``ChainError``), or if ``members`` names an unknown item or an item twice.
 
     Examples
     --------
@@ -125,17 +137,33 @@ def probabilities(rates: ArrayLike, members: Iterable[int] | None = None) -> Flo
     q = _checked(rates)
     items = list(range(len(q))) if members is None else list(members)
     if not items or len(set(items)) < len(items) or not all(_is_item(i, len(q)) for i in items):
-        raise InputError(f"members: expected different items from 0 to {len(q) - 1}, got {items}. Name each once.")
+        raise InputError(f"members: expected distinct items from 0 to {len(q) - 1}, got {items}.")
     return _stationary(q[np.ix_(items, items)])
 
 
 def every_subset(rates: ArrayLike) -> dict[tuple[int, ...], Floats]:
-    """Compute the choice probabilities of every non-empty subset, members in rising order, of at most 20 items."""
+    """Compute the choice probabilities of every non-empty subset of the items.
+
+    Parameters
+    ----------
+    rates : array, (n, n)
+        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; n is at most 20.
+
+    Returns
+    -------
+    dict
+        Probabilities by subset, a tuple of items in ascending order.
+
+    Raises
+    ------
+    InputError
+        If the rates are invalid (a ``ChainError``), or if there are more than 20 items.
+    """
     q = _checked(rates)
-    if len(q) > MOST_ITEMS:
+    if len(q) > MAX_ITEMS:
         raise InputError(
-            f"rates: expected at most {MOST_ITEMS} items, got {len(q)}: they have 2^{len(q)} subsets. "
-            "Ask for the subsets you want, by probabilities(rates, members)."
+            f"rates: expected at most {MAX_ITEMS} items, got {len(q)}, which have 2^{len(q)} subsets. "
+            "Use probabilities(rates, members) for the subsets you need."
         )
     subsets = (s for size in range(1, len(q) + 1) for s in combinations(range(len(q)), size))
     return {s: _stationary(q[np.ix_(s, s)]) for s in subsets}
@@ -150,38 +178,39 @@ def simulate(
     labels: Sequence[str] | None = None,
     one_hot: bool = True,
 ) -> pa.Table:
-    """Simulate choices from sets of random members, and their true probabilities.
+    """Simulate choices from random sets of items, with their true probabilities.
 
     Parameters
     ----------
-    rates
-        As in ``probabilities``.
-    sets
-        How many choice sets, at least 1.
-    seed
-        Seed of all randomness, at least 0: the same seed gives the same table.
-    sizes
-        Sizes of the sets, all as likely; 2 to the number of items by default. Members are drawn evenly.
-    labels
-        Names of the items; item0, item1, ... by default.
-    one_hot
-        Whether to add a 0/1 column is_<label> for each item: features for models that need some.
+    rates : array, (n, n)
+        Rates of leaving item i for item j, at least 0, and not both 0 for any pair; the diagonal is ignored.
+    sets : int
+        Number of choice sets, at least 1.
+    seed : int
+        Seed of the random generator, at least 0: the same seed gives the same table.
+    sizes : sequence of int, optional
+        Possible sizes of the sets, all equally likely. None (default) for 2 to n. All items are equally likely.
+    labels : sequence of str, optional
+        Labels of the items. None (default) for item0, item1, ...
+    one_hot : bool
+        Whether to add a 0/1 column is_<label> for each item, as features. True by default.
 
     Returns
     -------
-    Long table with columns choice_set, alternative, those of the features, chosen and true_prob; members in the
-    order of the items.
+    pyarrow.Table
+        Long table with columns choice_set, alternative, the 0/1 features, chosen and true_prob. The items of a set are
+        in ascending order.
 
     Raises
     ------
     InputError
-        The rates are not of that kind, or an argument is out of its range (a ``ConfigError``).
+        If the rates are invalid (a ``ChainError``), or if an argument is out of range (a ``ConfigError``).
     """
     q, n_sets = _checked(rates), require_sets(sets)
     rng = np.random.default_rng(require_seed(seed))
     n, names = len(q), _labels(labels, len(q))
     counts = rng.choice(_sizes(sizes, n), n_sets)
-    # ranks of random keys: the first so many items of a random order
+    # rank the items by random keys, and take those of the lowest ranks
     inside = rng.random((n_sets, n)).argsort(axis=1).argsort(axis=1) < counts[:, None]
     item = np.nonzero(inside)[1]
     offsets = np.concatenate([[0], counts.cumsum()])
@@ -199,24 +228,45 @@ def simulate(
 
 
 def simulate_rock_paper_scissors(sets: int, *, seed: int, alpha: float = 0.75) -> pa.Table:
-    """Simulate pairs and the three of ``rock_paper_scissors``; features are is_rock, is_scissors and is_paper."""
+    """Simulate choices between two or three of rock, scissors and paper.
+
+    Parameters
+    ----------
+    sets : int
+        Number of choice sets, at least 1.
+    seed : int
+        Seed of the random generator, at least 0: the same seed gives the same table.
+    alpha : float
+        Probability that the winner of a pair is chosen, above 1/2 and at most 1; 0.75 by default.
+
+    Returns
+    -------
+    pyarrow.Table
+        Long table with columns choice_set, alternative, is_rock, is_scissors, is_paper, chosen and true_prob.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is out of range.
+    """
     return simulate(rock_paper_scissors(alpha), sets, seed=seed, labels=ITEMS)
 
 
 def _by_set(q: Floats, inside: NDArray[np.bool_]) -> Floats:  # (n, n), (S, n) -> (N,)
-    """Compute each distinct set once."""
-    kinds, which = np.unique(inside, axis=0, return_inverse=True)
-    p = np.zeros(kinds.shape)
-    for law, members in zip(p, kinds, strict=True):
-        law[members] = _stationary(q[np.ix_(members, members)])
-    return p[which.reshape(-1)][inside]
+    """Return the probabilities of all sets; each distinct set is computed once."""
+    distinct, set_numbers = np.unique(inside, axis=0, return_inverse=True)
+    p = np.zeros(distinct.shape)
+    for row, items in zip(p, distinct, strict=True):
+        row[items] = _stationary(q[np.ix_(items, items)])
+    return p[set_numbers.reshape(-1)][inside]
 
 
 def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
-    """Eliminate states from the last; where one never leaves for those before it, they have no mass."""
+    """Return the stationary distribution, by elimination of states from the last to the first."""
     q = rates.copy()
     np.fill_diagonal(q, 0)
-    # 1. Censor the last state: those before it move on to where it would have taken them.
+    # 1. Eliminate the last state: paths through it become direct transitions between the remaining states. If the last
+    #    state is never left for an earlier one, the earlier states have probability 0.
     first = 0
     for k in range(len(q) - 1, 0, -1):
         leaves = q[k, :k].sum()
@@ -225,23 +275,23 @@ def _stationary(rates: Floats) -> Floats:  # (m, m) -> (m,)
             break
         q[:k, k] /= leaves
         q[:k, :k] += np.outer(q[:k, k], q[k, :k])
-    # 2. Put the states back, each with the time that flows into it.
+    # 2. Restore the states in order, each with the flow into it as its unnormalised probability.
     p = np.zeros(len(q))
     p[first] = 1
     for k in range(first + 1, len(q)):
         p[k] = p[:k] @ q[:k, k]
-    law: Floats = p / p.sum()
-    return law
+    distribution: Floats = p / p.sum()
+    return distribution
 
 
 def _checked(rates: ArrayLike) -> Floats:
-    """Return rates that give every set one law, with a diagonal of 0."""
+    """Return rates with a diagonal of 0; raise ChainError if a set would have no unique stationary distribution."""
     try:
         q = np.array(rates, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ChainError(f"rates: expected numbers of shape (n, n), got what does not convert ({error}).") from error
+        raise ChainError(f"rates: expected numbers of shape (n, n), got other values ({error}).") from error
     if q.ndim != 2 or q.shape[0] != q.shape[1] or not len(q):
-        raise ChainError(f"rates: expected shape (n, n) with n at least 1, got {q.shape}. Give a row to each item.")
+        raise ChainError(f"rates: expected shape (n, n) with n at least 1, got {q.shape}.")
     np.fill_diagonal(q, 0)
     bad = np.argwhere(~(np.isfinite(q) & (q >= 0)))
     if len(bad):
@@ -249,12 +299,12 @@ def _checked(rates: ArrayLike) -> Floats:
         raise ChainError(
             f"rates[{i}, {j}]: expected a finite number, 0 or above, got {q[i, j]}; {len(bad)} such rates."
         )
-    lone = np.argwhere(np.triu(q + q.T == 0, 1))
-    if len(lone):
-        i, j = (int(k) for k in lone[0])
+    unconnected = np.argwhere(np.triu(q + q.T == 0, 1))
+    if len(unconnected):
+        i, j = (int(k) for k in unconnected[0])
         raise ChainError(
-            f"rates[{i}, {j}] and rates[{j}, {i}]: expected one above 0, got 0 for both; {len(lone)} such pairs. "
-            "A choice between the two would have no law."
+            f"rates[{i}, {j}] and rates[{j}, {i}]: expected one above 0, got 0 for both; {len(unconnected)} such "
+            f"pairs. The probabilities of this pair are undefined."
         )
     return q
 
@@ -264,16 +314,16 @@ def _is_item(i: object, n: int) -> bool:
 
 
 def _labels(labels: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    """Return a different name for each item."""
+    """Return the labels of the items; raise ConfigError unless they are n distinct texts."""
     names = tuple(f"item{i}" for i in range(n)) if labels is None else tuple(labels)
     if len(set(names)) != n or len(names) != n or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"labels: expected {n} different words, one per item, got {labels!r}. Name each item once.")
+        raise ConfigError(f"labels: expected {n} distinct texts, one per item, got {labels!r}.")
     return names
 
 
 def _sizes(sizes: Sequence[int] | None, n: int) -> Ints:
-    """Return the admissible sizes of sets."""
-    found = list(range(min(2, n), n + 1)) if sizes is None else list(sizes)
-    if not found or not all(_is_item(size, n + 1) and size >= 1 for size in found):
-        raise ConfigError(f"sizes: expected whole numbers from 1 to {n}, got {sizes!r}. Sets have members once each.")
-    return np.array(found, dtype=np.int64)
+    """Return the possible sizes of sets; raise ConfigError unless they are integers from 1 to n."""
+    possible = list(range(min(2, n), n + 1)) if sizes is None else list(sizes)
+    if not possible or not all(_is_item(size, n + 1) and size >= 1 for size in possible):
+        raise ConfigError(f"sizes: expected whole numbers from 1 to {n}, got {sizes!r}.")
+    return np.array(possible, dtype=np.int64)

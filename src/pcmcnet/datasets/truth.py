@@ -1,12 +1,12 @@
-"""What a simulated table knows: choices drawn from known probabilities, and the loss that no model can beat.
+"""Simulated tables: choices drawn from known probabilities, and the best possible loss.
 
 With p the true probabilities of a table's choice sets S and y the choices drawn from them,
 
-    expected best NLL = mean over S of - sum_i p_S(i) log p_S(i)   (the entropy of the true law),
-    realised best NLL = mean over S of - log p_S(y_S)              (what the truth itself scores on this table).
+    expected best NLL = mean over S of - sum_i p_S(i) log p_S(i)   (the entropy of the true probabilities),
+    realised best NLL = mean over S of - log p_S(y_S)              (the score of the true probabilities on this table).
 
-The second varies about the first with the choices drawn; a model's NLL on the table is to be compared with it.
-Shapes: probabilities (N,) of all alternatives, set after set, and offsets (S + 1,).
+The second varies around the first with the drawn choices; compare the NLL of a model on the table with the second.
+Shapes: probabilities (N,) of all alternatives, sorted by set, and offsets (S + 1,).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["BestNLL", "best_nll", "contiguous_offsets", "require_seed", "require
 
 
 class BestNLL(NamedTuple):
-    """The best possible mean negative log-likelihood: over all choices that might be drawn, and over those drawn."""
+    """The mean negative log-likelihood of the true probabilities, which no model can beat on average."""
 
-    expected: float
-    realised: float
+    expected: float  # over all choices that may be drawn
+    realised: float  # over the choices in the table
 
 
 def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "chosen") -> BestNLL:
@@ -36,15 +36,22 @@ def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "
 
     Parameters
     ----------
-    table
-        As a simulator returns it, with a column true_prob; the rows of a choice set stand together.
-    choice_set, chosen
-        Names of the columns that hold a set's identity and the choice (0 or 1).
+    table : pyarrow.Table
+        Table of a simulator, with a column true_prob; the rows of a choice set are adjacent.
+    choice_set : str
+        Column with the id of the choice set; "choice_set" by default.
+    chosen : str
+        Column that is 1 for the chosen alternative and 0 for others; "chosen" by default.
+
+    Returns
+    -------
+    BestNLL
+        The expected and the realised loss.
 
     Raises
     ------
     InputError
-        A column is missing, or the rows of a set do not stand together.
+        If a column is missing, or if the rows of a set are not adjacent.
 
     Examples
     --------
@@ -54,47 +61,65 @@ def best_nll(table: pa.Table, *, choice_set: str = "choice_set", chosen: str = "
     """
     for name in (choice_set, chosen, "true_prob"):
         if name not in table.column_names:
-            raise InputError(f"expected a column {name!r}, got {table.column_names}. Name the column in the call.")
+            raise InputError(f"expected a column {name!r}, got {table.column_names}. Pass the name of the column.")
     offsets = contiguous_offsets(table[choice_set].to_numpy(), column=choice_set)
     p = table["true_prob"].to_numpy().astype(np.float64)
     log_p = np.log(np.where(p > 0, p, 1))  # p log p -> 0
-    taken = table[chosen].to_numpy().astype(bool)
+    is_chosen = table[chosen].to_numpy().astype(bool)
     n_sets = len(offsets) - 1
-    return BestNLL(-float((p * log_p).sum()) / n_sets, -float(log_p[taken].sum()) / n_sets)
+    return BestNLL(-float((p * log_p).sum()) / n_sets, -float(log_p[is_chosen].sum()) / n_sets)
 
 
 def sample(p: Floats, offsets: Ints, rng: np.random.Generator) -> Ints:
-    """Draw one alternative of each set; return the row of each choice (S,)."""
+    """Draw one alternative of each set.
+
+    Parameters
+    ----------
+    p : array, (N,)
+        Probabilities of the alternatives, sorted by set.
+    offsets : array of int, (S + 1,)
+        Start of each set, then N.
+    rng : numpy.random.Generator
+        Source of the random numbers.
+
+    Returns
+    -------
+    array of int, (S,)
+        Row of the chosen alternative of each set.
+    """
     within = np.cumsum(p)
     before = np.concatenate([[0.0], within])[offsets]
     draw = before[:-1] + rng.random(len(offsets) - 1) * np.diff(before)
-    # A draw never reaches the set's last threshold but by rounding, nor falls before its first row.
+    # clip: rounding may put a draw at the last threshold of its set
     rows: Ints = np.searchsorted(within, draw, side="right")
     return np.clip(rows, offsets[:-1], offsets[1:] - 1)
 
 
 def contiguous_offsets(ids: NDArray[np.generic], *, column: str) -> Ints:
-    """Return where each set's rows begin, and the number of rows: (N,) -> (S + 1,)."""
+    """Return the first row of each set, then the number of rows: (N,) -> (S + 1,).
+
+    Raises InputError if the rows of a set are not adjacent.
+    """
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
     distinct = len(np.unique(ids))
     if len(starts) != distinct or not distinct:
         raise InputError(
-            f"column {column!r}: expected the rows of each choice set to stand together, got {distinct} sets in "
+            f"column {column!r}: expected adjacent rows for each choice set, got {distinct} sets in "
             f"{len(starts)} runs of rows. Sort the table by {column!r}."
         )
     return np.append(starts, len(ids)).astype(np.int64)
 
 
 def require_sets(sets: int) -> int:
-    """Refuse a number of sets that an int32 column cannot count."""
-    most = np.iinfo(np.int32).max
-    if not isinstance(sets, Integral) or isinstance(sets, bool) or not 1 <= sets <= most:
-        raise ConfigError(f"sets: expected a whole number from 1 to {most}, got {sets!r}. Ask for at least one set.")
+    """Return a number of sets; raise ConfigError unless it is an integer from 1 to 2^31 - 1, the range of int32 ids."""
+    limit = np.iinfo(np.int32).max
+    if not isinstance(sets, Integral) or isinstance(sets, bool) or not 1 <= sets <= limit:
+        raise ConfigError(f"sets: expected a whole number from 1 to {limit}, got {sets!r}.")
     return int(sets)
 
 
 def require_seed(seed: int) -> int:
-    """Refuse a seed that is no whole number from 0 up."""
+    """Return a seed; raise ConfigError unless it is an integer of at least 0."""
     if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}. Pass one, for example seed=0.")
     return int(seed)
