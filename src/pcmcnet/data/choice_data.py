@@ -1,9 +1,8 @@
 """Choice sets in memory: columnar and ragged.
 
-Alternatives of all sets lie in flat arrays of length sum(n_S), set after set; ``offsets`` says where each
-set begins. Nothing is padded and nothing is kept per set but offsets, ids, individual columns and choices.
-Rows of the table that was read keep their places in ``rows``, so that a result can be given back in the
-order of the table.
+The alternatives of all sets are stored in flat arrays of length sum(n_S), one set after another; ``offsets`` marks
+where each set begins. Nothing is padded. The only values per set are offsets, ids, individual columns and choices.
+``rows`` holds the table row of each alternative, so that results can be returned in the order of the table.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import long, wide
 from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
-from pcmcnet.data.describe import describe
+from pcmcnet.data.describe import describe, to_html
 from pcmcnet.data.files.tabular import folder_of
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.schema import Conflict, Missing, Schema
@@ -50,24 +49,30 @@ class ChoiceData:
 
     Attributes
     ----------
-    schema
-        The roles of the table's columns, with the kinds of all columns resolved.
-    offsets
-        (S + 1,) where each set begins in the flat arrays.
-    set_ids
-        (S,) ids of the choice sets, in the order of their first row.
-    chosen
-        (S,) position of the chosen alternative within its set, or None.
-    weights
-        (S,) weights of the sets; ones where none were declared.
-    features, labels
-        Columns of length N; ``labels`` is None where no alternative column was declared.
-    individual, keep
-        Columns of length S; ``keep`` has the persons, too, where they are declared, and the ids of rankings.
-    rows, hidden_rows, hidden_sets
-        Table row of each alternative; table rows and sets of the unavailable ones.
-    added
-        Number of rows behind those of the table: outside options that the table has no rows of.
+    schema : Schema
+        Roles of the table's columns, with the categorical columns resolved.
+    offsets : array of int, (S + 1,)
+        Start of each set in the flat arrays, then N.
+    set_ids : array, (S,)
+        Ids of the choice sets, ordered by their first row in the table.
+    chosen : array of int, (S,), or None
+        Position of the chosen alternative within its set; None if the choices are unknown.
+    weights : array of float, (S,)
+        Weights of the sets; all 1 if no weight column is declared.
+    features : dict of columns
+        Columns of the alternatives, of length N.
+    labels : Categorical or None
+        Labels of the alternatives, of length N; None if no alternative column is declared.
+    individual : dict of columns
+        Columns of the individual, of length S.
+    keep : dict of columns
+        Columns of length S that models do not see: the ``keep`` columns, the persons and the ids of rankings.
+    rows : array of int, (N,)
+        Table row of each available alternative.
+    hidden_rows, hidden_sets : array of int
+        Table row and choice set of each unavailable alternative.
+    added : int
+        Number of outside options without a row in the table. Their rows follow those of the table.
     """
 
     schema: Schema
@@ -112,25 +117,64 @@ class ChoiceData:
 
         Parameters
         ----------
-        table
-            A path (.csv, .csv.gz, .parquet, .arrow, a folder of parquet), a mapping of arrays, or any data
-            frame that narwhals knows (pandas, polars, pyarrow, ...).
-        choice_set, chosen, rank, alternative, individual, features, categorical
-            The roles of the columns: see :class:`Schema`.
-        available, weight, person, keep, outside, conflict, missing, kinds
-            Likewise.
-        columns
-            What people call columns in reports and on the served page, and their units, as in
-            ``{"price": {"name": "Price", "unit": "EUR"}}``.
+        table : path, mapping of arrays, or data frame
+            A path (.csv, .csv.gz, .parquet, .arrow, or a folder of Parquet files), a mapping from column names to
+            arrays, or any data frame that narwhals supports (pandas, polars, pyarrow, ...).
+        choice_set : str
+            Column with the id of the choice set.
+        chosen : str, optional
+            Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. None (default) if the
+            choices are unknown, as in a table to predict.
+        rank : str, optional
+            Column with the rank of the alternative, instead of ``chosen``: 1 for the best, empty for alternatives
+            ranked below all others. A ranking is read as a sequence of choices. None (default) for no ranking.
+        alternative : str, optional
+            Column with the label of the alternative, unique within a set. None (default) for no labels.
+        individual : list of str, optional
+            Columns that are constant within a set, such as features of the chooser. Empty by default.
+        features : list of str, optional
+            Columns of the alternative. Empty by default.
+        categorical : list of str, optional
+            Columns among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
+            booleans and dictionaries are categories.
+        available : str, optional
+            Column of 0/1 or booleans. Rows with 0 are left out of their set and get probability 0. None (default) if
+            all rows are available.
+        weight : str, optional
+            Column with the weight of the set, constant within a set. None (default) for equal weights of 1.
+        person : str, optional
+            Column with the id of the person who chose, constant within a set. The sets of a person stay together in
+            splits, folds and bootstrap samples. Models do not use it as an input. None (default) if each set is
+            independent.
+        keep : list of str, optional
+            Further columns, constant within a set, to keep for grouping. Models do not use them. Empty by default.
+        outside : str, optional
+            Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
+            features and needs no rows. A set without a chosen row is one in which the outside option was chosen.
+            Without ``alternative``, a feature of this name is 1 for the option and 0 for others. None (default) for
+            no outside option.
+        conflict : {"error", "first"}
+            If an individual column varies within a set: raise an error (default), or use the value of the first row.
+        missing : {"error", "indicator"}
+            If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
+            missing numbers; missing categories become a category.
+        kinds : dict, optional
+            Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
+            "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
+            networks also see through a curve. None (default) for no such columns.
+        columns : dict, optional
+            Display names and units of columns for reports and the served page, as in
+            ``{"price": {"name": "Price", "unit": "EUR"}}``. None (default) shows the column names.
 
         Returns
         -------
         ChoiceData
+            The choice sets, ordered by their first row in the table.
 
         Raises
         ------
         SchemaError
-            When the table does not fit the roles; the message names the column, row, choice set and remedy.
+            If the table does not fit these roles. The message names the column, row, choice set and remedy.
 
         Examples
         --------
@@ -164,10 +208,25 @@ class ChoiceData:
     def from_schema(cls, table: Any, schema: Schema) -> Self:
         """Read a table by a schema, for example that of a fitted model or of a TOML file.
 
-        A wide table is read as one where the schema is that of a wide table.
+        Parameters
+        ----------
+        table : path, mapping of arrays, or data frame
+            A long table; or a wide table, if the schema was made by :meth:`from_wide`.
+        schema : Schema
+            Roles of the columns.
+
+        Returns
+        -------
+        ChoiceData
+            The choice sets, ordered by their first row in the table.
+
+        Raises
+        ------
+        SchemaError
+            If the table does not fit the schema. The message names the column, row, choice set and remedy.
         """
-        woven = wide.long_form(table, schema)
-        return cls(**long.read_long(table if woven is None else woven, schema, folder=folder_of(table)))
+        converted = wide.long_form(table, schema)
+        return cls(**long.read_long(table if converted is None else converted, schema, folder=folder_of(table)))
 
     @classmethod
     def from_wide(
@@ -194,27 +253,62 @@ class ChoiceData:
 
         Parameters
         ----------
-        table
-            As for :meth:`from_long`.
-        chosen
-            Column that says which alternative was chosen; None when that is to be predicted, or ranked.
-        rank
-            Where the rank of each alternative is, 1 for the best and empty for those below: as ``features``.
-        alternatives
-            The labels, such as ``["car", "bus"]`` or ``[1, 2]``, as ``chosen`` has them; or a mapping from each label
-            to the value that stands for it in ``chosen``.
-        features
-            For each feature, where its values are: a template such as ``"{alternative}_TT"``, or a mapping
-            from each label to a column name or to a number that holds for every row.
-        available
-            Likewise for the 0/1 availability of each alternative.
-        individual, weight, choice_set, categorical, person, keep, outside, missing, kinds, columns
-            As for :meth:`from_long`; without ``choice_set`` every row is its own set.
+        table : path, mapping of arrays, or data frame
+            A path (.csv, .csv.gz, .parquet, .arrow, or a folder of Parquet files), a mapping from column names to
+            arrays, or any data frame that narwhals supports (pandas, polars, pyarrow, ...).
+        chosen : str, optional
+            Column that names the chosen alternative. None (default) if the choices are unknown, or if ``rank`` is
+            given.
+        rank : str or dict, optional
+            Columns with the rank of each alternative, in the form of ``features``: 1 for the best, empty for
+            alternatives ranked below all others. None (default) for no ranking.
+        alternatives : list or dict
+            Labels of the alternatives as they are written in ``chosen``, such as ``["car", "bus"]`` or ``[1, 2]``; or
+            a mapping from each label to its value in ``chosen``.
+        features : dict
+            Columns of each feature: a template such as ``"{alternative}_TT"``, or a mapping from each label to a
+            column name or to a number that applies to every row.
+        individual : list of str, optional
+            Columns that hold for all alternatives of a row, such as features of the chooser. Empty by default.
+        available : str or dict, optional
+            Columns with the 0/1 availability of each alternative, in the form of ``features``. None (default) if all
+            alternatives are available in every row.
+        weight : str, optional
+            Column with the weight of the set. None (default) for equal weights of 1.
+        choice_set : str, optional
+            Column with the id of the choice set. None (default) numbers the rows.
+        categorical : list of str, optional
+            Names among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
+            booleans and dictionaries are categories.
+        person : str, optional
+            Column with the id of the person who chose. The sets of a person stay together in splits, folds and
+            bootstrap samples. Models do not use it as an input. None (default) if each set is independent.
+        keep : list of str, optional
+            Further columns to keep for grouping. Models do not use them. Empty by default.
+        outside : str, optional
+            Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no
+            features and needs no columns. A row with an empty ``chosen`` is one in which the outside option was
+            chosen. None (default) for no outside option.
+        missing : {"error", "indicator"}
+            If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
+            missing numbers; missing categories become a category.
+        kinds : dict, optional
+            Kind of each name among ``individual`` and ``features`` that is neither a plain number nor a category:
+            "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that
+            networks also see through a curve. None (default) for no such columns.
+        columns : dict, optional
+            Display names and units for reports and the served page, as in
+            ``{"price": {"name": "Price", "unit": "EUR"}}``. None (default) shows the names themselves.
 
         Returns
         -------
         ChoiceData
-            Its rows are those of the long form: row r * len(alternatives) + k is alternative k of row r.
+            Its rows are those of the long form: row r * len(alternatives) + k is alternative k of table row r.
+
+        Raises
+        ------
+        SchemaError
+            If the table does not fit these roles. The message names the column, row and remedy.
 
         Examples
         --------
@@ -258,48 +352,62 @@ class ChoiceData:
         workers: int | None = None,
         **roles: Any,
     ) -> ScannedData:
-        """Scan a long table that may be larger than memory, and return its choice sets as they lie on disk.
+        """Scan a long table that may be larger than memory; its choice sets stay on disk.
 
-        The table is checked as by :meth:`from_long` and converted once: a second scan of the same files is instant.
+        The first scan checks the table and converts it into shards. A second scan of the same files reuses them.
 
         Parameters
         ----------
-        table
-            A folder of parquet, or a file: .parquet, .arrow, .csv, .csv.gz. Rows of a set may lie in different files.
-        cache
-            Folder for the converted table; by default beside the table, with the ending .pcmcnet.
-        memory
-            What the choice sets may take in memory at any time, now and in training.
-        workers
-            Threads that convert the table, each of which takes up to two fifths of the memory; the shards are the same
-            for any number. By default two where there are two cores.
-        roles
-            The roles of the columns, as for :meth:`from_long`.
+        table : path
+            A file (.parquet, .arrow, .csv, .csv.gz) or a folder of Parquet files. The rows of a set may be in
+            different files.
+        cache : path, optional
+            Folder for the shards. None (default) for a folder next to the table, with the suffix .pcmcnet.
+        memory : str or int
+            Memory for choice sets, while scanning and in training: a text such as "512 MiB", or a number of bytes.
+            "1 GiB" by default.
+        workers : int, optional
+            Number of threads that convert the table, each with up to two fifths of ``memory``. The shards do not
+            depend on it. None (default) for 2, or 1 on a machine with one core.
+        **roles
+            Roles of the columns by the keywords of :meth:`from_long`: ``choice_set`` (required), ``chosen``, ``rank``,
+            ``alternative``, ``individual``, ``features``, ``categorical``, ``available``, ``weight``, ``person``,
+            ``keep``, ``outside``, ``conflict``, ``missing``, ``kinds`` and ``columns``, with the same defaults.
+
+        Returns
+        -------
+        ScannedData
+            The choice sets on disk. Models are fitted to it as to a ChoiceData.
+
+        Raises
+        ------
+        SchemaError
+            If the table does not fit these roles. The message names the column, row, choice set and remedy.
         """
-        from pcmcnet.data.scan import ScannedData  # which builds on this module
+        from pcmcnet.data.scan import ScannedData  # it imports this module
 
         return ScannedData.of(table, Schema.from_dict(roles), cache=cache, memory=memory, workers=workers)
 
-    # What there is
+    # Sizes and display
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def shape(self) -> tuple[int]:
-        """(S,): tools such as scikit-learn's take choice data for an array of choice sets."""
+        """(S,), so that scikit-learn treats choice data as an array of choice sets."""
         return (len(self),)
 
     def __getitem__(self, index: Any) -> ChoiceData:
-        """Take some sets, by a slice, a list of positions or a mask: see :meth:`subset`."""
-        first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # as an array is asked
+        """Return some of the sets, selected by a slice, a list of positions or a mask: see :meth:`subset`."""
+        first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # NumPy-style data[i, ...]
         return self.subset(np.arange(len(self))[first] if isinstance(first, slice) else first)
 
-    __iter__ = None  # a set is no value of its own
+    __iter__ = None  # not iterable: there is no object for a single set
 
     @property
     def sizes(self) -> Ints:
-        """(S,) number of available alternatives of each set."""
+        """(S,) number of available alternatives in each set."""
         return np.diff(self.offsets)
 
     @property
@@ -314,41 +422,67 @@ class ChoiceData:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of the table, unavailable ones and outside options included."""
+        """Number of rows, including unavailable alternatives and added outside options."""
         return len(self.rows) + len(self.hidden_rows)
 
     @property
     def outside(self) -> Bools | None:
-        """(N,) which alternatives are the outside option; None where the table declares none."""
+        """(N,) True for outside options; None if the table declares no outside option."""
         return outside_rows(self)
 
     @property
     def set_of_alternative(self) -> Ints:
-        """(N,) index of the set that each alternative belongs to."""
+        """(N,) position of the set of each alternative."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def __repr__(self) -> str:
         sizes = self.sizes
         span = f"{sizes.min()} to {sizes.max()}" if len(self) else "0"
-        known = "choices known" if self.chosen is not None else "choices unknown"
+        choices = "choices known" if self.chosen is not None else "choices unknown"
         return (
             f"ChoiceData({len(self):,} choice sets of {span} alternatives, {len(self.rows):,} in all; "
-            f"{len(self.features)} features, {len(self.individual)} individual columns; {known})"
+            f"{len(self.features)} features, {len(self.individual)} individual columns; {choices})"
         )
 
     def _repr_html_(self) -> str:
-        from pcmcnet.data.describe import to_html  # which builds on this module
-
         return to_html(self)
 
     def require_chosen(self, purpose: str) -> Ints:
-        """Return the choices, or say that ``purpose`` needs them."""
+        """Return the positions of the chosen alternatives (S,).
+
+        Parameters
+        ----------
+        purpose : str
+            Subject of the error message, such as "fit".
+
+        Raises
+        ------
+        InputError
+            If the choices are unknown.
+        """
         if self.chosen is None:
             raise InputError(f"{purpose} needs the choices: read the table with chosen=<column>, or rank=<column>.")
         return self.chosen
 
     def to_rows(self, values: ArrayLike, fill: float = 0.0) -> NDArray[Any]:
-        """Put values of the N alternatives in the order of the table; unavailable rows get ``fill``."""
+        """Return values of the alternatives in the order of the table's rows.
+
+        Parameters
+        ----------
+        values : array, (N,)
+            One value per available alternative.
+        fill : float
+            Value of unavailable rows, 0 by default.
+
+        Returns
+        -------
+        array, (n_rows,)
+
+        Raises
+        ------
+        InputError
+            If ``values`` is not of shape (N,).
+        """
         flat = np.asarray(values)
         if flat.shape != (len(self.rows),):
             raise InputError(
@@ -359,75 +493,165 @@ class ChoiceData:
         return out
 
     def from_rows(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Take one value per table row to one per alternative, the inverse of :meth:`to_rows`."""
+        """Return the values of the available alternatives; the inverse of :meth:`to_rows`.
+
+        Parameters
+        ----------
+        values : array, (n_rows,)
+            One value per table row.
+
+        Returns
+        -------
+        array of float, (N,)
+
+        Raises
+        ------
+        InputError
+            If ``values`` is not of shape (n_rows,).
+        """
         flat = np.asarray(values, dtype=np.float64)
         if flat.shape != (self.n_rows,):
             raise InputError(f"expected one value for each of the {self.n_rows} table rows, got shape {flat.shape}.")
         return flat[self.rows]
 
     def subset(self, index: ArrayLike) -> ChoiceData:
-        """Take some sets, by position or by a mask, in the order given.
+        """Return some of the sets, as if the table had only their rows.
 
-        The result behaves as the table that holds only the rows of those sets, in their order.
+        Parameters
+        ----------
+        index : array
+            Positions of the sets, in the order of the result (negative positions count from the end); or a boolean
+            mask of shape (S,).
+
+        Returns
+        -------
+        ChoiceData
+
+        Raises
+        ------
+        InputError
+            If a position is out of range or repeated, or if the mask has another shape.
         """
         return replace(self, **take_sets(self, set_positions(np.asarray(index), len(self))))
 
     def without_contents(self) -> ChoiceData:
-        """Leave out the columns that are neither numbers nor categories."""
+        """Return the data without the columns that are neither numbers nor categories."""
         features = {name: column for name, column in self.features.items() if not isinstance(column, Contents)}
         individual = {name: column for name, column in self.individual.items() if not isinstance(column, Contents)}
         plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds=self.schema.curves)
         return replace(self, schema=plain, features=features, individual=individual)
 
     def with_positive_weight(self) -> ChoiceData:
-        """Take the sets with a weight above 0: mostly all of them, which need no copy."""
-        counts = self.weights > 0
-        return self if counts.all() else self.subset(counts)
+        """Return the sets with a weight above 0; the data itself if that is all of them."""
+        positive = self.weights > 0
+        return self if positive.all() else self.subset(positive)
 
     def parts(self) -> Iterator[ChoiceData]:
-        """Yield the one part that a table in memory is."""
+        """Yield the data as a single part; a scanned table yields one part per shard."""
         yield self
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield what a function makes of each part."""
+        """Yield ``function(part)`` for each of the :meth:`parts`."""
         return map(function, self.parts())
 
     def concat(self, other: ChoiceData) -> ChoiceData:
-        """Append the sets of another table with the same schema; its rows follow those of this one."""
+        """Append the sets of another table with the same schema.
+
+        Parameters
+        ----------
+        other : ChoiceData
+            Sets to append. Their rows follow those of this table.
+
+        Returns
+        -------
+        ChoiceData
+
+        Raises
+        ------
+        SchemaError
+            If the schemas differ.
+        """
         return replace(self, **join(self, other))
 
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> tuple[ChoiceData, ...]:
-        """Cut into random parts of the given shares, keeping the groups of ``by`` together.
+        """Split into random parts of the given shares.
 
         Parameters
         ----------
-        parts
-            Shares that add up to 1.
-        seed
-            Where the random order comes from.
-        by
-            Name of an individual or kept column, or one value per set: sets with equal values stay in one part. None
-            keeps the sets of each person together, where persons are declared. The name of the choice-set column cuts
-            by choice set even then.
+        parts : sequence of float
+            Shares that add up to 1; (0.8, 0.1, 0.1) by default.
+        seed : int
+            Seed of the random order, 0 by default.
+        by : str or array, optional
+            Sets with equal values stay in one part: name of an individual or kept column, or an array of one value per
+            set. None (default) keeps the sets of each person together, if persons are declared. The name of the
+            choice-set column splits the sets of a person, too.
 
         Returns
         -------
         tuple of ChoiceData
+            One per share.
+
+        Raises
+        ------
+        InputError
+            If the shares do not add up to 1, or if there are fewer groups than parts.
+        SchemaError
+            If ``by`` names neither an individual nor a kept column.
         """
         return tuple(self.subset(part) for part in split_parts(self.groups(by), parts, generator(seed)))
 
     def folds(
         self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> list[tuple[ChoiceData, ChoiceData]]:
-        """Cut into k (rest, fold) pairs, keeping the groups of ``by`` together; see :meth:`split`."""
-        parts = fold_parts(self.groups(by), k, generator(seed))
+        """Split into k folds for cross-validation.
+
+        Parameters
+        ----------
+        k : int
+            Number of folds, 5 by default.
+        seed : int
+            Seed of the random order, 0 by default.
+        by : str or array, optional
+            Sets with equal values stay in one fold: name of an individual or kept column, or an array of one value per
+            set. None (default) keeps the sets of each person together, if persons are declared. The name of the
+            choice-set column splits the sets of a person, too.
+
+        Returns
+        -------
+        list of (ChoiceData, ChoiceData)
+            For each fold, all other sets and the sets of the fold.
+
+        Raises
+        ------
+        InputError
+            If ``k`` is below 2 or above the number of groups.
+        SchemaError
+            If ``by`` names neither an individual nor a kept column.
+        """
+        folds = fold_parts(self.groups(by), k, generator(seed))
         everything = np.arange(len(self))
-        return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
+        return [(self.subset(np.setdiff1d(everything, fold)), self.subset(fold)) for fold in folds]
 
     def groups(self, by: str | ArrayLike | None = None) -> Ints:
-        """(S,) a number for each set, equal for sets of one group; see :meth:`split` for what ``by`` may be."""
+        """Return the number of each set's group (S,).
+
+        Parameters
+        ----------
+        by : str or array, optional
+            Name of an individual or kept column, or an array of one value per set; equal values form a group. None
+            (default) groups by person, if persons are declared. The name of the choice-set column, or None without
+            persons, makes each set a group.
+
+        Raises
+        ------
+        InputError
+            If ``by`` is an array that does not have one value per set.
+        SchemaError
+            If ``by`` names neither an individual nor a kept column.
+        """
         by = self.schema.together if by is None else by
         if by is None or (isinstance(by, str) and by == self.schema.choice_set and self.schema.rank is None):
             return np.arange(len(self))
@@ -435,7 +659,7 @@ class ChoiceData:
             columns = {**self.individual, **self.keep}
             if by not in columns:
                 raise SchemaError(
-                    f"column {by!r} is neither an individual nor a kept one, so it cannot group choice sets: "
+                    f"column {by!r} is neither an individual nor a kept column, so it cannot group choice sets: "
                     f"read the table with keep=[{by!r}]." + did_you_mean(by, columns)
                 )
             return number_groups(stored_values(columns[by]))
@@ -445,9 +669,9 @@ class ChoiceData:
         return number_groups(values)
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 of what models see: equal for equal tables, whatever file they came from."""
+        """Return a SHA-256 hash of the model inputs and choices; it does not depend on the file or its format."""
         return fingerprint(self)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a fitted model keeps of the table: ranges of columns, and some sets; see :func:`describe`."""
+        """Return the summary that a fitted model saves: ranges of columns and example sets; see :func:`describe`."""
         return describe(self)

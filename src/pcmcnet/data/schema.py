@@ -1,7 +1,7 @@
-"""What each column of a table is: the roles, declared once, checked, saved and read back.
+"""The roles of a table's columns: declared once, checked, saved and loaded.
 
-A :class:`Schema` holds the same words as the arguments of ``ChoiceData.from_long``. It travels with
-a fitted model, so that a new table is read the way the training table was.
+The fields of a :class:`Schema` are the arguments of ``ChoiceData.from_long``. A fitted model saves its schema, so that
+new tables are read like the training table.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError, did_you_mean
 
 # -- Wide roles --------------------------------------------------------------------------------------------------------
-# Where a wide table holds what the roles of its long form name; kept with the schema, so that others are read alike: a
-# mapping with the arguments of `ChoiceData.from_wide` that the long form has no words for. Values are plain, for JSON.
+# Where a wide table holds the columns of its long form: the arguments of `ChoiceData.from_wide` that the long form does
+# not have, as a mapping of plain JSON values. The schema saves it, so that further wide tables are read alike.
 
 Label = str | int
-LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
+LONG_FORM_COLUMNS = ("choice_set", "chosen", "rank", "alternative", "available")
 
-_ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "choice_set")
+_WIDE_ENTRIES = ("alternatives", "features", "chosen", "rank", "available", "choice_set")
 
 
 def wide_roles(value: Any) -> dict[str, Any]:
-    """Take such a mapping with plain values, refusing anything else; {} for a long table.
+    """Return the roles of a wide table with plain values; {} for a long table. Raise SchemaError for other values.
 
     Examples
     --------
@@ -41,41 +41,41 @@ def wide_roles(value: Any) -> dict[str, Any]:
     {'alternatives': {'car': 'car', 'bus': 'bus'}, 'features': {'time': '{alternative}_time'}, 'chosen': 'mode'}
     """
     if not isinstance(value, Mapping):
-        raise SchemaError(f"wide must say where the columns of each alternative are, got {value!r}.")
+        raise SchemaError(f"wide must map alternatives, features and other roles to columns, got {value!r}.")
     for key in value:
-        if key not in _ENTRIES:
-            raise SchemaError(f"wide: unknown entry {key!r}." + did_you_mean(str(key), _ENTRIES))
-    given = {key: _plain(entry) for key, entry in value.items() if entry is not None}
-    if not given:
+        if key not in _WIDE_ENTRIES:
+            raise SchemaError(f"wide: unknown entry {key!r}." + did_you_mean(str(key), _WIDE_ENTRIES))
+    roles = {key: _plain(entry) for key, entry in value.items() if entry is not None}
+    if not roles:
         return {}
     for key in ("alternatives", "features"):
-        if key not in given:
-            raise SchemaError(f"wide: {key} is missing, which says where the columns of a wide table are.")
-    if not isinstance(given["features"], Mapping):
-        raise SchemaError(f"wide: features must map names to templates or columns, got {given['features']!r}.")
-    return {**given, "alternatives": _plain(labels_of(given["alternatives"]))}
+        if key not in roles:
+            raise SchemaError(f"wide: {key} is missing: a wide table needs alternatives and features.")
+    if not isinstance(roles["features"], Mapping):
+        raise SchemaError(f"wide: features must map names to templates or columns, got {roles['features']!r}.")
+    return {**roles, "alternatives": _plain(labels_of(roles["alternatives"]))}
 
 
 def long_roles(wide: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the roles that follow for the long form: its own columns, and the features."""
-    own = {role: role for role in ("chosen", "rank", "available") if role in wide}
-    return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **own}
+    """Return the roles of the long form that follow from those of a wide table."""
+    optional = {role: role for role in ("chosen", "rank", "available") if role in wide}
+    return {"choice_set": "choice_set", "alternative": "alternative", "features": list(wide["features"]), **optional}
 
 
 def labels_of(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
-    """Label -> its value in the chosen column; a whole number is a label as it is written."""
-    given = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
-    labels = [label_of(label) for label in given]
+    """Return a mapping from each label, as text, to its value in the chosen column."""
+    values = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
+    labels = [label_of(label) for label in values]
     if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise SchemaError(
             f"alternatives must be a list of distinct labels or a mapping from labels, got {alternatives!r}."
         )
-    codes = alternatives.values() if isinstance(alternatives, Mapping) else given
+    codes = alternatives.values() if isinstance(alternatives, Mapping) else values
     return dict(zip(labels, codes, strict=True))
 
 
 def label_of(label: Any) -> Any:
-    """Take whole numbers, such as the codes of a survey, for names."""
+    """Return integers, such as the codes of a survey, as text, and other labels unchanged."""
     return str(label) if isinstance(label, Integral) and not isinstance(label, bool) else label
 
 
@@ -94,8 +94,8 @@ Missing = Literal["error", "indicator"]
 
 _SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
-# Not written where empty: what was saved before they came compares as equal.
-_LATER = ("rank", "person", "outside", "kinds", "columns", "wide")
+# Fields added in later releases, written only if they are set: dicts of tables without them stay the same.
+_LATER_FIELDS = ("rank", "person", "outside", "kinds", "columns", "wide")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,48 +104,57 @@ class Schema:
 
     Parameters
     ----------
-    choice_set
+    choice_set : str
         Column with the id of the choice set.
-    chosen
-        Column 0/1 or bool, exactly one per set; None for a table that is only to be predicted.
-    rank
-        In place of ``chosen``, column with the place of the alternative in a ranking: 1 for the best, empty for those
-        below all ranked ones. A ranking is read as a sequence of choices, which stay together.
-    alternative
-        Column with the label of the alternative, unique within a set.
-    individual
-        Columns constant within a set.
-    features
-        Columns of the alternative.
-    categorical
-        Which of ``individual`` and ``features`` are categorical; None decides by dtype.
-    available
-        Column 0/1 or bool; rows with 0 are outside their set.
-    weight
-        Column with the weight of the set.
-    person
-        Column with the id of the person who chooses, constant within a set, read as names. A person's sets stay
-        together in splits, folds and resamples. Models do not see it.
-    keep
-        Columns constant within a set that are carried along for grouping, not for models.
-    outside
-        Name of an alternative of every set that has no features, such as "none" for buying nothing. It needs no rows:
-        a set without a chosen row is one in which it was chosen. Without ``alternative``, it is a feature of this name,
-        1 for the option and 0 for others.
-    conflict
-        What to do when an individual column varies within a set: "error", or take the "first" row's.
-    missing
-        What to do with missing values: "error", or "indicator" (the training mean plus a 0/1 feature).
-    kinds
-        Which of ``individual`` and ``features`` are neither numbers nor categories, with the kind of each: "vector",
-        "datetime", "multi", "text", "image" or "id". Also which numbers networks see by a curve: "piecewise" or
-        "spline"; to other models they are numbers like any others.
-    named
-        What people call columns, with their units: ``{"price": {"name": "Price", "unit": "EUR"}}``. In files, and in
-        ``ChoiceData.from_long``, it is called ``columns``. It changes no model and no comparison of schemas.
-    wide
-        Of a wide table, where the columns of each alternative are, by the arguments of ``ChoiceData.from_wide``:
-        ``alternatives``, ``features``, ``chosen``, ``available``. The other roles are those of its long form.
+    chosen : str, optional
+        Column of 0/1 or booleans that marks the chosen alternative, exactly one per set. None (default) if the choices
+        are unknown, as in a table to predict.
+    rank : str, optional
+        Column with the rank of the alternative, instead of ``chosen``: 1 for the best, empty for alternatives ranked
+        below all others. A ranking is read as a sequence of choices, which stay together in splits. None by default.
+    alternative : str, optional
+        Column with the label of the alternative, unique within a set. None by default.
+    individual : list of str
+        Columns that are constant within a set. Empty by default.
+    features : list of str
+        Columns of the alternative. Empty by default.
+    categorical : list of str, optional
+        Columns among ``individual`` and ``features`` that are categories. None (default) decides by type: text,
+        booleans and dictionaries are categories.
+    available : str, optional
+        Column of 0/1 or booleans; rows with 0 are left out of their set. None by default.
+    weight : str, optional
+        Column with the weight of the set, constant within a set. None (default) for equal weights of 1.
+    person : str, optional
+        Column with the id of the person who chose, constant within a set. The sets of a person stay together in splits,
+        folds and bootstrap samples. Models do not use it as an input. None by default.
+    keep : list of str
+        Further columns, constant within a set, to keep for grouping. Models do not use them. Empty by default.
+    outside : str, optional
+        Name of an outside option, such as "none" for buying nothing: an alternative of every set that has no features
+        and needs no rows. If no row of a set is chosen, its outside option was chosen. Without ``alternative``, a
+        feature of this name is 1 for the option and 0 for others. None by default.
+    conflict : {"error", "first"}
+        If an individual column varies within a set: raise an error (default), or use the value of the first row.
+    missing : {"error", "indicator"}
+        If a value is missing: raise an error (default), or use the training mean and add a 0/1 feature that marks
+        missing numbers; missing categories become a category.
+    kinds : dict
+        Kind of each column among ``individual`` and ``features`` that is neither a plain number nor a category:
+        "vector", "datetime", "multi", "text", "image" or "id"; or "piecewise" or "spline" for a number that networks
+        also see through a curve. Other models use such numbers as they are. Empty by default.
+    named : dict
+        Display names and units of columns, as in ``{"price": {"name": "Price", "unit": "EUR"}}``. In files and in
+        ``ChoiceData.from_long`` it is called ``columns``. Models ignore it, and so does ``==``. Empty by default.
+    wide : dict
+        Roles of a wide table by the arguments of ``ChoiceData.from_wide``: ``alternatives``, ``features``, ``chosen``,
+        ``rank``, ``available``, ``choice_set``. The other fields are the roles of its long form. Empty (default) for a
+        long table.
+
+    Raises
+    ------
+    SchemaError
+        If a role is not a column name, if roles contradict each other, or if an option has an unknown value.
     """
 
     choice_set: str
@@ -185,24 +194,24 @@ class Schema:
         object.__setattr__(self, "named", column_names(self.named, self.columns))
 
     def _require_apart(self) -> None:
-        """Refuse a column with two roles that contradict or leak into each other."""
+        """Raise SchemaError if two roles of a column contradict each other or leak the choice into the inputs."""
         require_distinct({role: getattr(self, role) for role in _SINGLE})
         inputs = [*self.individual, *self.features]
         for name, times in Counter(inputs).items():
             if times > 1:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         if self.chosen is not None and self.rank is not None:
-            raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) both say what was chosen: keep one.")
+            raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) exclude each other: keep one.")
         for role in ("chosen", "rank", "available", "weight", "person"):
             if (name := getattr(self, role)) in inputs:
-                why = ", a model would learn the persons by heart" if role == "person" else ""
+                why = ", or a model would memorise the persons" if role == "person" else ""
                 raise SchemaError(
                     f"column {name!r} is declared as {role} and also as a model input: "
-                    f"take it out of individual and features{why}."
+                    f"remove it from individual and features{why}."
                 )
-        known = frozenset(inputs)
-        for role, named in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
-            unknown = [c for c in named if c not in known]
+        input_names = frozenset(inputs)
+        for role, columns in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
+            unknown = [column for column in columns if column not in input_names]
             if unknown:
                 raise SchemaError(
                     f"{role} names {unknown[0]!r}, which is neither in individual nor in features."
@@ -214,17 +223,20 @@ class Schema:
                     f"column {name!r} is declared as categorical and as {self.kinds[name]}: keep one of them."
                 )
             if name in (self.choice_set, self.alternative, *self.keep):
-                raise SchemaError(f"column {name!r} is declared as {self.kinds[name]}: it cannot be a name as well.")
+                raise SchemaError(
+                    f"column {name!r} is declared as {self.kinds[name]}: it cannot also be the choice set, the label "
+                    f"or a kept column."
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column named by some role, once, in a stable order."""
+        """All columns with a role, each once, in a fixed order."""
         names = [getattr(self, role) for role in _SINGLE if getattr(self, role) is not None]
         return tuple(dict.fromkeys([*names, *self.individual, *self.table_features, *self.keep]))
 
     @property
     def outside_feature(self) -> str | None:
-        """Feature that marks the outside option, where there are no labels; it is no column of the table."""
+        """Feature that marks the outside option if there are no labels; it is not a column of the table."""
         return self.outside if self.alternative is None else None
 
     @property
@@ -234,103 +246,115 @@ class Schema:
 
     @property
     def can_have_missing_values(self) -> bool:
-        """Whether features may be missing: where the table may have gaps, or there is an outside option."""
+        """Whether features may be missing: ``missing`` is "indicator", or there is an outside option."""
         return self.missing == "indicator" or self.outside is not None
 
     @property
     def names(self) -> ColumnNames:
-        """What people call the columns."""
+        """Display names and units of the columns."""
         return ColumnNames(self.named)
 
     @property
-    def unnamed(self) -> Schema:
-        """The roles alone, which say what a table is: words for columns change none."""
+    def without_names(self) -> Schema:
+        """The schema without display names and without the roles of a wide table."""
         return replace(self, named={}, wide={})
 
     def has_choices_in(self, names: Collection[str]) -> bool:
-        """Tell whether columns of these names hold what was chosen, in the long form or in a wide one."""
+        """Return True if a table with these columns, long or wide, holds the choices."""
         return self.choices in names or self.wide.get("chosen") in names
 
     @property
     def choices(self) -> str | None:
-        """Column that tells what was chosen: ``chosen`` or ``rank``."""
+        """Column of the choices: ``chosen`` or ``rank``; None if the choices are unknown."""
         return self.rank if self.chosen is None else self.chosen
 
     @property
     def together(self) -> str | None:
-        """Column whose sets go together: those of a person, or the choices of a ranking."""
+        """Column whose sets stay together in splits: the person, or the id of a ranking; None without both."""
         return self.choice_set if self.person is None and self.rank is not None else self.person
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """Columns of the set that are carried along and not shown to models, each once.
-
-        ``keep``, then ``person``, then the ids of rankings.
-        """
+        """Columns of the set that models do not use, each once: ``keep``, ``person``, and the ids of rankings."""
         ranking = None if self.rank is None else self.choice_set
         return tuple(dict.fromkeys([*self.keep, *(name for name in (self.person, ranking) if name is not None)]))
 
     @property
     def contents(self) -> dict[str, str]:
-        """Kinds of the columns that are neither numbers nor categories."""
+        """Kind of each column that is neither a number nor a category."""
         return {name: kind for name, kind in self.kinds.items() if kind in KINDS}
 
     @property
     def curves(self) -> dict[str, Curve]:
-        """Kinds of the numbers that networks see by a curve."""
+        """Kind of curve of each number that networks also see through a curve."""
         return {name: cast("Curve", kind) for name, kind in self.kinds.items() if kind in CURVES}
 
     @property
     def text_columns(self) -> frozenset[str]:
-        """Columns whose values are known to be names, even where they look like numbers."""
-        carried = [name for name in self.kept_columns if name not in (*self.individual, *self.features)]
+        """Columns whose values are names, even if they look like numbers."""
+        not_inputs = [name for name in self.kept_columns if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
-        names = [*(self.categorical or ()), *carried, *label, *self.contents]
+        names = [*(self.categorical or ()), *not_inputs, *label, *self.contents]
         return frozenset(names) - self.id_columns
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Columns that are read as numbers, once the kinds of all columns are resolved."""
+        """Columns that are read as numbers; needs a schema with its categorical columns resolved."""
         names = {*(self.categorical or ()), *self.contents}
         flags = {self.chosen, self.rank, self.available, self.weight} - {None}
         return frozenset({*self.individual, *self.features} - names) | cast("set[str]", flags)
 
     @property
     def id_columns(self) -> frozenset[str]:
-        """Columns of ids: numbers where they are written as whole ones, and names otherwise."""
+        """Columns of ids: integers if all values are written as integers, names otherwise."""
         whole = [name for name, kind in self.contents.items() if KINDS[kind].is_whole_number]
         return frozenset([self.choice_set, *whole])
 
     @property
     def name_columns(self) -> frozenset[str]:
-        """Columns of names and ids, which are copied as they are written."""
+        """Columns of names and ids, which a copy of the table keeps as they are written."""
         return self.text_columns | self.id_columns
 
     def for_prediction(self) -> Schema:
-        """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
-        gone = {self.chosen, self.rank, self.weight, *self.kept_columns}
-        gone -= {*self.individual, *self.features, self.alternative, self.choice_set}
-        named = {name: words for name, words in self.named.items() if name not in gone}
+        """Return the schema of a table to predict: without choices, weights, persons and kept columns."""
+        removed = {self.chosen, self.rank, self.weight, *self.kept_columns}
+        removed -= {*self.individual, *self.features, self.alternative, self.choice_set}
+        named = {name: words for name, words in self.named.items() if name not in removed}
         return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and strings, for JSON; without kinds, person or names where there are none to tell."""
+        """Return the schema as plain JSON values; fields of later releases are left out unless they are set."""
         entries: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         words = entries.pop("named")
         entries["columns"] = {k: {entry: text for entry, text in v.items() if text} for k, v in words.items()}
-        return {k: v for k, v in entries.items() if k not in _LATER or v not in (None, {})}
+        return {k: v for k, v in entries.items() if k not in _LATER_FIELDS or v not in (None, {})}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Schema:
-        """Build from plain values; an unknown key is refused."""
-        known = ["columns" if f.name == "named" else f.name for f in fields(cls)]
+        """Build a schema from the result of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        entries : dict
+            The fields of a schema, with ``columns`` for ``named``.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If a key is unknown, if ``choice_set`` is missing, or if an entry is invalid.
+        """
+        names = ["columns" if f.name == "named" else f.name for f in fields(cls)]
         for key in entries:
-            if key not in known:
-                raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
+            if key not in names:
+                raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, names))
         if entries.get("wide"):
             entries = {**long_roles(wide_roles(entries["wide"])), **entries}
         if "choice_set" not in entries:
-            raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
+            raise SchemaError("choice_set is missing: name the column with the ids of the choice sets.")
         return cls(**{"named" if key == "columns" else key: value for key, value in entries.items()})
 
     def to_toml(self) -> str:
@@ -341,11 +365,26 @@ class Schema:
         lines = [f"{k} = {_toml(v)}\n" for k, v in entries.items()]
         for head, table in tables.items():
             lines += [f"\n[{head}]\n", *(f"{_toml(k)} = {_toml(v)}\n" for k, v in table.items())] if table else []
-        return "".join(lines).replace("\x7f", "\\u007f")  # the one character that JSON leaves bare and TOML refuses
+        return "".join(lines).replace("\x7f", "\\u007f")  # the only character that JSON allows and TOML does not
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
-        """Read the roles from a TOML file whose keys are the names of this class's fields."""
+        """Read a schema from a TOML file.
+
+        Parameters
+        ----------
+        path : path
+            A TOML file whose keys are the fields of a schema, with ``columns`` for ``named``.
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If the file cannot be read, is not valid TOML, or has an invalid entry.
+        """
         try:
             entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -358,22 +397,22 @@ class Schema:
 
 
 def require_distinct(columns: Mapping[str, str | None]) -> None:
-    """Refuse a column with two of the roles that name one column each."""
+    """Raise SchemaError if two roles name the same column; ``columns`` maps roles to columns."""
     roles: dict[str, str] = {}
     for role, name in columns.items():
-        if name is not None and (twin := roles.setdefault(name, role)) != role:
-            raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
+        if name is not None and (first := roles.setdefault(name, role)) != role:
+            raise SchemaError(f"column {name!r} is declared as {first} and also as {role}: each needs its own column.")
 
 
 def _toml(value: Any) -> str:
-    """Write texts, numbers, lists and mappings as TOML, whose strings are those of JSON."""
+    """Return a text, number, list or mapping as TOML; TOML strings are written as JSON."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(entry)}" for name, entry in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
-    """Turn a list of column names into a tuple, refusing a bare string and anything unnamed."""
+    """Return a list of column names as a tuple; raise SchemaError for a single string and for other values."""
     if value is None:
         return None if role == "categorical" else ()
     if isinstance(value, str):
@@ -386,16 +425,16 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
 
 
 def _kinds(value: Any) -> dict[str, str]:
-    """Take a mapping from columns to kinds."""
+    """Return a mapping from columns to kinds; raise SchemaError if a kind is unknown."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise SchemaError(f"kinds must name the kind of each column, as in {{'column': 'vector'}}, got {value!r}.")
-    known = (*KINDS, *CURVES)
+        raise SchemaError(f"kinds must map columns to kinds, as in {{'column': 'vector'}}, got {value!r}.")
+    kinds = (*KINDS, *CURVES)
     for name, kind in value.items():
-        if kind not in known:
-            hint = did_you_mean(kind, known) if isinstance(kind, str) else ""
+        if kind not in kinds:
+            hint = did_you_mean(kind, kinds) if isinstance(kind, str) else ""
             raise SchemaError(
-                f"column {name!r}: the kind must be one of {', '.join(map(repr, known))}, got {kind!r}. "
-                f"Numbers need none, and categories are listed in categorical.{hint}"
+                f"column {name!r}: the kind must be one of {', '.join(map(repr, kinds))}, got {kind!r}. "
+                f"Plain numbers need no kind, and categories are listed in categorical.{hint}"
             )
     return dict(value)
 
