@@ -126,7 +126,7 @@ CASES = {
     ),
     "no choice set": (["{table}", "--chosen", "took", "--models", "uniform"], r"say which column holds the id"),
     "folds and split": ([*FINE, "--folds", "3", "--split", "0.2"], r"--folds and --split exclude each other"),
-    "one fold": ([*FINE, "--folds", "1"], r"the number of folds must lie between 2 and 24"),
+    "one fold": ([*FINE, "--folds", "1"], r"the number of folds must be between 2 and 24"),
     "split of all": ([*FINE, "--split", "1"], r"--split must be a number above 0 and below 1"),
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "missing group": ([*FINE, "--by", "persn"], r"has no column 'persn'"),

@@ -86,7 +86,7 @@ def test_a_table_is_described_where_nothing_is_to_be_written(installed: str, cli
     ("words", "message"),
     [
         (["itinerari"], r"'itinerari'.*Did you mean 'itinerary'\?"),
-        (["itinerary", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown kind of file. Expected a name that ends in"),
+        (["itinerary", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown file format. Expected a name that ends in"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_writes_nothing(

@@ -158,7 +158,7 @@ FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "pr
 # Bad input by name: the words of a fit, and the line that it ends in.
 CASES = {
     "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
-    "unknown ending": (["{here}/table.txt", *FINE[1:]], r"table.txt: unknown kind of file. Expected .csv"),
+    "unknown ending": (["{here}/table.txt", *FINE[1:]], r"table.txt: unknown file format. Expected .csv"),
     "truncated parquet": (["{here}/cut.parquet", *FINE[1:]], r"cut.parquet: cannot be read as .*may be truncated"),
     "no rows": (["{here}/empty.csv", *FINE[1:]], r"table is empty"),
     "missing column": ([*FINE, "--features", "prise"], r"has no column 'prise'. Did you mean 'price'\?"),

@@ -49,7 +49,7 @@ def test_the_result_as_json_holds_the_best_loss(cli: Run, tmp_path: Path) -> Non
     ("words", "message"),
     [
         (["mlab", "-o", "{here}/t.csv"], r"unknown process 'mlab'. Did you mean 'mlba'\?"),
-        (["mlba", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown kind of file. Expected a name that ends in"),
+        (["mlba", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown file format. Expected a name that ends in"),
         (["mlba", "-o", "{here}/t.csv", "--sets", "0"], r"sets: expected a whole number from 1 to .*, got 0"),
         (["airlines", "-o", "{here}/t.csv"], r"unknown process 'airlines'. Did you mean 'airline'\?"),
         (["airline", "-o", "{here}/t.csv", "--sets", "0"], r"sets: expected a whole number from 1 to .*, got 0"),

@@ -113,7 +113,7 @@ def test_rows_that_are_not_read_may_hold_anything(bad: float) -> None:
 )
 def test_a_type_that_holds_no_numbers_is_refused_with_a_remedy(values: list[Any]) -> None:
     with pytest.raises(
-        SchemaError, match=r"column 'a' has the type .*, expected numbers. Convert .* list it in categorical"
+        SchemaError, match=r"column 'a': expected numbers, got the type .*. Convert .* list it in categorical"
     ):
         reader(values).numeric("a")
 
@@ -150,7 +150,7 @@ def test_a_gap_is_refused_or_a_category_of_its_own(values: list[Any]) -> None:
 
 @pytest.mark.parametrize("values", [[[1]], [{"a": 1}], [b"\xff"]], ids=str)
 def test_what_cannot_be_named_is_no_category(values: list[Any]) -> None:
-    with pytest.raises(SchemaError, match=r"column 'a' has the type .*(no text form|cannot be told apart)"):
+    with pytest.raises(SchemaError, match=r"column 'a': .* (are not supported|cannot be compared)"):
         reader(values).categorical("a")
 
 
@@ -185,7 +185,7 @@ def test_a_flag_of_another_value_is_refused(values: list[Any], message: str) -> 
 
 
 def test_a_flag_of_another_type_is_refused() -> None:
-    with pytest.raises(SchemaError, match=r"column 'a' has the type date32\[day\], expected 0/1 or true/false"):
+    with pytest.raises(SchemaError, match=r"column 'a': expected 0/1 or true/false, got the type date32\[day\]"):
         reader([dt.date(2024, 1, 1)]).flag("a")
 
 
@@ -195,7 +195,7 @@ def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> Non
     second.categorical("a")
     second.keep_only({"b"})
     assert list(first.columns) == ["b"]
-    assert not first.found
+    assert not first.distinct_by_column
 
 
 # -- what float32 cannot tell apart ----------------------------------------------------------------------
@@ -218,7 +218,7 @@ STEPS = np.arange(50)
 )
 def test_numbers_that_collapse_in_float32_are_refused(values: Any) -> None:
     read = reader(values)
-    message = r"column 'a': its values differ by less than 32-bit .* \(from .* to .*\); subtract an offset"
+    message = r"column 'a': its values differ by less than .* \(from .* to .*\). Subtract an offset"
     with pytest.raises(SchemaError, match=message):
         read.numeric("a")
     with pytest.raises(SchemaError, match=message):
@@ -253,7 +253,7 @@ def test_numbers_that_float32_keeps_apart_are_read(values: Any) -> None:
 def test_only_the_rows_read_count_towards_a_collapse() -> None:
     values = np.concatenate([SECONDS + STEPS, [0]])
     assert len(reader(values).numeric("a")) == 51
-    with pytest.raises(SchemaError, match="subtract an offset"):
+    with pytest.raises(SchemaError, match="Subtract an offset"):
         reader(values, rows=list(range(50))).numeric("a")
     assert len(reader(values, rows=[0, 50]).numeric("a")) == 2
 

@@ -42,7 +42,7 @@ def test_the_example_is_the_first_set_of_median_size() -> None:
 
 
 def test_a_large_example_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SHOWN", 2)
+    monkeypatch.setattr(module, "_MAX_ALTERNATIVES", 2)
     found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["example"]
     assert found["alternatives"] == [{"price": 0.1}, {"price": 0.2}]
 
@@ -83,7 +83,7 @@ def test_a_description_is_json_and_the_same_each_time() -> None:
 
 
 def test_quartiles_of_a_long_table_come_from_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(number, "_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
+    monkeypatch.setattr(number, "_QUARTILE_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
     found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
     assert found == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}
 

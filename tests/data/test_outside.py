@@ -88,7 +88,7 @@ def test_features_of_the_option_that_are_not_read_are_told(caplog: pytest.LogCap
     assert data.outside is not None
     assert data.outside.sum() == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "features of 3 rows labelled 'A' are not read: outside='A' has no features, but column 'price' is filled there"
+        "features of 3 rows labelled 'A' are ignored: outside='A' has no features, but column 'price' has values there"
     ]
 
 
@@ -226,7 +226,7 @@ def test_latent_classes_mix_the_option_too() -> None:
 
 
 def test_two_chosen_rows_are_still_refused() -> None:
-    with pytest.raises(SchemaError, match="expected exactly one chosen alternative, found up to 2"):
+    with pytest.raises(SchemaError, match="expected exactly one chosen alternative, got up to 2"):
         read({**TABLE, "bought": [1, 1, 0, 0, 0, 1, 0]})
     with pytest.raises(SchemaError, match="expected 0 or 1, got 2"):
         read({**TABLE, "bought": [1, 2, 0, 0, 0, 1, 0]})
@@ -235,7 +235,7 @@ def test_two_chosen_rows_are_still_refused() -> None:
 def test_a_set_of_the_option_alone_is_refused() -> None:
     table = {name: [*values, values[0]] for name, values in TABLE.items()} | {"visit": [1, 1, 2, 2, 3, 3, 3, 4]}
     table["brand"] = [*TABLE["brand"], "none"]
-    with pytest.raises(SchemaError, match="choice set 4: no alternative is available but the outside option 'none'"):
+    with pytest.raises(SchemaError, match="choice set 4: no alternative is available except the outside option 'none'"):
         read(table)
 
 

@@ -195,11 +195,11 @@ def test_a_schema_has_the_role(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ranks", "problem"),
     [
-        ([1, 1, 2], r"choice set 1: column 'place': several alternatives have the same rank. Ties say nothing"),
+        ([1, 1, 2], r"choice set 1: column 'place': several alternatives have the same rank. Break the ties"),
         ([1, 2, 2], "several alternatives have the same rank"),
         ([1, 2, 4], r"ranks must be 1, 2, \.\.\. without a gap, got 1, 2, 4"),
         ([2, 3, None], r"without a gap, got 2, 3"),
-        ([1, None, None, 4], r"got 1, 4. Correct them. Where only the best and the worst of more than three are"),
+        ([1, None, None, 4], r"got 1, 4. Correct them. If only the best and the worst of more than three are"),
         ([None, None], "no alternative has a rank"),
         ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank, a whole number from 1 on, got 0; 1 such rows"),
         ([1.5, 1, 2], r"got 1\.5"),
@@ -220,7 +220,7 @@ def test_a_ranked_alternative_must_be_available() -> None:
 @pytest.mark.parametrize(
     ("roles", "problem"),
     [
-        ({"chosen": "taken"}, r"chosen \('taken'\) and rank \('place'\) both say what was chosen"),
+        ({"chosen": "taken"}, r"chosen \('taken'\) and rank \('place'\) exclude each other"),
         ({"features": ["price", "place"]}, "'place' is declared as rank and also as a model input"),
         ({"alternative": "place"}, "'place' is declared as rank and also as alternative"),
     ],

@@ -130,8 +130,8 @@ def test_toml_gives_back_the_same_schema(schema: Schema, tmp_path_factory: pytes
         ({"person": ["p"]}, r"person must be the name of a column, got \['p'\]"),
         ({"person": "id"}, "'id' is declared as choice_set and also as person: each needs its own"),
         ({"person": "y", "alternative": "y"}, "'y' is declared as alternative and also as person"),
-        ({"person": "p", "individual": ["p"]}, "'p' is declared as person and also as a model input: .* by heart"),
-        ({"person": "p", "features": ["p"]}, "'p' is declared as person and also as a model input: .* by heart"),
+        ({"person": "p", "individual": ["p"]}, "'p' is declared as person and also as a model input: .* memorise"),
+        ({"person": "p", "features": ["p"]}, "'p' is declared as person and also as a model input: .* memorise"),
         ({"features": ["price"], "categorical": ["prise"]}, "'prise', which is neither .* Did you mean 'price'?"),
         ({"conflict": "last"}, "conflict must be one of 'error', 'first', got 'last'"),
         ({"missing": "mean"}, "missing must be one of 'error', 'indicator', got 'mean'"),
@@ -144,7 +144,7 @@ def test_a_contradiction_is_refused(entries: dict[str, Any], message: str) -> No
 
 
 def test_a_schema_without_choice_set_is_refused() -> None:
-    with pytest.raises(SchemaError, match="names no choice_set: say which column"):
+    with pytest.raises(SchemaError, match="choice_set is missing: name the column"):
         Schema.from_dict({"chosen": "y"})
 
 
@@ -183,10 +183,10 @@ def test_a_schema_without_kinds_or_person_is_written_as_it_was_before_there_were
         ({"kinds": {"y": "vector"}}, "kinds names 'y', which is neither in individual nor in features"),
         ({"kinds": {"x": "vektor"}}, r"'x': the kind must be one of 'vector', .* got 'vektor'\. .* mean 'vector'"),
         ({"kinds": {"x": ["vector"]}}, "the kind must be one of"),
-        ({"kinds": ["x"]}, "kinds must name the kind of each column"),
-        ({"kinds": {3: "vector"}}, "kinds must name the kind of each column"),
+        ({"kinds": ["x"]}, "kinds must map columns to kinds"),
+        ({"kinds": {3: "vector"}}, "kinds must map columns to kinds"),
         ({"kinds": {"x": "vector"}, "categorical": ["x"]}, "'x' is declared as categorical and as vector: keep one"),
-        ({"kinds": {"x": "vector"}, "alternative": "x"}, "'x' is declared as vector: it cannot be a name as well"),
+        ({"kinds": {"x": "vector"}, "alternative": "x"}, "'x' is declared as vector: it cannot also be"),
     ],
 )
 def test_kinds_that_make_no_sense_are_refused(entries: dict[str, Any], message: str) -> None:

@@ -187,11 +187,11 @@ def test_positions_count_from_either_end_and_a_mask_counts_as_its_positions() ->
         (["a"], "expected a list of positions or a mask of choice sets, got <U1"),
         ([[0]], r"expected a list of positions .* of shape \(1, 1\)"),
         (0, r"expected a list of positions .* of shape \(\)"),
-        ([3], "positions must lie between -3 and 2, as there are 3 choice sets; got 3 to 3"),
-        ([-4, 0], "positions must lie between -3 and 2, .* got -4 to 0"),
-        ([2**64 - 1], "positions must lie between -3 and 2"),
-        ([1, 1], "a choice set may be taken once only: the positions repeat"),
-        ([2, -1], "a choice set may be taken once only: the positions repeat"),
+        ([3], "positions must be between -3 and 2, as there are 3 choice sets; got 3 to 3"),
+        ([-4, 0], "positions must be between -3 and 2, .* got -4 to 0"),
+        ([2**64 - 1], "positions must be between -3 and 2"),
+        ([1, 1], "a choice set can be selected only once: the positions repeat"),
+        ([2, -1], "a choice set can be selected only once: the positions repeat"),
     ],
 )
 def test_what_points_at_no_set_is_refused(index: Any, message: str) -> None:
@@ -241,7 +241,7 @@ def test_parts_are_complete_disjoint_sorted_reproducible_and_keep_groups_whole(
     groups: Any, folds: bool, k: int, seed: int
 ) -> None:
     if len(np.unique(groups)) < k:
-        with pytest.raises(InputError, match=r"too few for|the number of folds must lie between 2 and"):
+        with pytest.raises(InputError, match=r"too few for|the number of folds must be between 2 and"):
             cut(groups, folds, k, seed)
         return
     parts = cut(groups, folds, k, seed)
@@ -301,7 +301,7 @@ def test_more_parts_than_groups_are_refused() -> None:
 
 @pytest.mark.parametrize("k", [1, 0, -1, 4, 2.0, "2", True, None])
 def test_a_number_of_folds_that_cannot_be_is_refused(k: Any) -> None:
-    with pytest.raises(InputError, match=r"number of folds must lie between 2 and 3, the number of groups .*; got"):
+    with pytest.raises(InputError, match=r"number of folds must be between 2 and 3, the number of groups .*; got"):
         fold_parts(np.array([0, 1, 2, 2]), k, generator(0))
 
 

@@ -95,7 +95,7 @@ def test_numbers_of_several_types_stand_side_by_side() -> None:
 @pytest.mark.parametrize("kind", [">f8", np.float16, np.bool_])
 def test_numbers_of_seldom_types_are_left_to_the_usual_way(kind: object) -> None:
     table = {**of_pandas(pa.table(TABLE)), "cost": TABLE["cost"].astype(kind)}
-    assert_left_to_the_checked_reader(table, encoder(), "values of a rare type")
+    assert_left_to_the_checked_reader(table, encoder(), "a type that needs further checks")
 
 
 def test_a_table_may_have_no_numbers_at_all() -> None:
@@ -117,11 +117,11 @@ def test_categories_may_be_numbers() -> None:
 @pytest.mark.parametrize(
     ("column", "row", "value", "reason"),
     [
-        ("mode", 1, "bus", "column 'mode': a label comes twice in a set"),
+        ("mode", 1, "bus", "column 'mode': a label occurs twice in a set"),
         ("age", 4, 42.0, "vary within a set"),
         ("home", 4, "town", "column 'home' varies within a set"),
-        ("cost", 0, np.nan, "have gaps"),
-        ("cost", 5, np.inf, "are not finite"),
+        ("cost", 0, np.nan, "are missing"),
+        ("cost", 5, np.inf, "infinite"),
         ("cost", 5, 2.0**53, "too large"),
         ("cost", 5, -(2.0**53), "too large"),
     ],
@@ -133,7 +133,7 @@ def test_rows_that_are_not_clean_are_a_problem(column: str, row: int, value: obj
 
 def test_a_gap_among_categories_is_a_problem() -> None:
     table = pa.table(TABLE).set_column(1, "mode", pa.array([None, *TABLE["mode"][1:].tolist()]))
-    assert_left_to_the_checked_reader(table, encoder(), "column 'mode' has gaps")
+    assert_left_to_the_checked_reader(table, encoder(), "column 'mode' has missing values")
 
 
 def test_bins_of_a_curve_are_encoded_from_one_column() -> None:
@@ -220,7 +220,7 @@ def test_no_columns_give_empty_rows() -> None:
 def test_columns_are_copied_one_beneath_the_other() -> None:
     """Chunks of whole numbers and of fractions."""
     columns = [[np.arange(3) + k, np.array([9.5 - k], np.float32)] for k in range(3)]
-    found = tensors.sent(columns, 4, torch.float64, CPU)
+    found = tensors.copy_to_device(columns, 4, torch.float64, CPU)
     assert found.tolist() == [[k, k + 1, k + 2, 9.5 - k] for k in range(3)]
 
 
@@ -232,20 +232,20 @@ def test_a_table_is_copied_column_beneath_column(kind: pa.DataType, columns: int
     values = np.random.default_rng(0).normal(size=(columns, sum(chunks)))
     cut = np.cumsum(chunks)[:-1]
     table = pa.table({f"x{k}": pa.chunked_array(np.split(row, cut), kind) for k, row in enumerate(values)})
-    found = tensors.sent_table(table, CPU)
+    found = tensors.copy_table_to_device(table, CPU)
     assert found.tolist() == [column.to_pylist() for column in table.columns]
 
 
 def test_part_of_a_table_is_copied_alone() -> None:
     table = pa.table({"a": np.arange(9.0), "b": np.arange(9.0) + 0.5})
-    assert tensors.sent_table(table.slice(4, 3), CPU).tolist() == [[4, 5, 6], [4.5, 5.5, 6.5]]
+    assert tensors.copy_table_to_device(table.slice(4, 3), CPU).tolist() == [[4, 5, 6], [4.5, 5.5, 6.5]]
 
 
 def test_columns_that_keep_some_more_of_their_end_stand_beside_others() -> None:
     """Arrow writes more bytes of a part of a longer column than of a whole one: columns are unequally far apart."""
     longer, exact = pa.array(np.arange(20.0)).slice(0, 17), pa.array(np.arange(17.0) + 0.5)
     table = pa.table({"a": longer, "b": exact, "c": longer, "d": exact})
-    found = tensors.sent_table(table, CPU)
+    found = tensors.copy_table_to_device(table, CPU)
     assert found.tolist() == [column.to_pylist() for column in table.columns]
 
 
@@ -253,5 +253,5 @@ def test_columns_that_keep_some_more_of_their_end_stand_beside_others() -> None:
 def test_chunks_without_rows_are_left_out(columns: int) -> None:
     part = pa.table({f"x{k}": np.arange(4.0) + k for k in range(columns)})
     table = pa.concat_tables([part.slice(0, 0), part, part.slice(2, 0), part])
-    found = tensors.sent_table(table, CPU)
+    found = tensors.copy_table_to_device(table, CPU)
     assert found.tolist() == [column.to_pylist() for column in table.columns]

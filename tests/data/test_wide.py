@@ -143,8 +143,8 @@ def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}. A column"),
-        ({"features": {"time": {"car": "car_time"}}}, "feature 'time' says nothing of alternative 'bus'"),
+        ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}. Declare a column"),
+        ({"features": {"time": {"car": "car_time"}}}, "feature 'time' has no entry for alternative 'bus'"),
         ({"features": {"t": {"car": 1, "bus": 2, "van": 3}}}, "feature 't' names 'van', which is not among"),
         ({"features": {"t": {"car": 1, "bus": None}}}, "feature 't' of 'bus': expected a column or a number, got None"),
         ({"features": {"t": 3}}, "feature 't': expected a template or a mapping from labels, got 3"),
@@ -156,13 +156,13 @@ def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
         ({"alternatives": [1, "1"]}, "alternatives must be a list of distinct labels"),
         ({"alternatives": [True, False]}, "alternatives must be a list of distinct labels"),
         ({"alternatives": None}, "alternatives must be a list of distinct labels"),
-        ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a value of its own for each label, got"),
-        ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a value of its own for each label, got"),
+        ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a distinct value for each label, got"),
+        ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a distinct value for each label, got"),
         ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such rows"),
         ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that stand for"),
         ({"individual": "who"}, r"individual must be a list of column names, got the text 'who'"),
-        ({"individual": ["chosen"]}, "the name 'chosen' is used by the long form itself: rename"),
-        ({"features": {"available": "{alternative}_ok"}}, "the name 'available' is used by the long form itself"),
+        ({"individual": ["chosen"]}, "the name 'chosen' is reserved for the long form: rename"),
+        ({"features": {"available": "{alternative}_ok"}}, "the name 'available' is reserved for the long form"),
         ({"chosen": "choise"}, "has no column 'choise'. Did you mean 'choice'"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_group_that_is_not_there_is_refused(changes: dict[str, Any], message: 
     [
         ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop them"),
         ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that stand for the alternatives"),
-        ({"car_time": [[1], [2]]}, "feature 'time': its columns have the types .*, expected one type"),
+        ({"car_time": [[1], [2]]}, "feature 'time': expected columns of one type, got"),
         ({"car_time": [1.0, np.nan]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),
     ],
 )
@@ -191,7 +191,7 @@ def test_an_empty_wide_table_is_refused() -> None:
 
 
 def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
-    with pytest.raises(SchemaError, match="the label 'car' stands more than once in this set"):
+    with pytest.raises(SchemaError, match="the label 'car' occurs more than once in this set"):
         ChoiceData.from_wide({**TABLE, "trip": ["t", "t"]}, **ROLES | {"chosen": None}, choice_set="trip")
 
 
@@ -203,12 +203,12 @@ def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
     [
         (
             {"individual": ["choice"]},
-            "'choice' is declared as chosen and also as a model input: .* give the answer away",
+            "'choice' is declared as chosen and also as a model input: .* reveals the choice",
         ),
         ({"features": {"x": {"car": "choice", "bus": 0}}}, "'choice' is declared as chosen and also as a model input"),
         (
             {"available": {"car": 1, "bus": "choice"}},
-            "'choice' is declared as chosen and also as available: take it out",
+            "'choice' is declared as chosen and also as available: remove it",
         ),
         ({"weight": "choice"}, "'choice' is declared as chosen and also as weight: each needs its own"),
         ({"choice_set": "choice"}, "'choice' is declared as chosen and also as choice_set"),
@@ -280,7 +280,7 @@ def test_a_vector_of_another_size_is_told_by_its_row(other: Any) -> None:
 
 
 def test_lists_and_numbers_do_not_go_together() -> None:
-    with pytest.raises(SchemaError, match="feature 'v': its columns have the types"):
+    with pytest.raises(SchemaError, match="feature 'v': expected columns of one type"):
         ChoiceData.from_wide(
             {"a_v": [[1.0]]},
             chosen=None,

@@ -49,7 +49,7 @@ def test_values_become_plain_and_the_roles_of_the_long_form_follow() -> None:
 @pytest.mark.parametrize(
     ("wide", "message"),
     [
-        ("car", "wide must say where the columns of each alternative are, got 'car'"),
+        ("car", "wide must map alternatives, features .*, got 'car'"),
         ({"feature": {}}, "wide: unknown entry 'feature'. Did you mean 'features'"),
         ({"chosen": "choice", "features": {}}, "wide: alternatives is missing"),
         ({"alternatives": ["a"]}, "wide: features is missing"),

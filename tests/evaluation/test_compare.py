@@ -437,7 +437,7 @@ def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: Ch
     ("change", "message"),
     [
         ({"folds": 3, "split": (0.8, 0.2)}, "folds and split exclude each other"),
-        ({"folds": 1}, "the number of folds must lie between 2 and 40"),
+        ({"folds": 1}, "the number of folds must be between 2 and 40"),
         ({"split": (0.8, 0.1, 0.1)}, r"split must be two shares, .*got \(0.8, 0.1, 0.1\)"),
         ({"split": 0.2}, "split must be two shares, .*got 0.2"),
         ({"split": (0.8, 0.8)}, "positive shares that add up to 1"),

@@ -70,7 +70,7 @@ def test_a_damaged_parquet_table_is_refused_or_read_as_it_was(n: int, rows: pa.T
         if said:
             seen["refused"] += 1
             assert "t.parquet: cannot be read as .parquet" in said
-            assert "The file may be truncated or of another kind: write it again" in said
+            assert "The file may be truncated or have another format: write it again" in said
             continue
         same = all(
             column.to_pylist() == rows.column(k).to_pylist()
@@ -102,7 +102,7 @@ def test_one_damaged_file_of_a_folder_is_refused(rows: pa.Table, tmp_path: Path)
     content = bytearray(path.read_bytes())
     content[200] ^= 1
     path.write_bytes(content)
-    with pytest.raises(PcmcNetError, match="The file may be truncated or of another kind: write it again"):
+    with pytest.raises(PcmcNetError, match="The file may be truncated or have another format: write it again"):
         read_table(tmp_path)
 
 

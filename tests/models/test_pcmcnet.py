@@ -216,7 +216,7 @@ def test_a_column_that_is_missing_at_prediction_is_named(
 
 def test_a_column_whose_kind_changed_is_named(fitted: PCMCNet, make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles, categorical=["price", "comfort", "purpose"])
-    with pytest.raises(SchemaError, match="column 'price' was numeric when the model was trained and is categorical"):
+    with pytest.raises(SchemaError, match="column 'price': expected numeric as in training, got categorical"):
         fitted.predict_proba(data)
 
 
@@ -248,7 +248,7 @@ def test_labels_alone_are_enough(utility: str, quick: dict[str, Any]) -> None:
     model = PCMCNet(**options).fit(data, progress=False)
     expected = {"car": 0.6, "bus": 0.3, "bike": 0.1}
     assert shares(model, data) == pytest.approx(expected, abs=0.02)  # the last steps are small, not 0
-    with pytest.raises(SchemaError, match=r"trained with the labels of alternatives, column 'mode'.*labels=False"):
+    with pytest.raises(SchemaError, match=r"trained with the labels of alternatives in column 'mode'.*labels=False"):
         model.predict_proba(ChoiceData.from_long(table, choice_set="s", chosen="took"))
 
 

@@ -255,7 +255,7 @@ def test_all_failing_is_an_error_with_the_first_message(slope: Any, trips: Choic
         ({"seed": -1}, ConfigError, "seed must be"),
         ({"timeout": -1}, ConfigError, "timeout must be a number of at least 0"),
         ({"device": "abacus"}, ConfigError, "device 'abacus' is not available"),
-        ({"by": "home"}, InputError, "column 'home' is neither an individual nor a kept one"),
+        ({"by": "home"}, InputError, "column 'home' is neither an individual nor a kept"),
         ({"space": "huge"}, ConfigError, "unknown space 'huge'"),
         ({"folder": 3}, InputError, "expected the path of a folder"),
     ],

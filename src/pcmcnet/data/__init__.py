@@ -1,6 +1,6 @@
 """Table -> choice sets -> batches.
 
-What holds tensors is loaded when it is first asked for: tables are read, scanned and learnt from without PyTorch.
+Classes that hold tensors are imported on first use: reading, scanning and learning encoders do not need PyTorch.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.scan import ScannedData
 from pcmcnet.data.schema import Schema
 
-Sets = ChoiceData | ScannedData  # in memory, or on disk
+Sets = ChoiceData | ScannedData  # in memory | on disk
 
 __all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Sets", "Source"]
 

@@ -1,8 +1,8 @@
 """Encoded choice sets -> batches of tensors.
 
-A batch is padded to its own largest set, or little more. Sets of like size go together, and a batch has a budget of
-pairs (the padded sum of n^2), so that memory is bounded whatever the sizes. Batches are formed on the
-device that holds the data: a batch costs a few gathers and no transfer.
+A batch is padded to the size of its largest set. Sets of similar size share a batch, and each batch has a budget of
+pairs (the sum of n^2 with padding), which bounds memory for sets of any size. Batches are formed on the device that
+holds the data: a batch costs a few gathers and no transfer.
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ from torch import Tensor
 from pcmcnet.arrays import Ints
 from pcmcnet.errors import ConfigError, InputError
 
-_PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
-_SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
-_ROWS = 2**14  # that are compared at a time
+_MAX_PADDING = 1.05  # largest ratio of pairs with padding to pairs without it ...
+_MIN_FILLED = 0.25  # ... in batches that fill at least this share of the pair budget
+_BATCHES_PER_SORT = (
+    32  # batches whose sets are sorted by size at a time: more means less padding, but less random order
+)
+_ROWS_PER_COMPARISON = 2**14
 
 
 class DistinctContents(NamedTuple):
-    """The distinct contents of a column in a batch, of which each is encoded once, and who has which."""
+    """Distinct contents of a column in a batch, each encoded once, and the position of every alternative's content."""
 
     values: Tensor  # (u, ...)
-    place: Tensor  # (B, J), or (B,) for the individual: positions among the values
+    place: Tensor  # (B, J), or (B,) for a column of the individual: positions in ``values``
 
 
 class CodedContents(NamedTuple):
-    """One column of contents: a code for each alternative, or each set, and what the codes stand for."""
+    """One column of contents: a code per alternative or per set, and the table of distinct contents."""
 
     codes: Tensor  # (N,), or (S,) int64
     table: Tensor  # (U, ...)
 
     def at(self, index: Tensor) -> DistinctContents:
-        """Take the contents at some places."""
+        """Return the distinct contents at some positions."""
         used, place = torch.unique(self.codes[index], return_inverse=True)
         values = self.table[used]
         return DistinctContents(
             values / 255 if values.dtype == torch.uint8 else values, place
-        )  # pictures take a byte a pixel
+        )  # images have one byte per channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +58,34 @@ class Batch:
     individual_numeric: Tensor  # (B, F0)
     individual_categorical: Tensor  # (B, C0)
     mask: Tensor  # (B, J) True for real alternatives, which come first
-    chosen: Tensor  # (B,) position of the choice; 0 where unknown
+    chosen: Tensor  # (B,) position of the chosen alternative; 0 if unknown
     weight: Tensor  # (B,)
-    contents: tuple[DistinctContents, ...] = ()  # of the alternatives' columns of contents
+    contents: tuple[DistinctContents, ...] = ()  # one for each content column of the alternatives
     individual_contents: tuple[DistinctContents, ...] = ()
-    person: Tensor | None = None  # (B,) a number for each person, where persons are known
+    person: Tensor | None = None  # (B,) number of the person, if persons are declared
 
 
 class EncodedTable(Protocol):
-    """Encoded choice sets that come in parts: one, where they are in memory, or one after the other from disk."""
+    """Encoded choice sets in parts: a single part in memory, or several that are read from disk in turn."""
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
-        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch.
+        """Yield all sets once, in parts.
 
-        ``skip`` is how many parts to leave out at the start.
+        Parameters
+        ----------
+        order
+            Numbers that seed the order of the parts, such as (seed, epoch); None for the order of the table.
+        skip
+            Number of parts to skip at the start.
         """
 
 
 class Source(EncodedTable, Protocol):
-    """Choice sets to train on."""
+    """Encoded choice sets to train on."""
 
     @property
     def device(self) -> torch.device:
-        """Where the parts are put."""
+        """Device of the parts."""
 
     @property
     def mean_pairs(self) -> float:
@@ -90,44 +98,44 @@ class Source(EncodedTable, Protocol):
     def __len__(self) -> int: ...
 
     def chunks(self) -> Iterator[EncodedSets]:
-        """Go through all sets once, in small parts that are the same for every process of a group."""
+        """Yield all sets once, in small chunks that are the same in every process of a group."""
 
 
 @dataclass(frozen=True)
 class ConcatenatedTables:
-    """Choice sets of several tables, one after the other."""
+    """Encoded choice sets of several tables in sequence."""
 
     tables: Sequence[EncodedTable]
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedPart]:
-        """Go through all parts of all tables."""
+        """Yield the parts of all tables."""
         yield from islice((part for table in self.tables for part in table.parts(order)), skip, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedSets:
-    """All choice sets of a table as tensors: flat over alternatives (N, .), or one row per set (S, .)."""
+    """All choice sets of a table as tensors, with one row per alternative (N, .) or per set (S, .)."""
 
     sizes: Ints  # (S,) on the host, where batches are planned
-    starts: Tensor  # (S,) where each set begins in the flat tensors
-    counts: Tensor  # (S,) sizes again, on the device
+    starts: Tensor  # (S,) first alternative of each set
+    counts: Tensor  # (S,) copy of ``sizes`` on the device
     numeric: Tensor  # (N, F) float32
     categorical: Tensor  # (N, C) int64
     individual_numeric: Tensor  # (S, F0) float32
     individual_categorical: Tensor  # (S, C0) int64
     chosen: Tensor  # (S,) int64
     weight: Tensor  # (S,) float32
-    contents: tuple[CodedContents, ...] = ()  # (N,) codes and what they stand for, of each column of contents
+    contents: tuple[CodedContents, ...] = ()  # (N,) codes, with the table of distinct contents of each column
     individual_contents: tuple[CodedContents, ...] = ()  # (S,)
-    persons: Ints | None = None  # (S,) a number for each person, where persons are known; on the host
-    person: Tensor | None = None  # (S,) the same, on the device
+    persons: Ints | None = None  # (S,) number of the person, if persons are declared; on the host
+    person: Tensor | None = None  # (S,) copy of ``persons`` on the device
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.starts.device
 
     @property
@@ -141,12 +149,12 @@ class EncodedSets:
         return float((self.sizes**2).mean())
 
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedSets]:
-        """Yield the one part there is: batches are drawn from it in any order."""
+        """Yield the only part, unless it is skipped."""
         if not skip:
             yield self
 
     def chunks(self) -> Iterator[EncodedSets]:
-        """Yield the one part there is."""
+        """Yield all sets as one chunk."""
         yield self
 
     def to(self, device: torch.device) -> EncodedSets:
@@ -154,21 +162,21 @@ class EncodedSets:
         return self._each(lambda tensor: tensor.to(device))
 
     def pinned(self) -> EncodedSets:
-        """Copy the tensors to memory of the host that a device can read by itself."""
+        """Copy the tensors to page-locked host memory."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors."""
+        """Total size of the tensors, in bytes."""
         return sum(tensor.nbytes for tensor in self._all())
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether each tensor is in one piece."""
+        """Whether every tensor is contiguous."""
         return all(tensor.is_contiguous() for tensor in self._all())
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory of the tensors until a stream is done with them."""
+        """Keep the memory of the tensors allocated until ``stream`` has finished with them."""
         for tensor in self._all():
             tensor.record_stream(stream)
 
@@ -177,28 +185,28 @@ class EncodedSets:
         return [*self._tensors().values(), *coded]
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
-        """Put other sets in the place of these, in the same memory; None where they do not fit."""
-        ours, theirs = self._tensors(), other._tensors()
-        if any(len(theirs[name]) > len(tensor) for name, tensor in ours.items()):
+        """Overwrite these sets with those of ``other``, in the same memory; return None if they do not fit."""
+        targets, sources = self._tensors(), other._tensors()
+        if any(len(sources[name]) > len(tensor) for name, tensor in targets.items()):
             return None
-        for name, tensor in ours.items():
-            tensor[: len(theirs[name])].copy_(theirs[name])
+        for name, tensor in targets.items():
+            tensor[: len(sources[name])].copy_(sources[name])
         return replace(self, sizes=other.sizes)
 
     @classmethod
     def join(cls, chunks: Sequence[EncodedSets], order: Ints) -> EncodedSets:
-        """Put pieces together, their sets in the order given; alternatives stay where they are."""
-        sizes = np.concatenate([piece.sizes for piece in chunks])
+        """Concatenate chunks and put their sets into ``order``; the flat tensors of alternatives are not reordered."""
+        sizes = np.concatenate([chunk.sizes for chunk in chunks])
         index = torch.from_numpy(order)
-        ends = np.cumsum([len(piece.numeric) for piece in chunks])
-        starts = [piece.starts + (int(end) - len(piece.numeric)) for piece, end in zip(chunks, ends, strict=True)]
+        ends = np.cumsum([len(chunk.numeric) for chunk in chunks])
+        starts = [chunk.starts + (int(end) - len(chunk.numeric)) for chunk, end in zip(chunks, ends, strict=True)]
 
-        def all_of(name: str) -> Tensor:
-            return torch.cat([getattr(piece, name) for piece in chunks])
+        def concatenated(name: str) -> Tensor:
+            return torch.cat([getattr(chunk, name) for chunk in chunks])
 
-        of_sets = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
-        tensors: dict[str, Any] = {name: all_of(name)[index] for name in of_sets}
-        tensors |= {name: all_of(name) for name in ("numeric", "categorical")}
+        one_per_set = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
+        tensors: dict[str, Any] = {name: concatenated(name)[index] for name in one_per_set}
+        tensors |= {name: concatenated(name) for name in ("numeric", "categorical")}
         return cls(sizes=sizes[order], starts=torch.cat(starts)[index], **tensors)
 
     def _tensors(self) -> dict[str, Any]:
@@ -211,29 +219,35 @@ class EncodedSets:
         return replace(self, **moved)
 
     def require_variation_within_sets(self) -> None:
-        """Raise InputError if the alternatives of every choice set are alike: a network without order cannot learn."""
+        """Raise InputError if the alternatives of every choice set are equal: there is nothing to learn from them."""
         if not self.varies_within_sets():
             raise InputError(
                 "no feature differs between the alternatives of any choice set: there is nothing to learn."
             )
 
     def varies_within_sets(self) -> bool:
-        """Tell whether any feature tells two alternatives of a set apart: mostly the first rows do."""
+        """Return True if any feature varies within any choice set; most tables show it in their first rows."""
         first = self.starts.repeat_interleave(self.counts)
         columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
-        chunks = [slice(begin, begin + _ROWS) for begin in range(0, len(first), _ROWS)]
+        step = _ROWS_PER_COMPARISON
+        chunks = [slice(begin, begin + step) for begin in range(0, len(first), step)]
         return any(bool((x[rows] != x[first[rows]]).any()) for x in columns for rows in chunks)
 
     def batch(self, sets: Ints) -> Batch:
-        """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
+        """Gather some sets. Their largest size is known on the host, so there is no device synchronisation."""
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
         return self.gather(index, int(self.sizes[sets].max()))
 
     def gather(self, index: Tensor, places: int) -> Batch:
-        """Gather sets by positions (B,) on the device, padded to so many places, at least their largest size."""
+        """Gather the sets at ``index`` (B,) on the device, padded to ``places`` alternatives.
+
+        ``places`` is at least the size of the largest of these sets.
+        """
         place = torch.arange(places, device=index.device)  # (J,)
         mask = place < self.counts[index].unsqueeze(1)  # (B, J)
-        flat = self.starts[index].unsqueeze(1) + place.where(mask, place.new_zeros(()))  # padding repeats the first
+        flat = self.starts[index].unsqueeze(1) + place.where(
+            mask, place.new_zeros(())
+        )  # padding repeats the first alternative
         return Batch(
             numeric=self.numeric[flat],
             categorical=self.categorical[flat],
@@ -250,14 +264,14 @@ class EncodedSets:
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedSets:
-    """A part of a table of which this process holds some sets, and others of its group the rest."""
+    """A part of a table whose sets are distributed over the processes of a group."""
 
-    sizes: Ints  # (S,) of all sets, by which every process plans the same batches
-    local: EncodedSets | None  # the sets that are here, if any
-    place: Ints  # (S,) where among them each set is, -1 for those of others
+    sizes: Ints  # (S,) sizes of all sets: every process plans the same batches
+    local: EncodedSets | None  # the sets of this process, if any
+    place: Ints  # (S,) position of each set in ``local``; -1 for sets of other processes
 
     def share(self, sets: Ints) -> Ints:
-        """Return where this process has some of the sets; there may be none."""
+        """Return the positions in ``local`` of those of the sets that this process holds; may be empty."""
         places = self.place[sets]
         return places[places >= 0]
 
@@ -266,31 +280,51 @@ class DistributedSets:
         return self if self.local is None else replace(self, local=self.local.to(device))
 
 
-EncodedPart = EncodedSets | DistributedSets  # as a process alone has it, and as one of several has it
+EncodedPart = EncodedSets | DistributedSets  # in a single process | in one process of a group
 
 
 def plan_batches(
     sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None, tight: bool = True
 ) -> list[Ints]:
-    """Group sets into batches of like size within both limits; one set may exceed the budget alone.
+    """Group sets of similar size into batches.
 
-    Without ``rng`` the sets are sorted by size over the whole table. With it, the sets are shuffled, sorted
-    within stretches of some batches only, and the batches shuffled again, so that every epoch differs.
-    ``tight``: large batches end where padding would make up too much of them. Else they are as large as allowed.
+    Parameters
+    ----------
+    sizes
+        (S,) sizes of the sets.
+    batch_size
+        Largest number of sets in a batch.
+    pair_budget
+        Largest number of pairs in a batch, padding included. A single set may exceed it.
+    rng
+        Random generator that shuffles the sets. The shuffled sets are sorted by size within groups of 32 batches, and
+        the batches are shuffled again, so every epoch differs. None sorts all sets by size.
+    tight
+        Whether a large batch ends early if padding would exceed 5% of its pairs; True by default.
+
+    Returns
+    -------
+    list of arrays
+        Positions of the sets of each batch.
+
+    Raises
+    ------
+    ConfigError
+        If ``batch_size`` or ``pair_budget`` is below 1.
     """
     if batch_size < 1 or pair_budget < 1:
         raise ConfigError(
             f"batch_size and pair_budget must be at least 1, got batch_size={batch_size} and pair_budget={pair_budget}."
         )
     order = np.arange(len(sizes)) if rng is None else rng.permutation(len(sizes))
-    stretch = len(sizes) if rng is None else batch_size * _SORTED_TOGETHER
+    step = len(sizes) if rng is None else batch_size * _BATCHES_PER_SORT
     plan: list[Ints] = []
-    for begin in range(0, len(order), max(stretch, 1)):
-        part = order[begin : begin + stretch]
-        of_part = sizes[part]
-        if len(part) and of_part.max() < 2**16:  # numbers of 16 bits are sorted by counting, in a fraction of the time
-            of_part = of_part.astype(np.uint16)
-        plan += _cut(part[np.argsort(of_part, kind="stable")], sizes, batch_size, pair_budget, tight)
+    for begin in range(0, len(order), max(step, 1)):
+        sets = order[begin : begin + step]
+        keys = sizes[sets]
+        if len(sets) and keys.max() < 2**16:
+            keys = keys.astype(np.uint16)  # NumPy sorts 16-bit integers by radix sort, several times faster
+        plan += _cut(sets[np.argsort(keys, kind="stable")], sizes, batch_size, pair_budget, tight)
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
@@ -299,42 +333,44 @@ def plan_batches(
 def plan_person_batches(
     persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
 ) -> list[Ints]:
-    """Group sets into batches that hold all sets of a person, one after the other, in an order drawn by chance.
+    """Group sets into batches that hold all sets of each person, with the persons in random order.
 
-    A batch is closed by the person with whom it reaches ``batch_size`` sets, or whose successor would break the budget;
-    one person may exceed both limits alone.
+    A batch ends when it has at least ``batch_size`` sets, or when the next person would exceed ``pair_budget``. A
+    single person may exceed both limits.
     """
     number = np.unique(persons, return_inverse=True)[1]
     order = np.argsort(rng.permutation(len(persons))[number], kind="stable")
-    # fill the last batch with one person after the other, and begin another when it is full
+    # add one person at a time to the last batch, and start a new batch when it is full
     plan: list[list[Ints]] = [[]]
-    held = largest = 0
+    n_sets = largest = 0  # of the last batch
     for sets in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
         size = int(sizes[sets].max())
-        if held and (held >= batch_size or (held + len(sets)) * max(largest, size) ** 2 > pair_budget):
+        if n_sets and (n_sets >= batch_size or (n_sets + len(sets)) * max(largest, size) ** 2 > pair_budget):
             plan.append([])
-            held = largest = 0
+            n_sets = largest = 0
         plan[-1].append(sets)
-        held, largest = held + len(sets), max(largest, size)
+        n_sets, largest = n_sets + len(sets), max(largest, size)
     return [np.concatenate(sets) for sets in plan if sets]
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
-    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding."""
-    free = pair_budget * _FULL if tight else pair_budget
-    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= free:  # no batch comes so far
+    """Cut sets that are sorted by size into batches; the last set of a batch is its largest and decides its padding."""
+    unrestricted = pair_budget * _MIN_FILLED if tight else pair_budget
+    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= unrestricted:  # no limit but the batch size
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
-    chunks: list[Ints] = []
+    batches: list[Ints] = []
     begin = 0
     while begin < len(sets):
-        most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
-        end = min(begin + min(batch_size, most), len(sets))
+        # upper bound on the number of sets: all as small as the first
+        max_sets = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)
+        end = min(begin + min(batch_size, max_sets), len(sets))
+        # end before the first set that breaks the budget, or that adds too much padding
         pairs = sizes[sets[begin:end]] ** 2
         padded = np.arange(1, end - begin + 1) * pairs
         over = padded > pair_budget
         if tight:
-            over |= (padded > _PADDED * np.cumsum(pairs)) & (padded > free)
+            over |= (padded > _MAX_PADDING * np.cumsum(pairs)) & (padded > unrestricted)
         end = begin + max(int(over.argmax()), 1) if over.any() else end
-        chunks.append(sets[begin:end])
+        batches.append(sets[begin:end])
         begin = end
-    return chunks
+    return batches

@@ -1,18 +1,18 @@
-"""A table -> chunks: consecutive rows that hold whole choice sets, one chunk after the other.
+"""A table -> chunks: consecutive rows that hold whole choice sets.
 
     column of set ids  ->  first row of each set  ->  cuts between sets  ->  the rows between two cuts
 
-A source goes once through a table, in the order of its rows:
+A source reads a table once, in the order of its rows:
 
-    FrameChunks     a data frame or an Arrow table in memory, cut into views of it
-    ParquetChunks   one Parquet file, read once and cut as it is decoded: for tables that fit into memory
-    FileChunks      a folder or a file of typed columns, in bounded memory: the ids are read first, by themselves
+    FrameChunks     a data frame or an Arrow table in memory, cut into views
+    ParquetChunks   one Parquet file, read once and cut while it is decoded: for tables that fit into memory
+    FileChunks      a folder or a file of typed columns, in bounded memory: a first pass reads the ids alone
 
-A scanned table needs no such source: each of its shards holds whole choice sets already (:mod:`pcmcnet.data.scan`).
+A scanned table needs no source: each of its shards holds whole choice sets (:mod:`pcmcnet.data.scan`).
 
-A table that cannot be cut has no source: ``of`` returns None. What only shows on the way, such as a set that goes on
-further down a file, is yielded as a :class:`ChunkProblem`, and the source ends with it. Either way the caller reads the
-table whole, with all checks.
+If a table cannot be cut, ``of`` returns None. If that is detected only later, for example because more rows of a set
+follow further down in a file, the source yields a :class:`ChunkProblem` and ends. In both cases the caller reads the
+whole table, with all checks.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import sets_between
 
-CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
-CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)
-MAX_TEXT_BYTES = 2**31  # bytes of a column of text in one Arrow array
-KEY_COPIES = 3  # copies of the keys of sets in memory, while they are put together and sorted
+CHUNK_ROWS = 3 * 2**16  # approximate rows per chunk (fastest of the sizes measured)
+CHUNK_VALUES = 2**25  # approximate values per chunk in all columns: chunks of wide tables have fewer rows (measured)
+MAX_TEXT_BYTES = 2**31  # capacity of a text column in one Arrow array
+KEY_COPIES = 3  # copies of the set keys in memory while they are concatenated and sorted
 
-Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns: arrays of NumPy or Arrow, or series
+Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns as NumPy arrays, Arrow arrays or series
 InMemory: TypeAlias = pa.Table | nw.DataFrame[Any]
 
 
@@ -65,14 +65,14 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkProblem:
-    """Why a table has to be read whole: something that chunks cannot show, or cannot word for all rows."""
+    """Reason why the whole table must be read instead of chunks."""
 
     reason: str
 
 
 def too_fine_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
-    """Return a problem for each column whose numbers 32 bits cannot tell apart, which only all chunks together show."""
-    reason = "32 bits may not tell the numbers of column {!r} apart"
+    """Return a problem for each column whose values differ by less than float32 resolves; needs all chunks' spans."""
+    reason = "column {!r}: float32 may not resolve the differences between its values"
     return [ChunkProblem(reason.format(name)) for name, span in spans.items() if span.is_too_fine_for_float32]
 
 
@@ -87,11 +87,11 @@ class ChunkSource(Protocol):
         """Number of rows."""
 
     def chunks(self) -> Chunks:
-        """Go once through all rows; a problem ends it."""
+        """Yield all rows once; the iteration ends after a problem."""
 
 
 def open_table(table: Any, schema: Schema) -> InMemory | Path:
-    """Return a Parquet file or a data frame as it is, and read anything else into an Arrow table."""
+    """Return the path of a Parquet file or a data frame unchanged; read anything else into an Arrow table."""
     if isinstance(table, str | os.PathLike) and ending(Path(table)) == ".parquet":
         return Path(table)
     frame = nw.from_native(table, eager_only=True, pass_through=True)
@@ -102,7 +102,7 @@ def open_table(table: Any, schema: Schema) -> InMemory | Path:
 
 
 def chunk_source(table: InMemory | Path, schema: Schema, rows: int | None = None) -> ChunkSource | None:
-    """Cut what :func:`open_table` returned into chunks of about ``rows`` rows; None if it is to be read whole."""
+    """Return chunks of about ``rows`` rows of a table from :func:`open_table`; None if it must be read whole."""
     rows = rows or max(min(CHUNK_ROWS, CHUNK_VALUES // len(schema.columns)), 1)
     if isinstance(table, Path):
         return ParquetChunks.of(table, schema, rows)
@@ -122,7 +122,7 @@ class FrameChunks:
 
     @classmethod
     def of(cls, table: InMemory, schema: Schema, rows: int) -> FrameChunks | None:
-        """Cut a table; None if it is small, if rows of a set lie apart, or if a column holds several types."""
+        """Cut a table; None if it is small, if rows of a set are not adjacent, or if a column has mixed types."""
         ids = read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
         starts = set_starts(ids) if len(ids) > rows else None
         if starts is None:
@@ -130,7 +130,7 @@ class FrameChunks:
         columns = _columns(table, schema) if isinstance(table, nw.DataFrame) else table
         if columns is None:
             return None
-        # each multiple of ``rows`` moves back to the first row of the set that it lies in
+        # move each multiple of ``rows`` back to the first row of its set
         cuts = np.unique(np.searchsorted(starts, range(0, len(ids), rows), "right") - 1)
         return cls(columns, np.append(starts, len(ids)), np.append(cuts, len(starts)))
 
@@ -157,9 +157,9 @@ def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
 
 
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
-    """Take the columns of a frame; None if one holds several types, of which each chunk could be read in its own way.
+    """Return the columns of a frame; None if one has mixed types, because chunks might be read as different types.
 
-    Numbers of pandas become arrays at once: it takes long to cut a series, and to get at its numbers.
+    Numeric columns of pandas become arrays: slicing a series for each chunk is slow.
     """
     columns: dict[str, Any] = {name: frame[name] for name in schema.columns}
     if nw.Object in {column.dtype for column in columns.values()}:
@@ -174,7 +174,7 @@ def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class ParquetChunks:
-    """A Parquet file, mapped into memory and read once. Its ids are not read ahead: that takes longer on a GPU."""
+    """A Parquet file, mapped into memory and read once. A separate pass over the ids would be slower on a GPU."""
 
     path: Path
     file: ParquetFile
@@ -183,7 +183,7 @@ class ParquetChunks:
 
     @classmethod
     def of(cls, path: Path, schema: Schema, rows: int) -> ParquetChunks | None:
-        """Open a file; None if it is small."""
+        """Open a file; None if it has at most ``rows`` rows."""
         require_path(path)
         with as_schema_errors(path):
             file = ParquetFile(path, mapped=True)
@@ -196,23 +196,23 @@ class ParquetChunks:
         return int(self.file.file.metadata.num_rows)
 
     def chunks(self) -> Chunks:
-        """Decode chunks in a thread."""
+        """Yield chunks that a background thread decodes."""
         return read_ahead(self._decoded())
 
     def _decoded(self) -> Iterator[Chunk | ChunkProblem]:
-        apart = ChunkProblem(f"{self.path}: rows of a choice set may lie apart")
+        not_adjacent = ChunkProblem(f"{self.path}: rows of a choice set may not be adjacent")
         rest, rows_read, ids, id_column = None, 0, [], self.schema.choice_set
         with as_schema_errors(self.path):
             for batch in self.file.file.iter_batches(self.rows, columns=list(self.schema.columns)):
-                # put the rows that were left over before the new ones, and see where sets begin among them
+                # prepend the rows left over from the last batch, and find where sets begin
                 table = without_views(pa.Table.from_batches([batch]))
                 rest = table if rest is None else pa.concat_tables([rest, table])
                 rows_read += len(table)
                 starts = set_starts(rest[id_column])
                 if starts is None:
-                    yield apart
+                    yield not_adjacent
                     return
-                # the last set may go on in the next batch: its rows are left over, unless these are the last
+                # the last set may continue in the next batch: keep its rows back, unless this is the last batch
                 if rows_read == self.n_rows:
                     starts = np.append(starts, len(rest))
                 if len(starts) > 1:
@@ -220,23 +220,23 @@ class ParquetChunks:
                     ids += chunk[id_column].take(pa.array(starts[:-1])).chunks
                     yield Chunk(chunk, np.diff(starts))
                     rest = rest.slice(starts[-1])
-        # no set of one chunk may go on in another
+        # a set id that occurs in two chunks means rows that are not adjacent
         if not all_differ(pa.chunked_array(ids)):
-            yield apart
+            yield not_adjacent
 
 
 @dataclass(frozen=True)
 class FileChunks:
-    """A folder or a file of typed columns, of which a few chunks are in memory at a time."""
+    """A folder or a file of typed columns; only a few chunks are in memory at a time."""
 
     stream: TableStream
     choice_set: str
     lengths: Ints  # (C,) rows of each chunk
-    rows: int  # decoded at a time
+    rows: int  # rows decoded at a time
 
     @classmethod
     def of(cls, stream: TableStream, choice_set: str, rows: int, key_bytes: int) -> FileChunks | None:
-        """Read the ids, and cut between sets; None as for :func:`chunk_lengths`."""
+        """Read the ids and cut between sets; None in the cases of :func:`chunk_lengths`."""
         lengths = chunk_lengths(stream.only(choice_set), rows, key_bytes)
         return None if lengths is None else cls(stream, choice_set, lengths, rows)
 
@@ -246,50 +246,50 @@ class FileChunks:
         return int(self.lengths.sum())
 
     def chunks(self) -> Chunks:
-        """Decode chunks in a thread."""
+        """Yield chunks that a background thread decodes."""
         return read_ahead(self._decoded())
 
     def _decoded(self) -> Iterator[Chunk | ChunkProblem]:
-        words = [field.name for field in self.stream.schema if is_text(field.type) and field.name != self.choice_set]
-        batches = self.stream.batches(self.rows, coded=words)
-        tables = (_with_codes(pa.Table.from_batches([batch]), words) for batch in batches)
+        text = [field.name for field in self.stream.schema if is_text(field.type) and field.name != self.choice_set]
+        batches = self.stream.batches(self.rows, coded=text)
+        tables = (_dictionary_encoded(pa.Table.from_batches([batch]), text) for batch in batches)
         rest = next(tables, None)
         for length in map(int, self.lengths):
-            # put batches together until they hold the chunk; nothing is copied
+            # concatenate batches until they hold the chunk; nothing is copied
             while rest is None or rest.num_rows < length:
                 table = next(tables, None)
                 if rest is None or table is None:
-                    yield ChunkProblem(f"{self.stream.path} has lost rows while it was read")
+                    yield ChunkProblem(f"{self.stream.path} lost rows while it was read")
                     return
                 rest = pa.concat_tables([rest, table])
-            # the sets are as long as their ids are equal: that no set comes twice is known
+            # a set is a run of equal ids: chunk_lengths made sure that no id has two runs
             chunk, rest = rest.slice(0, length), rest.slice(length)
             ids = _plain(chunk[self.choice_set]).combine_chunks()
             yield Chunk(chunk, np.diff(np.concatenate([[0], id_changes(ids), [length]])))
 
 
-def _with_codes(table: pa.Table, words: list[str]) -> pa.Table:
-    """Return a table with text as codes, as it comes from those files of a folder that are read as they are."""
-    for name in words:
+def _dictionary_encoded(table: pa.Table, columns: list[str]) -> pa.Table:
+    """Encode text columns as dictionaries, as some files of a folder deliver them already."""
+    for name in columns:
         if not pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
     return table
 
 
 def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
-    """Return the numbers of rows of chunks, each of about ``rows`` rows, from the column of set ids.
+    """Return the number of rows of each chunk, about ``rows``, from the column of set ids.
 
-    None if rows of a set lie apart, if ids are missing or of other types than whole numbers and text, or if there are
-    so many sets that their keys, 8 bytes each, take more than ``key_bytes``.
+    Returns None if rows of a set are not adjacent, if ids are missing or neither integers nor text, or if the keys of
+    all sets, 8 bytes each, would exceed ``key_bytes``.
     """
     keys, cuts = [np.empty(0, np.uint64)], [np.zeros(1, np.int64)]
-    last_start = rows_read = 0  # row at which the last set begins; rows read so far
+    last_start = rows_read = 0  # first row of the last set; number of rows read
     last_id: Any = None
     for batch in ids.batches(rows):
         column = _plain(batch.column(0))
         if column.null_count or not (pa.types.is_integer(column.type) or is_text(column.type)):
             return None
-        # note the keys of the sets that begin here
+        # collect the keys of the sets that begin in this batch
         begins = id_changes(column)
         if column[0].as_py() != last_id:
             begins = np.append(0, begins)
@@ -297,7 +297,7 @@ def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
         key_bytes -= KEY_COPIES * keys[-1].nbytes
         if key_bytes < 0 or _has_repeats(keys[-1]):
             return None
-        # each multiple of ``rows`` moves back to the first row of the set that it lies in
+        # move each multiple of ``rows`` back to the first row of its set
         starts = np.append(last_start, rows_read + begins)
         grid = np.arange(-(-rows_read // rows) * rows, rows_read + len(column), rows)
         cuts.append(starts[np.searchsorted(starts, grid, "right") - 1])
@@ -308,7 +308,7 @@ def chunk_lengths(ids: TableStream, rows: int, key_bytes: int) -> Ints | None:
 
 
 def _plain(column: Any) -> Any:
-    """Return ids as numbers or text where a file has them as codes."""
+    """Decode ids that a file stores as a dictionary."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
@@ -321,7 +321,9 @@ def _has_repeats(keys: Keys) -> bool:
 
 
 def set_starts(ids: pa.ChunkedArray) -> Ints | None:
-    """Return the first row of each set; None if rows of a set lie apart, or ids are missing or of other types.
+    """Return the first row of each set; None if rows of a set are not adjacent, or if ids are missing or not supported.
+
+    Integers and text are supported.
 
     Examples
     --------
@@ -338,17 +340,17 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
 
 
 def id_changes(ids: pa.Array) -> Ints:
-    """Return the rows, except the first, whose id is not that of the row before; ids are whole numbers or text."""
+    """Return the rows whose id differs from that of the row before; ids are integers or text."""
     if is_text(ids.type):
         return np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
-    numbers = ids.to_numpy()  # NumPy takes a fraction of the time
+    numbers = ids.to_numpy()  # NumPy compares integers several times faster than Arrow
     return np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
 
 
 def all_differ(ids: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether no id comes twice; rising numbers need no look-up."""
+    """Return True if no id occurs twice."""
     if pa.types.is_integer(ids.type):
         numbers = ids.to_numpy()
-        if (numbers[1:] > numbers[:-1]).all():
+        if (numbers[1:] > numbers[:-1]).all():  # increasing ids need no hash table
             return True
     return bool(pc.count_distinct(ids).as_py() == len(ids))

@@ -1,7 +1,7 @@
-"""Arrow columns -> checked numpy columns, each trouble with its place.
+"""Arrow columns -> checked NumPy columns; errors name the place of the first bad value.
 
-Errors name the column, the row (counted from 0 in the table as given), the choice set and how many rows
-are affected. A reader looks at its own rows only: what stands in unavailable ones does no harm.
+An error names the column, the row (counted from 0 in the table), the choice set and the number of such rows. A reader
+checks its own rows only: bad values in unavailable rows are ignored.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ log = logging.getLogger("pcmcnet")
 
 MISSING_CATEGORY = "<missing>"
 CORRECT = "Correct them, or list the column in categorical."
-_MUCH = 2**20  # bytes
-_DECLARE = "Drop them or declare missing='indicator'."
+_LARGE_COLUMN_BYTES = 2**20  # columns of this size return their memory to the system when they are released
+_MISSING_REMEDY = "Drop them or declare missing='indicator'."
 
 
 @dataclass(frozen=True, slots=True)
 class ExactColumn:
-    """A column as the table has it, at some rows: numbers with NaN for gaps, or codes with -1 for gaps."""
+    """Some rows of a column without rounding: numbers with NaN for missing values, or category codes with -1."""
 
     name: str
     values: NDArray[Any]
@@ -53,46 +53,46 @@ class ExactColumn:
     categories: tuple[str, ...] | None = None
 
     def take(self, index: Ints) -> ExactColumn:
-        """Take some of the rows."""
+        """Return some of the rows."""
         return replace(self, values=self.values[index], rows=self.rows[index])
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkContext:
-    """Some rows of a larger table: their numbers there, and what only the whole table can be judged by."""
+    """Place of a chunk in a larger table: row numbers, and column spans that are checked once all chunks are read."""
 
-    numbers: Ints
-    spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all parts read so far
+    numbers: Ints  # row numbers in the larger table
+    spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all chunks read so far
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """Reads columns of one Arrow table at some of its rows, and says where a bad value stands."""
+    """Reads some rows of the columns of an Arrow table, and raises errors that locate bad values."""
 
     columns: dict[str, Any]
     rows: Ints
-    in_order: bool  # the rows are all rows of the table, from first to last: nothing needs to be gathered
+    in_order: bool  # ``rows`` are all rows of the table in order: values need not be gathered
     name_set: Callable[[int], str]
     dictionaries_are_text: bool
-    part: ChunkContext | None = None  # of a larger table
-    folder: Path | None = None  # of the table's file, from which paths in it count
-    found: dict[str, DistinctValues] = field(default_factory=dict)  # distinct values, once they are known
+    context: ChunkContext | None = None  # if the table is a chunk of a larger one
+    folder: Path | None = None  # folder of the table's file; paths in the table are relative to it
+    distinct_by_column: dict[str, DistinctValues] = field(default_factory=dict)  # cache of distinct values
 
     @classmethod
     def of(
         cls,
         table: pa.Table,
         name_set: Callable[[int], str],
-        part: ChunkContext | None = None,
+        context: ChunkContext | None = None,
         folder: Path | None = None,
     ) -> ColumnReader:
-        """Read all rows; ``name_set(row)`` names a row's choice set."""
+        """Return a reader of all rows; ``name_set(row)`` returns the id of a row's choice set."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
-        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, part, folder)
+        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, context, folder)
 
     def at(self, rows: Ints) -> ColumnReader:
-        """Return a reader of the same columns at other rows."""
+        """Return a reader of other rows of the same columns."""
         in_order = len(rows) == self.n_rows and bool((np.diff(rows) > 0).all())
         return replace(self, rows=rows, in_order=in_order)
 
@@ -102,18 +102,18 @@ class ColumnReader:
         return len(next(iter(self.columns.values())))
 
     def keep_only(self, columns: Set[str]) -> None:
-        """Free what is not needed any more, in all readers of the table."""
+        """Free all other columns, in all readers of the table."""
         for name in self.columns.keys() - columns:
-            self.forget(name)
+            self.release(name)
 
-    def forget(self, column: str) -> None:
-        """Free one column, in all readers of the table; memory goes back to the system where it is much."""
+    def release(self, column: str) -> None:
+        """Free one column, in all readers of the table; return the memory of a large column to the system."""
         freed = self.columns.pop(column).nbytes
-        self.found.pop(column, None)
-        if freed >= _MUCH:
+        self.distinct_by_column.pop(column, None)
+        if freed >= _LARGE_COLUMN_BYTES:
             pa.default_memory_pool().release_unused()
 
-    # Columns as they are
+    # Exact columns
 
     def exact(self, column: str, *, categorical: bool) -> ExactColumn:
         """Read a column without rounding."""
@@ -125,51 +125,51 @@ class ColumnReader:
         if is_text(kind):
             codes, texts = self.distinct_values(column)
             codes = self._pick(codes)
-            parsed = np.append(numbers(texts), np.nan)  # the last entry is for the gaps' -1
+            parsed = np.append(numbers(texts), np.nan)  # the last entry is for code -1: missing
             self.require_valid_text(column, codes, texts, np.isnan(parsed[:-1]), "expected a number", remedy)
             return ExactColumn(column, np.asarray(parsed[codes]), self.rows)
         if pa.types.is_dictionary(values.type):
             values = values.cast(kind)
         if not is_number(kind):
             raise SchemaError(
-                f"column {column!r} has the type {kind}, expected numbers. "
-                f"Convert it to a number (a timestamp, for example, to seconds or to parts of the day), "
+                f"column {column!r}: expected numbers, got the type {kind}. "
+                f"Convert it to a number (a timestamp, for example, to seconds or to the hour of the day), "
                 f"or list it in categorical{_declaration(column, kind)}."
             )
         return ExactColumn(column, self._pick(to_numpy(values)), self.rows)
 
     def _codes(self, column: str) -> ExactColumn:
-        """Read anything as categories named by their text."""
-        found = self.distinct_values(column)
+        """Read a column of any type as categories, named by the text of their values."""
+        codes, values = self.distinct_values(column)
         try:
-            labels = names(found.values)
+            labels = names(values)
         except UNREADABLE as error:
             raise SchemaError(
-                f"column {column!r} has the type {found.values.type}, which has no text form to name categories by."
+                f"column {column!r}: categories of type {values.type} are not supported. Convert it to text or numbers."
             ) from error
         categories = tuple(dict.fromkeys(label for label in labels if label is not None))
-        codes = self._pick(found.codes)
-        if len(categories) < len(labels):  # gaps of the type's own (NaN), or values of the same name
+        codes = self._pick(codes)
+        if len(categories) < len(labels):  # NaN is missing, or two values have the same text
             place = {label: k for k, label in enumerate(categories)}
             codes = np.array([-1 if x is None else place[x] for x in labels] + [-1], np.int32)[codes]
         return ExactColumn(column, codes, self.rows, categories)
 
     def distinct_values(self, column: str) -> DistinctValues:
-        """Number the distinct values of a column, of all rows; gaps get -1."""
+        """Return the distinct values of a column over all rows, and their codes; missing values have code -1."""
         try:
-            if column not in self.found:
-                self.found[column] = distinct(self.columns[column])
+            if column not in self.distinct_by_column:
+                self.distinct_by_column[column] = distinct(self.columns[column])
         except UNREADABLE as error:
             raise SchemaError(
-                f"column {column!r} has the type {self.columns[column].type}: its values cannot be told apart. "
+                f"column {column!r}: values of type {self.columns[column].type} cannot be compared. "
                 f"Convert it to text or numbers."
             ) from error
-        return self.found[column]
+        return self.distinct_by_column[column]
 
-    def require_exact(self, column: str) -> None:
-        """Refuse ids that may have been rounded."""
+    def require_exact_ids(self, column: str) -> None:
+        """Raise SchemaError if floating-point ids may have been rounded."""
         if pa.types.is_floating(self.columns[column].type):
-            require_exact(self.distinct_values(column).values.to_numpy(zero_copy_only=False), column)
+            require_exact_ids(self.distinct_values(column).values.to_numpy(zero_copy_only=False), column)
 
     def _pick(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.in_order else np.asarray(values[self.rows])
@@ -177,26 +177,29 @@ class ColumnReader:
     # Checked columns
 
     def numeric(self, column: str, *, missing: Missing = "error") -> Numeric:
-        """Read numbers as float32; refuse text, infinities and (unless an indicator is wanted) gaps."""
-        narrow = self._narrow(column)
+        """Read numbers as float32.
+
+        Raises SchemaError for text, infinite values and, unless ``missing`` is "indicator", missing values.
+        """
+        narrow = self._finite_float32(column)
         if narrow is None:
             return self._checked_numbers(self._numbers(column), missing)
-        if not pa.types.is_float32(self.columns[column].type) and (self.part is not None or is_close(narrow)):
-            self._judge_steps(self._numbers(column), narrow)
+        if not pa.types.is_float32(self.columns[column].type) and (self.context is not None or is_close(narrow)):
+            self._check_float32_resolution(self._numbers(column), narrow)
         return Numeric(narrow)
 
     def weight(self, column: str) -> NDArray[np.float32]:
-        """Read weights as float32; nothing can stand for a missing one, and one too small for it does not become 0."""
-        narrow = self._narrow(column)
+        """Read weights as float32. Missing weights are an error; tiny weights are rounded up instead of to 0."""
+        narrow = self._finite_float32(column)
         if narrow is not None and narrow.all():
             return narrow
         exact = self._numbers(column, remedy="Write weights as numbers.")
-        values = self._numeric(exact, "error", gap_remedy="Correct or drop them.").values
+        values = self._numeric(exact, "error", missing_remedy="Correct or drop them.").values
         lost = (values == 0) & (exact.values != 0)
         return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
 
-    def _narrow(self, column: str) -> NDArray[np.float32] | None:
-        """Read numbers without a wider copy, where there is no trouble with them."""
+    def _finite_float32(self, column: str) -> NDArray[np.float32] | None:
+        """Return numbers as float32 without a wider copy; None if they need the checks of other methods."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             narrow = self._pick(to_float32(values))
@@ -204,53 +207,58 @@ class ColumnReader:
                 return narrow
         return None
 
-    def categorical(self, column: str, *, missing: Missing = "error", gap_remedy: str = _DECLARE) -> Categorical:
-        """Read categories; refuse gaps unless they are a category of their own."""
-        return self._categorical(self._codes(column), missing, gap_remedy=gap_remedy)
+    def categorical(
+        self, column: str, *, missing: Missing = "error", missing_remedy: str = _MISSING_REMEDY
+    ) -> Categorical:
+        """Read categories. Missing values are an error, or with ``missing`` "indicator" a category."""
+        return self._categorical(self._codes(column), missing, missing_remedy=missing_remedy)
 
     def checked(self, exact: ExactColumn, missing: Missing) -> Column:
-        """Check what :meth:`exact` returned, or some rows of it."""
+        """Check a column from :meth:`exact`, or some rows of it."""
         return self._checked_numbers(exact, missing) if exact.categories is None else self._categorical(exact, missing)
 
     def _checked_numbers(self, exact: ExactColumn, missing: Missing) -> Numeric:
         column = self._numeric(exact, missing)
-        if exact.values.dtype != np.float32:  # of which nothing is lost
-            known = column.values[~np.isnan(column.values)]
-            if self.part is not None or is_close(known):
-                self._judge_steps(exact, column.values)
+        if exact.values.dtype != np.float32:
+            present = column.values[~np.isnan(column.values)]
+            if self.context is not None or is_close(present):
+                self._check_float32_resolution(exact, column.values)
         return column
 
-    def _judge_steps(self, exact: ExactColumn, narrow: NDArray[np.float32]) -> None:
-        """Refuse numbers that float32 cannot tell apart, or leave it to the end of the larger table."""
+    def _check_float32_resolution(self, exact: ExactColumn, narrow: NDArray[np.float32]) -> None:
+        """Raise SchemaError if float32 is too coarse for a column; in a chunk, record its span for a later check."""
         span = Span.of(exact.values, narrow)
-        if span is not None and self.part is not None:
-            merge_spans(self.part.spans, {exact.name: span})
+        if span is not None and self.context is not None:
+            merge_spans(self.context.spans, {exact.name: span})
         elif span is not None:
             span.require_float32_resolution(exact.name)
 
-    def _numeric(self, exact: ExactColumn, missing: Missing, *, gap_remedy: str = _DECLARE) -> Numeric:
+    def _numeric(self, exact: ExactColumn, missing: Missing, *, missing_remedy: str = _MISSING_REMEDY) -> Numeric:
         values = exact.values
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if values.dtype.kind == "f" and not np.isfinite(narrow).all():
-            self._refuse(exact, np.isinf(values), "expected a finite number", "Correct or drop them.")
+            self._require_valid_values(exact, np.isinf(values), "expected a finite number", "Correct or drop them.")
             if missing == "error":
-                self._refuse(exact, np.isnan(values), "expected a finite number", gap_remedy)
-            self._refuse(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
+                self._require_valid_values(exact, np.isnan(values), "expected a finite number", missing_remedy)
+            self._require_valid_values(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
         return Numeric(narrow)
 
-    def _categorical(self, exact: ExactColumn, missing: Missing, *, gap_remedy: str = _DECLARE) -> Categorical:
+    def _categorical(
+        self, exact: ExactColumn, missing: Missing, *, missing_remedy: str = _MISSING_REMEDY
+    ) -> Categorical:
         assert exact.categories is not None
-        gaps = exact.values < 0
-        if not gaps.any():  # a view into Arrow's memory may not be written to, and torch complains of it
+        is_missing = exact.values < 0
+        if not is_missing.any():  # copies a read-only view of Arrow's memory, which torch warns about
             return Categorical(np.require(exact.values, requirements="W"), exact.categories)
         if missing == "error":
-            self._refuse(exact, gaps, "expected a category", gap_remedy, got="nothing")
+            self._require_valid_values(exact, is_missing, "expected a category", missing_remedy, got="nothing")
         categories = tuple(dict.fromkeys([*exact.categories, MISSING_CATEGORY]))
-        return Categorical(np.where(gaps, np.int32(categories.index(MISSING_CATEGORY)), exact.values), categories)
+        code = np.int32(categories.index(MISSING_CATEGORY))
+        return Categorical(np.where(is_missing, code, exact.values), categories)
 
     def flag(self, column: str) -> NDArray[np.bool_]:
-        """Read a column that may only hold 0/1 or false/true, be it as text."""
+        """Read a column of 0/1 or false/true, also as text; raise SchemaError for other values."""
         values = self._flags(column)
 
         def got(at: int) -> Any:
@@ -261,38 +269,54 @@ class ColumnReader:
         self.require_valid(column, bad, "expected 0 or 1", "Write 0 or 1, or false or true.", got)
         return np.asarray(values == 1)
 
-    def is_set(self, column: str) -> NDArray[np.bool_]:
-        """Tell where a flag is 1; whatever else stands there counts as 0."""
+    def is_flagged(self, column: str) -> NDArray[np.bool_]:
+        """Return True where a flag is 1; every other value counts as 0."""
         return np.asarray(self._flags(column) == 1)
 
     def _flags(self, column: str) -> NDArray[Any]:
-        """Read 0 and 1, NaN for gaps and other text, and other numbers as they are."""
+        """Read flags as numbers; missing values and text other than numbers and false/true become NaN."""
         kind = value_type(self.columns[column].type)
         if is_text(kind):
             codes, values = self.distinct_values(column)
-            return np.asarray(np.append(parse_flags(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
+            return np.asarray(
+                np.append(parse_flags(values), np.nan)[self._pick(codes)]
+            )  # the last entry is for code -1: missing
         if not is_number(kind):
-            raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
+            raise SchemaError(f"column {column!r}: expected 0/1 or true/false, got the type {kind}.")
         return self._numbers(column).values
 
     # Errors
 
     def error_at(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
-        """Build the error for a table row."""
-        number = row if self.part is None else self.part.numbers[row]
+        """Return the error for a row of the table."""
+        number = row if self.context is None else self.context.numbers[row]
         return SchemaError(f"column {column!r}, row {number} (choice set {self.name_set(row)}): {problem} {remedy}")
 
     def require_valid(
         self, column: str, bad: NDArray[np.bool_], problem: str, remedy: str, got: Callable[[int], object] | None = None
     ) -> None:
-        """Refuse the reader's rows that are marked, and show the first in the table; ``got`` says what stands there."""
+        """Raise SchemaError if any of the reader's rows is bad; the message shows the first of them in the table.
+
+        Parameters
+        ----------
+        column
+            Name of the column.
+        bad
+            Mask of the reader's rows.
+        problem
+            The expectation, such as "expected a finite number".
+        remedy
+            Sentence that tells the user what to do.
+        got
+            Function from a position among the reader's rows to the bad value; None leaves it out of the message.
+        """
         marked = np.flatnonzero(bad)
         if marked.size:
             first = int(marked[np.argmin(self.rows[marked])])
             shown = "" if got is None else f", got {got(first)}"
             raise self.error_at(column, int(self.rows[first]), f"{problem}{shown}; {marked.size} such rows.", remedy)
 
-    def _refuse(
+    def _require_valid_values(
         self, exact: ExactColumn, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None
     ) -> None:
         replace(self, rows=exact.rows).require_valid(
@@ -302,23 +326,23 @@ class ColumnReader:
     def require_valid_text(
         self, column: str, codes: NDArray[np.int32], texts: pa.Array, bad: NDArray[np.bool_], problem: str, remedy: str
     ) -> None:
-        """Refuse the distinct texts that are marked, where one of them stands in some row."""
+        """Raise SchemaError if a row holds one of the distinct texts that are marked as bad."""
         rows = np.append(bad, False)[codes]
         self.require_valid(column, rows, problem, remedy, lambda at: repr(texts[int(codes[at])].as_py()))
 
 
-def require_exact(ids: NDArray[Any], column: str) -> None:
-    """Refuse floating-point ids so large that whole numbers next to each other are one."""
+def require_exact_ids(ids: NDArray[Any], column: str) -> None:
+    """Raise SchemaError if floating-point ids are so large that neighbouring integers coincide."""
     bits = np.finfo(ids.dtype).nmant + 1 if ids.dtype.kind == "f" else 0
     if bits and (np.abs(ids.astype(np.float64)) >= 2.0**bits).any():
         raise SchemaError(
-            f"column {column!r} holds floating-point ids of 2**{bits} and more, where neighbours coincide: "
+            f"column {column!r} holds floating-point ids of 2**{bits} or more, where neighbouring integers coincide: "
             f"store them as text or as 64-bit integers."
         )
 
 
 def _declaration(column: str, kind: pa.DataType) -> str:
-    """Say how a column of a type is declared, where there is a kind for it."""
+    """Return the advice to declare a kind for a column of this type; empty if no kind fits."""
     types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
@@ -332,29 +356,29 @@ def _declaration(column: str, kind: pa.DataType) -> str:
 
 
 # -- Number or category ------------------------------------------------------------------------------------------------
-# Which columns are numbers, and which are categories: as declared, or else by their types and their texts.
+# Which columns are numbers and which are categories: as declared, or else by type and text.
 #
-# A column is one of categories if its type is a dictionary or boolean, and one of numbers if its type is. Text becomes
-# categories, unless it plainly is something else:
+# Columns of a numeric type are numbers; dictionaries and booleans are categories. Text columns are categories, with
+# these exceptions:
 #
-#     nearly all plain numbers, a few other words        refused: mistakes
-#     nearly all numbers, many distinct ones             refused: $12.50, 5%, 1,200, or 12.5 held as text
-#     numbers, few distinct ones; dates; lists; texts    categories, and the log says what else they could be
+#     nearly all plain numbers, a few other words        error: the words are mistakes
+#     nearly all numbers, many distinct ones             error: $12.50, 5%, 1,200, or 12.5 stored as text
+#     numbers, few distinct ones; dates; lists; texts    categories, with a warning that names the alternative
 #
 # Numbers with leading zeros, such as postcodes, are names.
 
 AS_OTHERS = "expected a number as in the other rows"
-_FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
-_MANY = 20  # more distinct numbers than this are prices rather than codes
+_MAX_MISTAKE_SHARE = 0.1  # text in up to this share of rows of numbers is a mistake, not a category
+_MAX_NUMERIC_CODES = 20  # more distinct numbers than this are measurements rather than codes
 
-_SIGN = r"(?:[$€£¥₹]|USD|EUR|GBP|JPY|CHF|CAD|AUD|CNY|INR)"
+_CURRENCY = r"(?:[$€£¥₹]|USD|EUR|GBP|JPY|CHF|CAD|AUD|CNY|INR)"
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+|\d{1,3}(?:[,' \x{a0}\x{202f}]\d{3})+(?:\.\d+)?|\d+,\d+|\d{1,3}(?:\.\d{3})+(?:,\d+)?)"
-_NUMBER = rf"^\s*[-+]?\s*{_SIGN}?\s*[-+]?{_DIGITS}\s*(?:%|{_SIGN})?\s*$"
-_NAME = r"^0\d+$"
+_NUMBER = rf"^\s*[-+]?\s*{_CURRENCY}?\s*[-+]?{_DIGITS}\s*(?:%|{_CURRENCY})?\s*$"
+_LEADING_ZERO = r"^0\d+$"
 
 
 def categorical_inputs(reader: ColumnReader, schema: Schema) -> tuple[str, ...]:
-    """Return which inputs of models are categories."""
+    """Return the model inputs that are categories."""
     if schema.categorical is not None:
         return schema.categorical
     inputs = [c for c in (*schema.individual, *schema.table_features) if c not in schema.kinds]
@@ -362,50 +386,57 @@ def categorical_inputs(reader: ColumnReader, schema: Schema) -> tuple[str, ...]:
 
 
 def is_categorical(reader: ColumnReader, column: str) -> bool:
-    """Tell the default kind of a column: dictionaries, booleans and text are categories, unless text spoils numbers."""
+    """Return True if a column is categorical by default: dictionaries, booleans and text.
+
+    Raises SchemaError for text that looks like numbers with mistakes.
+    """
     kind = reader.columns[column].type
     if pa.types.is_dictionary(kind) and not reader.dictionaries_are_text:
         return True
     if not (pa.types.is_dictionary(kind) or is_text(kind)):
         return bool(pa.types.is_boolean(kind))
     codes, values = reader.distinct_values(column)
-    mistakes = mistaken_text(column, values, np.bincount(codes + 1, minlength=len(values) + 1)[1:])  # without gaps
+    counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without missing values
+    mistakes = mistaken_text(column, values, counts)
     reader.require_valid_text(column, codes, values, mistakes, AS_OTHERS, CORRECT)
     return True
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which distinct texts, with their counts, are mistakes among numbers; refuse numbers held as text."""
+    """Return a mask of the distinct texts that are mistakes in a column of numbers; ``counts`` are their frequencies.
+
+    Raises SchemaError if the column holds many distinct numbers as text, and logs a warning for other doubtful columns.
+    """
     # 1. A few texts among plain numbers are mistakes.
-    none, total = np.zeros(len(values), np.bool_), int(counts.sum())
-    spoils = ~np.isfinite(numbers(values))
-    if spoils.any() and not spoils.all() and counts[spoils].sum() <= _FEW * total:
-        return spoils
-    # 2. Else they are categories, unless nearly all are prices and the like; the log says what else they may be.
+    total = int(counts.sum())
+    is_word = ~np.isfinite(numbers(values))
+    if is_word.any() and not is_word.all() and counts[is_word].sum() <= _MAX_MISTAKE_SHARE * total:
+        return is_word
+    # 2. All other texts are categories, unless nearly all are formatted numbers such as prices.
     texts = pa.array(values.to_pylist(), pa.string())  # old releases of Arrow cannot cast views
-    written = ~spoils | _match(texts, _NUMBER)
-    share = counts[written].sum() / max(total, 1)
-    if written.any() and share >= 1 - _FEW and not _match(texts, _NAME).any():
-        _say_numbers(column, texts, written, share)
+    is_formatted = ~is_word | _match(texts, _NUMBER)
+    share = counts[is_formatted].sum() / max(total, 1)
+    if is_formatted.any() and share >= 1 - _MAX_MISTAKE_SHARE and not _match(texts, _LEADING_ZERO).any():
+        _report_numeric_text(column, texts, is_formatted, share)
     elif len(texts) and (hint := next(filter(None, (kind.recognise(column, texts) for kind in KINDS.values())), None)):
-        message = "column %r holds %s, and is taken as %d categories: %s, or list it in categorical."
+        message = "column %r holds %s, and is read as %d categories: %s, or list it in categorical."
         log.warning(message, column, hint[0], len(values), hint[1])
-    return none
+    return np.zeros(len(values), np.bool_)
 
 
-def _say_numbers(column: str, texts: pa.Array, written: NDArray[np.bool_], share: float) -> None:
-    """Refuse many distinct numbers held as text, and say of few that they are taken as categories."""
-    example = texts[int(np.argmax(written))].as_py()
-    count = int(written.sum())
-    if count > _MANY:
+def _report_numeric_text(column: str, texts: pa.Array, is_formatted: NDArray[np.bool_], share: float) -> None:
+    """Raise SchemaError if a text column holds many distinct numbers; log a warning if it holds few."""
+    example = texts[int(np.argmax(is_formatted))].as_py()
+    count = int(is_formatted.sum())
+    if count > _MAX_NUMERIC_CODES:
         raise SchemaError(
-            f"column {column!r}: expected numbers, got numbers held as text such as {example!r}; {share:.0%} of its "
-            f"values, {count} distinct ones, each of which would be a category. Store them as plain numbers (1234.5 "
+            f"column {column!r}: expected numbers, got numbers held as text such as {example!r} in {share:.0%} of its "
+            f"values. Each of the {count} distinct numbers would be a category. Store them as plain numbers (1234.5 "
             f"for '$1,234.50', 0.05 for '5%'), or list the column in categorical."
         )
     message = (
-        "column %r holds numbers as text, such as %r, and is taken as %d categories: store it as numbers if that is "
-        "what they are, or list it in categorical."
+        "column %r holds numbers as text, such as %r, and is read as %d categories: store it as numbers, or list it in "
+        "categorical."
     )
     log.warning(message, column, example, len(texts))
 

@@ -1,7 +1,7 @@
-"""What a table looks like, in a few plain values: the range of each column, and some choice sets to show.
+"""Summary of a table in plain JSON values: the range of each column, and example choice sets.
 
-The description travels with a fitted model, so that a form can be filled in and a map can be drawn without the table.
-Sets of weight 0 take no part. Plain values only, the same for the same table.
+A fitted model saves the summary, so that forms and maps can be drawn without the table. Sets of weight 0 are left out.
+Equal tables have equal summaries.
 """
 
 from __future__ import annotations
@@ -27,23 +27,32 @@ from pcmcnet.reports.tables import number
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
 
-_SHOWN = 50  # alternatives of a set that is shown, where there is one so small
-_MORE = 7  # further sets, of a table without contents such as pictures
+_MAX_ALTERNATIVES = 50  # preferred maximum size of an example set
+_MORE_EXAMPLES = 7  # number of further example sets
 
 
 def describe(data: ChoiceData) -> dict[str, Any]:
-    """Describe each model input and the labels, and show some sets.
+    """Summarise the model inputs and labels of a table, with example sets.
+
+    Parameters
+    ----------
+    data : ChoiceData
+        The choice sets.
 
     Returns
     -------
     dict
-        ``columns``: by name, for numbers ``min``, ``max`` and ``quartiles`` (None where there is no number at all), for
-        categories ``categories`` (the most frequent ones, sorted), ``most`` (the most frequent) and ``distinct`` (how
-        many there are), for contents their ``kind``, ``distinct`` and what their kind has (``size`` of vectors, ``min``
-        and ``max`` of instants and ids, ``categories`` and ``words`` of lists); ``example``: the ``individual`` and
-        the ``alternatives`` of a set of median size, and which of them was ``chosen``; ``more_examples``: up to seven
-        others, from all over the table, unless it has contents such as pictures;
-        ``has_varying_offers``: see :func:`has_varying_offers`.
+        ``columns``
+            A dict for each column. Numeric columns: ``min``, ``max`` and ``quartiles``, each None if all values are
+            missing. Categories: ``categories`` (the most frequent, sorted), ``most`` (the most frequent one) and
+            ``distinct`` (their number). Contents: ``kind``, ``distinct``, and facts of the kind: ``size`` of vectors,
+            ``min`` and ``max`` of datetimes and ids, ``categories`` and ``words`` of lists.
+        ``example``
+            A set of median size: ``individual``, ``alternatives`` and the position ``chosen``. None without sets.
+        ``more_examples``
+            Up to seven other sets from the whole table; none if the table has contents such as images.
+        ``offers_differ``
+            Whether the sets offer different alternatives: see :func:`has_varying_offers`.
 
     Examples
     --------
@@ -56,33 +65,35 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     >>> about["example"]
     {'individual': {}, 'alternatives': [{'mode': 'bus', 'price': 3.0}, {'mode': 'car', 'price': 4.5}], 'chosen': 1}
     """
-    counted = data if data.weights.all() else data.subset(data.weights > 0)
-    columns, sizes = {**_of_alternatives(counted), **counted.individual}, counted.sizes
-    # the first set whose size is nearest to the median, or to what can be shown
-    examples = [int(np.argmin(np.abs(sizes - min(int(np.median(sizes)), _SHOWN))))] if len(counted) else []
-    # others at equal distances in the table
-    others = [k for k in np.flatnonzero((sizes > 1) & (sizes <= _SHOWN)).tolist() if k not in examples]
-    if others and not data.schema.contents:
-        examples += [others[k] for k in np.unique(np.linspace(0, len(others) - 1, _MORE).round().astype(int))]
-    shown = [_example(counted, k) for k in examples]
+    weighted = data.with_positive_weight()
+    columns, sizes = {**_alternative_columns(weighted), **weighted.individual}, weighted.sizes
+    # 1. The first example is the first set whose size is nearest to the median, or to the largest size to show.
+    size = min(int(np.median(sizes)), _MAX_ALTERNATIVES) if len(weighted) else 0
+    positions = [int(np.argmin(np.abs(sizes - size)))] if len(weighted) else []
+    # 2. Further examples are equally spaced over the table.
+    further = [k for k in np.flatnonzero((sizes > 1) & (sizes <= _MAX_ALTERNATIVES)).tolist() if k not in positions]
+    if further and not data.schema.contents:
+        spaced = np.linspace(0, len(further) - 1, _MORE_EXAMPLES).round().astype(int)
+        positions += [further[k] for k in np.unique(spaced)]
+    examples = [_example(weighted, k) for k in positions]
     return {
-        "offers_differ": has_varying_offers(counted),
+        "offers_differ": has_varying_offers(weighted),
         "columns": {name: _facts(column) for name, column in columns.items()},
-        "example": shown[0] if shown else None,
-        "more_examples": shown[1:],
+        "example": examples[0] if examples else None,
+        "more_examples": examples[1:],
     }
 
 
 def has_varying_offers(data: ChoiceData) -> bool:
-    """Tell whether some sets offer other alternatives than others: other labels, or another number without labels."""
+    """Return True if sets offer different alternatives: different labels, or different sizes without labels."""
     if data.labels is None:
         return bool((data.sizes != data.sizes[:1]).any())
     counts = np.bincount(data.labels.codes)
     return bool((counts[counts > 0] != len(data)).any())
 
 
-def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
-    """Return features and labels, the labels first as in a table."""
+def _alternative_columns(data: ChoiceData) -> dict[str, Column]:
+    """Return the labels, if any, then the features."""
     label = data.schema.alternative
     labels = {} if data.labels is None or label is None or label in data.individual else {label: data.labels}
     return {**labels, **data.features}
@@ -95,22 +106,22 @@ def _facts(column: Column) -> dict[str, Any]:
 
 
 def content_facts(column: Contents) -> dict[str, Any]:
-    """Say of contents in use how many there are, and what a form needs to know of their kind."""
+    """Return the kind of a content column, the number of distinct contents and the facts of its kind."""
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
 
 
 def _example(data: ChoiceData, at: int) -> dict[str, Any]:
-    """Show one set."""
+    """Return the set at position ``at`` in plain values."""
     one = data.subset([at])
     individual = {name: json_values(column)[0] for name, column in one.individual.items()}
-    columns = {name: json_values(column) for name, column in _of_alternatives(one).items()}
+    columns = {name: json_values(column) for name, column in _alternative_columns(one).items()}
     alternatives = [{name: values[i] for name, values in columns.items()} for i in range(int(one.sizes[0]))]
     chosen = None if one.chosen is None else int(one.chosen[0])
     return {"individual": individual, "alternatives": alternatives, "chosen": chosen}
 
 
 def json_values(column: Column) -> list[Any]:
-    """Return numbers, names or contents as JSON has them; None where one is missing."""
+    """Return the values of a column as JSON values; None for missing values."""
     if isinstance(column, Numeric):
         return [None if np.isnan(value) else json_number(value) for value in column.values]
     plain: NDArray[Any] = column.plain()
@@ -121,13 +132,13 @@ def json_values(column: Column) -> list[Any]:
 
 # -- Notebook view -----------------------------------------------------------------------------------------------------
 
-_LOOKED_AT = 20_000  # choice sets: a cell is not to wait for its output
-_NAMED = 5  # categories of a column
+_MAX_SETS_SUMMARISED = 20_000  # keeps the output of a notebook cell fast
+_MAX_CATEGORIES_LISTED = 5
 
 
 def to_html(data: ChoiceData) -> str:
-    """Return a part of a page; every text is escaped."""
-    schema, some = data.schema, data.subset(range(min(len(data), _LOOKED_AT)))
+    """Return an HTML fragment for notebooks, with all text escaped."""
+    schema, some = data.schema, data.subset(range(min(len(data), _MAX_SETS_SUMMARISED)))
     each = f", {data.sizes.min()} to {data.sizes.max()} in a set" if len(data) else ""
     facts: dict[str, object] = {
         "choice sets": f"{len(data):,}",
@@ -144,44 +155,43 @@ def to_html(data: ChoiceData) -> str:
         rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in some.describe()["columns"].items()]
         blocks.append(Table(cells=[["column", "of", "kind", "values"], *rows]))
     if len(some) < len(data):
-        blocks.append(note(f"Values are those of the first {len(some):,} choice sets."))
+        blocks.append(note(f"Values of the first {len(some):,} choice sets."))
     return to_fragment("Choice data", blocks)
 
 
 def _values(about: dict[str, Any]) -> list[str]:
-    """Say of which kind a column is, and what is in it."""
+    """Return the kind of a column and a summary of its values."""
     if "quartiles" in about:
         if about["min"] is None:
             return ["number", "none"]
         return ["number", f"{number(about['min'])} to {number(about['max'])}, median {number(about['quartiles'][1])}"]
     if "categories" not in about or "kind" in about:
         return [str(about["kind"]), f"{about['distinct']:,} different"]
-    named = ", ".join(about["categories"][:_NAMED])
-    more = about["distinct"] - min(len(about["categories"]), _NAMED)
-    return ["category", f"{named} and {more:,} more" if more > 0 else named]
+    listed = about["categories"][:_MAX_CATEGORIES_LISTED]
+    more = about["distinct"] - len(listed)
+    return ["category", f"{', '.join(listed)} and {more:,} more" if more > 0 else ", ".join(listed)]
 
 
 # -- Saved description -------------------------------------------------------------------------------------------------
-# A description that is read back from a saved model is checked before a form or a map relies on it. What `describe`
-# wrote fits the model's own schema. Whatever does not is refused by a ValueError that says where; facts that are not
-# there are not known.
+# The summary in a saved model is checked before a form or a map uses it. An entry that does not fit the model's schema
+# raises a ValueError that names the entry. Missing entries are unknown facts.
 
 
 def require_description(table: Mapping[str, Any], schema: Schema) -> None:
-    """Refuse facts that no table of this schema has; no facts at all are fine."""
+    """Raise ValueError if a saved summary does not fit the schema; an empty summary is valid."""
     if not table:
         return
-    # the kinds of the columns of individuals, and of alternatives, the labels among them
+    # kinds of the columns of individuals, and of alternatives with their label
     special: dict[str, str] = {**dict.fromkeys(schema.categorical or (), "category"), **schema.contents}
     individual = {name: special.get(name, "number") for name in schema.individual}
     label = {} if schema.alternative in (None, *individual) else {str(schema.alternative): "category"}
     alternative = {**label, **{name: special.get(name, "number") for name in schema.features}}
     kinds = {**alternative, **individual}
-    for name, found in _entries(table.get("columns"), "table, columns").items():
+    for name, facts in _entries(table.get("columns"), "table, columns").items():
         _require(name in kinds, "table, columns")
-        _require_facts(_entries(found, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
+        _require_facts(_entries(facts, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
     first, more = table.get("example"), table.get("more_examples", [])
-    _require(isinstance(more, list), "the other examples")
+    _require(isinstance(more, list), "the further examples")
     for example in [*([] if first is None else [first]), *more]:
         _require_example(_entries(example, "the example"), alternative, individual)
 
@@ -206,8 +216,8 @@ def _require_example(example: Mapping[str, Any], alternative: dict[str, str], in
     _require(chosen is None or (is_count(chosen) and chosen < len(rows or ())), "the example")
 
 
-def _require_values(found: Any, kinds: Mapping[str, str]) -> None:
-    values = _entries(found, "the example")
+def _require_values(entry: Any, kinds: Mapping[str, str]) -> None:
+    values = _entries(entry, "the example")
     _require(values.keys() == kinds.keys(), "the example")
     for name, value in values.items():
         kind = kinds[name]
@@ -215,12 +225,12 @@ def _require_values(found: Any, kinds: Mapping[str, str]) -> None:
         _require(value is None or check(value), f"column {name!r} of the example")
 
 
-def _entries(found: Any, where: str) -> dict[str, Any]:
-    _require(isinstance(found, dict), where)
-    entries: dict[str, Any] = found
+def _entries(value: Any, where: str) -> dict[str, Any]:
+    _require(isinstance(value, dict), where)
+    entries: dict[str, Any] = value
     return entries
 
 
 def _require(holds: bool, where: str) -> None:
     if not holds:
-        raise ValueError(f"{where}: not what a fit notes of a table with these columns")
+        raise ValueError(f"{where}: does not fit the columns of the saved schema")

@@ -1,18 +1,18 @@
-"""Columns -> codes: what is learnt from the training part, and nothing else, before the network.
+"""Columns -> codes: the encoding of columns, learnt from the training part alone.
 
 Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
-is reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised)
-and each column with gaps gets a 0/1 indicator feature. The label of an alternative is a category like others, for
-models that want it; one that hardly ever returns says nothing of other sets, and counts as never seen.
+stands for categories that are not in it. If the schema allows missing numbers, they become the mean (0 once
+standardised), and each column with missing values gets a 0/1 indicator feature. For models that use it, the label of
+an alternative is a category, too; a rare label carries no information about other sets and counts as unseen.
 
-All of it is learnt from one part of the table after the other: a table in memory is one part. Tensors are made of it
-in :mod:`pcmcnet.data.tensors`, which alone needs PyTorch.
+Encoders are learnt from a table in parts: a table in memory is one part, a scanned table has one part per shard. Only
+:mod:`pcmcnet.data.tensors`, which makes tensors of the codes, needs PyTorch.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 
-BLOCK_VALUES = 2**18  # numbers that are standardised at a time (measured: fewer and more take longer)
+BLOCK_VALUES = 2**18  # numbers standardised at a time (smaller and larger blocks measured slower)
 
 
 @dataclass(frozen=True, slots=True)
 class SideEncoder:
-    """The codes of one side: the alternatives' columns, or the individual's."""
+    """The codes of one side: the columns of the alternatives, or those of the individual."""
 
     numeric: tuple[NumericCode, ...]
     categorical: tuple[CategoryCode, ...]
@@ -66,23 +66,23 @@ class SideEncoder:
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to see."""
+        """Whether a network has any input from this side."""
         return bool(self.numeric or any(self.cardinalities) or self.contents)
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """Number of known categories of each categorical column."""
+        """Size of the vocabulary of each categorical column."""
         return tuple(len(code.categories) for code in self.categorical)
 
     @property
     def embeddings(self) -> tuple[tuple[int, int], ...]:
-        """Number of known categories of each categorical column, and the width of its embedding."""
+        """Size of the vocabulary of each categorical column, and the width of its embedding."""
         return tuple((c, embedding_width(c)) for c in self.cardinalities)
 
     @classmethod
     def learn(
         cls,
-        seen: Statistics,
+        statistics: Statistics,
         each: Each,
         *,
         bend: bool = False,
@@ -91,11 +91,26 @@ class SideEncoder:
         frozen: Mapping[str, Frozen] | None = None,
         label: str | None = None,
     ) -> SideEncoder:
-        """Learn the codes of the columns that were looked at; ``contents`` says that there may be columns of them.
+        """Learn the codes of one side.
 
-        Of the column ``label`` only words that are common are known.
+        Parameters
+        ----------
+        statistics
+            Moments of the numeric columns and counts of the categories, from a first pass over the training part.
+        each
+            Function that applies another function to the columns of each part, for further passes.
+        bend
+            Whether to transform numbers with a long right tail; False by default.
+        contents
+            Whether the columns may hold contents such as vectors or images; False by default.
+        curves
+            Kind of curve of the numeric columns that have one; none by default.
+        frozen
+            User-supplied encoders of content columns that are not trained; none by default.
+        label
+            Name of the label column, whose vocabulary leaves out rare labels; None (default) if labels are not used.
         """
-        moments, vocabularies = seen
+        moments, vocabularies = statistics
         numeric = learn_numeric_codes(moments, each, bend=bend, curves=curves or {})
         if label is not None:
             vocabularies[label] = Counter(
@@ -107,53 +122,59 @@ class SideEncoder:
         return cls(numeric, tuple(categorical), learn_codes(each(_contents), frozen) if contents else ())
 
     def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
-        """Return the columns of numbers as they are; refuse gaps that training had not, and what becomes infinite."""
+        """Return the numeric columns as they are.
+
+        Raises SchemaError for missing values in a column that had none in training, and for values that float32
+        cannot hold once they are standardised.
+        """
         raw = [_find(columns, code.name, "numeric").values for code in self.numeric]
         if not raw or not len(raw[0]):
             return raw
-        # 1. The least and the largest number of each column, which is NaN where there are gaps.
+        # 1. Find the minimum and maximum of each column; NaN shows that values are missing.
         ends = np.array([(column.min(), column.max()) for column in raw], np.float64)  # (K, 2)
         for k in np.flatnonzero(np.isnan(ends).any(1)).tolist():
-            gaps = np.isnan(raw[k])
+            is_missing = np.isnan(raw[k])
             if not self.numeric[k].indicator:
                 raise SchemaError(
-                    f"column {self.numeric[k].name!r} has {int(gaps.sum())} missing values, but had none when the "
-                    f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
+                    f"column {self.numeric[k].name!r} has {int(is_missing.sum())} missing values, but had none when "
+                    f"the model was trained: fill them in, or train on a table with missing values in this column and "
+                    f"missing='indicator'."
                 )
-            ends[k] = (raw[k][~gaps].min(), raw[k][~gaps].max()) if not gaps.all() else np.nan
-        # 2. Standardised numbers never fall as numbers rise: none is further out than these.
-        beyond = _is_beyond_float32(standardise(self.numeric, code_table(self.numeric), ends)[0]).any(1)
-        for k in np.flatnonzero(beyond).tolist():
-            far = int(_is_beyond_float32(self.numeric[k].standardise(raw[k].astype(np.float64))).sum())
+            present = raw[k][~is_missing]
+            ends[k] = (present.min(), present.max()) if len(present) else np.nan
+        # 2. Standardisation is monotone: if the minimum and maximum fit into float32, all values do.
+        overflows = _overflows_float32(standardise(self.numeric, code_table(self.numeric), ends)[0]).any(1)
+        for k in np.flatnonzero(overflows).tolist():
+            count = int(_overflows_float32(self.numeric[k].standardise(raw[k].astype(np.float64))).sum())
             raise SchemaError(
-                f"column {self.numeric[k].name!r}: {far} values lie more than 3.4e38 training standard deviations from "
-                f"the training mean. Correct them, or train on a table with values of this size."
+                f"column {self.numeric[k].name!r}: {count} values are more than 3.4e38 training standard deviations "
+                f"away from the training mean. Correct them, or train on a table with values of this size."
             )
         return raw
 
     def with_knots(self, each: Each) -> SideEncoder:
-        """Return the same codes, with knots at quantiles of the columns, from which pieces can be made."""
+        """Return a copy whose numeric codes have knots at quantiles of the columns: possible limits of bins."""
         return replace(self, numeric=learn_knots(self.numeric, each))
 
-    def with_bins(self, most: int) -> SideEncoder:
-        """Return the same codes, and so many pieces at most of each column with knots, as further numbers."""
-        pieces = (piece for code in self.numeric for piece in bin_codes(code, most))
-        return replace(self, numeric=(*self.numeric, *pieces))
+    def with_bins(self, max_bins: int) -> SideEncoder:
+        """Return a copy with up to ``max_bins`` bins of each column with knots, as further numeric codes."""
+        bins = (bin_code for code in self.numeric for bin_code in bin_codes(code, max_bins))
+        return replace(self, numeric=(*self.numeric, *bins))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
-        """(length, n_numeric) standardised values, then indicators; some rows at a time."""
+        """Return standardised values, then indicators of missing values: (length, n_numeric)."""
         out = np.empty((length, self.n_numeric), np.float32)
         raw, table, width = self.raw_numbers(columns), code_table(self.numeric), len(self.numeric)
-        step = max(BLOCK_VALUES // max(width, 1), 1)
+        step = max(BLOCK_VALUES // max(width, 1), 1)  # rows per block
         for begin in range(0, length if width else 0, step):
             rows = slice(begin, begin + step)
             block = np.array([column[rows] for column in raw], np.float64)  # (K, n)
-            values, gaps = standardise(self.numeric, table, block)
-            out[rows, :width], out[rows, width:] = values.T, gaps.T
+            values, indicators = standardise(self.numeric, table, block)
+            out[rows, :width], out[rows, width:] = values.T, indicators.T
         return out
 
     def codes(self, columns: Columns, unseen: UnseenCounts) -> list[NDArray[np.int32]]:
-        """Return each column of categories as positions in its vocabulary; count what is in none."""
+        """Return the vocabulary positions of each categorical column; count unseen categories in ``unseen``."""
         indices = []
         for code in self.categorical:
             column = _find(columns, code.name, "categorical")
@@ -162,17 +183,20 @@ class SideEncoder:
         return indices
 
     def indices(self, columns: Columns, length: int, unseen: UnseenCounts | None = None) -> NDArray[np.int64]:
-        """(length, C) positions in the vocabularies; what is in none is counted, or else logged."""
+        """Return the vocabulary positions of all categorical columns: (length, C).
+
+        Unseen categories are counted in ``unseen``; if it is None (default), they are logged.
+        """
         out = np.zeros((length, len(self.categorical)), np.int64)
-        counted = UnseenCounts() if unseen is None else unseen
-        for k, codes in enumerate(self.codes(columns, counted)):
+        counts = UnseenCounts() if unseen is None else unseen
+        for k, codes in enumerate(self.codes(columns, counts)):
             out[:, k] = codes
         if unseen is None:
-            counted.report()
+            counts.report()
         return out
 
     def prepared(self, columns: Columns) -> Iterator[tuple[Ints, NDArray[Any]]]:
-        """Prepare each distinct content once: codes, and what they stand for; a gap stands for a blank one."""
+        """Yield codes and prepared distinct contents of each content column; missing contents become blank ones."""
         return (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,12 +207,24 @@ class SideEncoder:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Everything learnt from the training table's columns; saved with the model."""
+    """The encoding of all columns, learnt from the training part and saved with the model.
+
+    Parameters
+    ----------
+    schema
+        Roles of the columns.
+    features
+        Codes of the columns of alternatives.
+    individual
+        Codes of the columns of individuals.
+    labels
+        Whether the label of the alternative is one of the features; False by default.
+    """
 
     schema: Schema
     features: SideEncoder
     individual: SideEncoder
-    labels: bool = False  # whether the label is one of the features
+    labels: bool = False
 
     @classmethod
     def learn(
@@ -199,48 +235,77 @@ class Encoder:
         frozen: Mapping[str, Frozen] | None = None,
         labels: bool = False,
     ) -> Encoder:
-        """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail.
+        """Learn vocabularies, means and scales from the training part.
 
-        ``frozen`` names encoders of one's own that are not trained. With ``labels`` the label of the alternative, where
-        there is one, is a feature.
+        Parameters
+        ----------
+        data
+            Choice sets of the training part.
+        bend
+            Whether to transform numeric features with a long right tail; False by default.
+        frozen
+            User-supplied encoders of content columns that are not trained; none by default.
+        labels
+            Whether the label of the alternative, if declared, is a feature; False by default.
+
+        Returns
+        -------
+        Encoder
         """
         schema = data.schema
         label = label_column(schema) if labels else None
         options: dict[str, Any] = {"contents": bool(schema.contents), "curves": schema.curves, "frozen": frozen}
-        # 1. Look at the columns of both sides at once: to open a shard takes as long as to look at it.
-        seen, own = partial(_seen, label=label), attrgetter("individual")
-        looks = list(data.each(partial(_look_at_both, seen, own)))
-        of_seen, of_own = (Statistics.merge([look[side] for look in looks]) for side in (0, 1))
-        # 2. Learn the codes of each side, which may take further looks.
+        # 1. Compute statistics of both sides in one pass: opening a shard takes as long as reading it.
+        of_features, of_individual = partial(_feature_columns, label=label), attrgetter("individual")
+        by_part = list(data.each(partial(_statistics_of_sides, (of_features, of_individual))))
+        statistics = [Statistics.merge([part[side] for part in by_part]) for side in (0, 1)]
+        # 2. Learn the codes of each side, which may need further passes.
         features = SideEncoder.learn(
-            of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **options
+            statistics[0], lambda f: data.each(partial(_apply, of_features, f)), bend=bend, label=label, **options
         )
-        individual = SideEncoder.learn(of_own, lambda f: data.each(partial(_after, own, f)), **options)
+        individual = SideEncoder.learn(statistics[1], lambda f: data.each(partial(_apply, of_individual, f)), **options)
         return cls(schema, features, individual, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
-        """Return the same, with knots learnt from the training part: see :meth:`SideEncoder.with_knots`."""
+        """Return a copy with knots learnt from the training part: see :meth:`SideEncoder.with_knots`."""
         features, individual = (
-            getattr(self, side).with_knots(lambda f, of=attrgetter(side): data.each(partial(_after, of, f)))
+            getattr(self, side).with_knots(lambda f, side=attrgetter(side): data.each(partial(_apply, side, f)))
             for side in ("features", "individual")
         )
         return replace(self, features=features, individual=individual)
 
     @property
     def has_knots(self) -> bool:
-        """Whether pieces can be made of any column."""
+        """Whether any column has knots, so that it can be cut into bins."""
         return any(code.knots for side in (self.features, self.individual) for code in side.numeric)
 
-    def with_bins(self, most: int) -> Encoder:
-        """Return the same, and numbers as curves: see :meth:`SideEncoder.with_bins`."""
-        return replace(self, features=self.features.with_bins(most), individual=self.individual.with_bins(most))
+    def with_bins(self, max_bins: int) -> Encoder:
+        """Return a copy with up to ``max_bins`` bins of each column with knots: see :meth:`SideEncoder.with_bins`."""
+        features, individual = self.features.with_bins(max_bins), self.individual.with_bins(max_bins)
+        return replace(self, features=features, individual=individual)
 
     def encode(self, data: ChoiceData, *, warn: bool = True, device: torch.device | None = None) -> EncodedSets:
-        """Turn choice data into tensors on a device, or on the CPU; extra columns are ignored, missing ones refused.
+        """Encode choice data as tensors.
 
-        ``tell`` of categories never seen in training.
+        Parameters
+        ----------
+        data
+            Choice sets with the columns of the training part; further columns are ignored.
+        warn
+            Whether to log categories that are not in the training vocabulary; True by default.
+        device
+            Device of the tensors; None (default) for the CPU.
+
+        Returns
+        -------
+        EncodedSets
+
+        Raises
+        ------
+        SchemaError
+            If a column is missing or of another kind than in training.
         """
-        from pcmcnet.data.tensors import encode_sets  # here, since it needs PyTorch
+        from pcmcnet.data.tensors import encode_sets  # imported here because it needs PyTorch
 
         unseen = UnseenCounts()
         encoded = encode_sets(self, data, unseen, device)
@@ -248,12 +313,12 @@ class Encoder:
             unseen.report()
         return encoded
 
-    def seen(self, data: ChoiceData) -> Columns:
-        """Return the columns of the alternatives that a network sees."""
-        return _seen(data, self.schema.alternative if self.labels else None)
+    def feature_columns(self, data: ChoiceData) -> Columns:
+        """Return the columns of the alternatives that are network inputs: features, and labels if they are used."""
+        return _feature_columns(data, self.schema.alternative if self.labels else None)
 
     def nbytes(self, data: ChoiceData) -> int:
-        """Bytes of the tensors of numbers, categories and sets that choice data becomes."""
+        """Return the size of the encoded tensors of ``data`` in bytes, without contents."""
         features, individual = (4 * s.n_numeric + 8 * len(s.categorical) for s in (self.features, self.individual))
         return len(data.rows) * features + len(data) * (individual + 5 * 8)
 
@@ -264,10 +329,28 @@ class Encoder:
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any], frozen: Mapping[str, Frozen] | None = None) -> Encoder:
-        """Build from what :meth:`to_dict` returned, and the frozen encoders, which are not saved."""
+        """Build an encoder from the result of :meth:`to_dict`.
+
+        Parameters
+        ----------
+        entries
+            Result of :meth:`to_dict`.
+        frozen
+            User-supplied encoders that are not trained; they are not saved. None by default.
+
+        Returns
+        -------
+        Encoder
+
+        Raises
+        ------
+        ArtifactError
+            If an entry is missing or invalid.
+        """
         try:
-            features, who = (_side(entries[side], frozen or {}) for side in ("features", "individual"))
-            encoder = cls(Schema.from_dict(entries["schema"]), features, who, bool(entries.get("labels", False)))
+            schema, labels = Schema.from_dict(entries["schema"]), bool(entries.get("labels", False))
+            features, individual = (_side(entries[side], frozen or {}) for side in ("features", "individual"))
+            encoder = cls(schema, features, individual, labels)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, ArtifactError | ConfigError):
                 raise
@@ -276,28 +359,28 @@ class Encoder:
         return encoder
 
     def _require_known(self) -> None:
-        """Refuse codes of columns that the schema does not have."""
+        """Raise ArtifactError if a code belongs to no column of the schema."""
         features = (*self.schema.features, self.schema.alternative)
-        for side, known in ((self.features, features), (self.individual, self.schema.individual)):
+        for side, columns in ((self.features, features), (self.individual, self.schema.individual)):
             codes: tuple[Any, ...] = (*side.numeric, *side.categorical, *side.contents)
             for code in codes:
-                if code.name not in known:
-                    raise ArtifactError(f"the saved encoder has a column {code.name!r}, and the saved schema none.")
+                if code.name not in columns:
+                    raise ArtifactError(f"the saved encoder has a column {code.name!r} that the saved schema lacks.")
 
 
 def label_column(schema: Schema) -> str | None:
-    """Return the column of labels where there is one that is not declared as a feature or of the individual anyway."""
+    """Return the label column; None if there is none, or if it is already a feature or an individual column."""
     return schema.alternative if schema.alternative not in (*schema.features, *schema.individual) else None
 
 
-def _seen(data: ChoiceData, label: str | None) -> Columns:
-    """Return the columns of the alternatives that a network sees."""
+def _feature_columns(data: ChoiceData, label: str | None) -> Columns:
+    """Return the features, and the labels if ``label`` names their column."""
     if label is None:
         return data.features
     if data.labels is None:
         raise SchemaError(
-            f"the model was trained with the labels of alternatives, column {label!r}, which this table does not "
-            f"declare: read it with alternative={label!r}, or train with labels=False."
+            f"the model was trained with the labels of alternatives in column {label!r}, but this table declares no "
+            f"labels: read it with alternative={label!r}, or train with labels=False."
         )
     return {**data.features, label: data.labels}
 
@@ -320,42 +403,40 @@ def learn_encoder(
     labels: bool = False,
     frozen: Mapping[str, Frozen] | None = None,
 ) -> Encoder:
-    """Learn an encoder by :meth:`Encoder.learn`; from a table on disk only once, as it is kept beside the shards."""
+    """Learn an encoder by :meth:`Encoder.learn`; the encoder of a scanned table is cached next to its shards."""
     if isinstance(data, ChoiceData) or frozen:
         return Encoder.learn(data, bend=bend, labels=labels, frozen=frozen)
-    from pcmcnet.data.scan.scanned import learn_or_load_encoder  # which builds on this module
+    from pcmcnet.data.scan.scanned import learn_or_load_encoder  # it imports this module
 
     return learn_or_load_encoder(data, bend=bend, labels=labels)
 
 
-def _look_at_both(
-    seen: Callable[[ChoiceData], Columns], own: Callable[[ChoiceData], Columns], part: ChoiceData
-) -> tuple[Statistics, Statistics]:
-    return Statistics.of(seen(part)), Statistics.of(own(part))
+def _statistics_of_sides(sides: Sequence[Callable[[ChoiceData], Columns]], part: ChoiceData) -> list[Statistics]:
+    return [Statistics.of(side(part)) for side in sides]
 
 
 def _contents(columns: Columns) -> Columns:
     return {name: column.compact() for name, column in columns.items() if isinstance(column, Contents)}
 
 
-def _after(side: Callable[[ChoiceData], Columns], function: Callable[[Columns], U], part: ChoiceData) -> U:
-    """Call a function for one side's columns of a part."""
+def _apply(side: Callable[[ChoiceData], Columns], function: Callable[[Columns], U], part: ChoiceData) -> U:
+    """Apply a function to the columns of one side of a part; unlike a lambda, it can be sent to other processes."""
     return function(side(part))
 
 
-def _is_beyond_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell what would become infinite."""
+def _overflows_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the values that are infinite as float32."""
     return np.abs(values) > np.finfo(np.float32).max
 
 
 def _find(columns: Columns, name: str, kind: str) -> Any:
     if name not in columns:
         raise SchemaError(
-            f"the model was trained with column {name!r}, which the table does not have." + did_you_mean(name, columns)
+            f"the model was trained with column {name!r}, which this table lacks." + did_you_mean(name, columns)
         )
     if columns[name].kind != kind:
         raise SchemaError(
-            f"column {name!r} was {kind} when the model was trained and is {columns[name].kind} now: "
+            f"column {name!r}: expected {kind} as in training, got {columns[name].kind}: "
             f"read the table by the model's schema, or declare the same categorical columns and kinds."
         )
     return columns[name]

@@ -1,13 +1,13 @@
-"""Rankings -> choices: the exploded logit's view of a ranking (Beggs, Cardell & Hausman, 1981).
+"""Rankings -> choices: the rank-ordered (exploded) logit (Beggs, Cardell & Hausman, 1981).
 
-Who ranks alternatives chooses the best of all, then the best of those that are left, and so on:
+A ranking is a sequence of choices: the best of all alternatives, then the best of the remaining ones, and so on:
 
-    P(1 before 2 before ... before n) = P(1 | 1..n) P(2 | 2..n) ... P(n-1 | n-1, n),
+    P(1 before 2 before ... before n) = P(1 | 1..n) P(2 | 2..n) ... P(n-1 | n-1, n).
 
-which is exact for the logit, and makes of a ranking what every model of choices can take: up to n - 1 ordinary choice
-sets, of which the k-th holds the alternatives that are not ranked before place k. A partial ranking ends where the
-ranks end: alternatives without a rank are below all others, in no order. Where one alternative alone has no rank and
-one place alone is left, that place is its own, unless it is the first: best and worst of three are a ranking.
+This is exact for the logit. Any choice model can be fitted to the resulting sets: up to n - 1 ordinary choice sets; the
+k-th holds the alternatives that are not among the k - 1 best. A partial ranking gives fewer sets: alternatives without
+a rank are below all ranked ones, in no particular order. If a single alternative has no rank and a single rank is
+left, the alternative gets it, unless it is rank 1: the best and the worst of three are a full ranking.
 
 Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
 """
@@ -28,59 +28,60 @@ if TYPE_CHECKING:
     from pcmcnet.data.long import SetLayout
 
 MUST_BE_AVAILABLE = "alternative must be available: correct one of the two columns."
-_WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
+_RANK_REMEDY = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
 
 
 def first_choices(data: ChoiceData) -> ChoiceData:
-    """Take the first choice of each ranking, that among all alternatives; other tables stay as they are."""
+    """Return the first choice of each ranking, the one among all alternatives; other tables are returned unchanged."""
     if data.schema.rank is None:
         return data
-    return data.subset([str(name).endswith("/1") for name in data.set_ids])  # as explode numbers them
+    return data.subset([str(name).endswith("/1") for name in data.set_ids])  # ids made by `explode`
 
 
 def read_ranks(reader: ColumnReader, hidden: ColumnReader, column: str, sets: SetLayout) -> Floats:  # -> (N,)
-    """Read the place of each alternative, inf for one without; every ranking is 1, 2, ... without ties or gaps."""
-    ranks = _places(reader, column)
+    """Read the rank of each alternative, inf if it has none.
+
+    Raises SchemaError unless the ranks of each set are 1, 2, ... without ties or missing ranks.
+    """
+    ranks = _ranks_or_inf(reader, column)
     problem = "a ranked alternative is marked unavailable"
-    hidden.require_valid(column, np.isfinite(_places(hidden, column)), problem, f"A ranked {MUST_BE_AVAILABLE}")
+    hidden.require_valid(column, np.isfinite(_ranks_or_inf(hidden, column)), problem, f"A ranked {MUST_BE_AVAILABLE}")
     set_of = sets.of(np.arange(len(ranks)))
-    ranks = _with_last_place(ranks, set_of, np.diff(sets.offsets))
+    ranks = _with_last_rank(ranks, set_of, np.diff(sets.offsets))
     ranked = np.isfinite(ranks)
     _, pairs, counts = np.unique(
         np.stack([set_of[ranked], ranks[ranked]]), axis=1, return_index=True, return_counts=True
     )
     tied = np.unique(set_of[ranked][pairs[counts > 1]])
     if tied.size:
-        remedy = (
-            "Ties say nothing of the order: break them, or leave the rank of the tied ones and all below them empty."
-        )
+        remedy = "Break the ties, or leave the ranks of tied alternatives and all alternatives below them empty."
         raise sets.error_at(tied, f"column {column!r}: several alternatives have the same rank", remedy)
     n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
     if not n_ranked.all():
         unranked = np.flatnonzero(n_ranked == 0)
         raise sets.error_at(unranked, f"column {column!r}: no alternative has a rank", "Drop these sets.")
-    gaps = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
-    if gaps.size:
-        listed = ", ".join(f"{rank:g}" for rank in np.sort(ranks[ranked & (set_of == gaps[0])])[:8])
+    incomplete = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
+    if incomplete.size:
+        listed = ", ".join(f"{rank:g}" for rank in np.sort(ranks[ranked & (set_of == incomplete[0])])[:8])
         raise sets.error_at(
-            gaps,
+            incomplete,
             f"column {column!r}: ranks must be 1, 2, ... without a gap, got {listed}",
-            "Correct them. Where only the best and the worst of more than three are known, give the best alone a rank.",
+            "Correct them. If only the best and the worst of more than three are known, give only the best a rank.",
         )
     return ranks
 
 
-def _places(reader: ColumnReader, column: str) -> Floats:
-    """Read whole numbers from 1 on; inf for gaps."""
+def _ranks_or_inf(reader: ColumnReader, column: str) -> Floats:
+    """Read ranks, integers from 1 on; inf for missing values."""
     values = reader.exact(column, categorical=False).values.astype(np.float64)
     bad = ~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values))
     problem = "expected a rank, a whole number from 1 on"
-    reader.require_valid(column, bad, problem, _WHOLE, lambda at: f"{values[at]:g}")
+    reader.require_valid(column, bad, problem, _RANK_REMEDY, lambda at: f"{values[at]:g}")
     return np.where(np.isnan(values), np.inf, values)
 
 
-def _with_last_place(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
-    """Give the only alternative without a rank the only place that is left, unless that is the first."""
+def _with_last_rank(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
+    """Give the only alternative without a rank the only remaining rank, unless that is rank 1."""
     without = np.isinf(ranks)
     total = np.bincount(set_of, np.where(without, 0.0, ranks), minlength=len(sizes))
     left = sizes * (sizes + 1) / 2 - total
@@ -91,21 +92,21 @@ def _with_last_place(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
 
 
 def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
-    """Turn the fields of a ``ChoiceData`` and its ranks (N,) into those of its choices, ranking after ranking.
+    """Return the fields of a ``ChoiceData`` of choices, from the fields and ranks (N,) of rankings.
 
-    The choice sets have the ids of their rankings with ``/1``, ``/2``, ... behind them; rows are those of the table
-    that lists the alternatives of each.
+    The ids of the choice sets are those of the rankings followed by ``/1``, ``/2``, ...; the rows are numbered by the
+    alternatives of these sets.
     """
     offsets = fields["offsets"]
     sizes = np.diff(offsets)
     set_of = np.repeat(np.arange(len(sizes)), sizes)
     ranked = np.bincount(set_of[np.isfinite(ranks)], minlength=len(sizes))
-    # 1. How many choices a ranking gives, and which alternatives are left at each place.
-    choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # a set of one alternative stays
+    # 1. Find the number of choices of each ranking, and the remaining alternatives at each stage.
+    choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # keep sets of one alternative
     stages = [np.flatnonzero((ranks >= k) & (choices[set_of] >= k)) for k in range(1, int(choices.max(initial=0)) + 1)]
     flat = np.concatenate([*stages, np.empty(0, np.int64)]).astype(np.int64)
     stage = np.repeat(np.arange(1, len(stages) + 1), [len(s) for s in stages])
-    # 2. Put the choices of a ranking together, and find where each begins.
+    # 2. Sort the choices by ranking, and find where each begins.
     order = np.lexsort((flat, stage, set_of[flat]))
     flat, stage = flat[order], stage[order]
     of = np.repeat(np.arange(len(sizes)), choices)  # (S',) rankings

@@ -1,4 +1,4 @@
-"""Subsets of choice sets: random splits and folds, some sets of a table, and the hash of a table."""
+"""Subsets of choice sets: random splits and folds, selected sets, concatenation, and the hash of a table."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
 
 # -- Splits ------------------------------------------------------------------------------------------------------------
-# A set's alternatives, and the sets of one group, stay together. The functions that cut take one group number per set
-# and return sorted positions of sets.
+# The sets of a group stay in one part. Functions that split take one group number per set and return sorted positions
+# of sets.
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the random generator of a seed."""
+    """Return a random generator; raise InputError if the seed is not an integer of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"the seed must be a whole number of at least 0, got {seed!r}.")
     return np.random.default_rng(int(seed))
 
 
 def number_groups(values: NDArray[Any]) -> Ints:
-    """Number the distinct values, which may be of any kind."""
+    """Return the number of each value among the distinct values, which may be of any type."""
     if values.dtype.kind == "O":
         numbers: dict[Any, int] = {}
         try:
@@ -42,7 +42,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
 
 
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
-    """Cut into parts of the given shares, each met up to the size of one group and none empty."""
+    """Split into non-empty parts; each share is met up to the size of one group."""
     shares = require_shares(parts)
     # 1. Order the sets by a random order of their groups, and find where each group ends.
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
@@ -50,18 +50,18 @@ def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) 
     order, ends = np.argsort(rank[dense], kind="stable"), np.cumsum(counts[np.argsort(rank)])
     if len(ends) < len(shares):
         raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
-    # 2. Cut behind the groups that are nearest to the shares, and leave no part empty.
+    # 2. Cut after the groups that are nearest to the shares, and leave no part empty.
     targets = np.cumsum(shares)[:-1] * len(groups)
     last = np.searchsorted(ends, targets - 0.5)  # the first group that reaches the share ends the part
-    room = np.arange(len(last))
-    last = np.minimum(last, len(ends) - 1 - len(last) + room)  # each part to the right keeps a group
-    last = np.maximum.accumulate(last - room) + room  # and each part has one of its own
+    part = np.arange(len(last))
+    last = np.minimum(last, len(ends) - 1 - len(last) + part)  # leave a group for each later part
+    last = np.maximum.accumulate(last - part) + part  # give each part at least one group
     bounds = [0, *ends[last].tolist(), len(groups)]
     return [np.sort(order[begin:end]) for begin, end in pairwise(bounds)]
 
 
 def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
-    """Take shares that add up to 1, refusing others."""
+    """Return shares as an array; raise InputError unless they are positive and add up to 1."""
     try:
         shares = np.asarray(parts, dtype=np.float64)
     except (TypeError, ValueError):
@@ -72,22 +72,25 @@ def require_shares(parts: Sequence[float]) -> NDArray[np.float64]:
 
 
 def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
-    """Cut into k parts of nearly equal numbers of groups."""
+    """Split into k folds with nearly equal numbers of groups."""
     _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 2 <= k <= len(counts):
         raise InputError(
-            f"the number of folds must lie between 2 and {len(counts)}, the number of groups of choice sets; got {k!r}."
+            f"the number of folds must be between 2 and {len(counts)}, the number of groups of choice sets; got {k!r}."
         )
     fold = (rng.permutation(len(counts)) % k)[dense]
     return [np.flatnonzero(fold == f) for f in range(k)]
 
 
-# -- Parts -------------------------------------------------------------------------------------------------------------
-# The fields of the `ChoiceData` that holds some choice sets of a table, or those of two tables.
+# -- Selection ---------------------------------------------------------------------------------------------------------
+# The fields of a `ChoiceData` with some of the choice sets of a table, or with those of two tables.
 
 
 def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
-    """Turn positions (negative ones count from the end) or a mask into positions, each once."""
+    """Return the positions that an index or a mask selects; negative positions count from the end.
+
+    Raises InputError if a position is out of range or repeated, or if the mask has another shape.
+    """
     if index.dtype == np.bool_:
         if index.shape != (n_sets,):
             raise InputError(f"expected a mask of {n_sets} choice sets, got shape {index.shape}.")
@@ -98,18 +101,18 @@ def set_positions(index: NDArray[Any], n_sets: int) -> Ints:
         )
     if index.size and (index.min() < -n_sets or index.max() >= n_sets):
         raise InputError(
-            f"positions must lie between {-n_sets} and {n_sets - 1}, as there are {n_sets} choice sets; "
+            f"positions must be between {-n_sets} and {n_sets - 1}, as there are {n_sets} choice sets; "
             f"got {index.min()} to {index.max()}."
         )
     sets = index.astype(np.int64)
     sets = np.where(sets < 0, sets + n_sets, sets)
     if len(np.unique(sets)) != len(sets):
-        raise InputError("a choice set may be taken once only: the positions repeat.")
+        raise InputError("a choice set can be selected only once: the positions repeat.")
     return sets
 
 
 def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
-    """Take sets in the order given; their rows are numbered anew, in table order."""
+    """Return the fields of the selected sets, in the order of ``sets``; their rows are renumbered in table order."""
     sizes = data.sizes[sets]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.arange(offsets[-1]) + np.repeat(data.offsets[sets] - offsets[:-1], sizes)
@@ -130,21 +133,21 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
 
 
 def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
-    """Take the sets from one to before another, without a copy; their rows keep their numbers."""
+    """Return the fields of the sets from ``begin`` to ``end`` - 1, without a copy; their rows keep their numbers."""
     sets, flat = slice(begin, end), slice(int(data.offsets[begin]), int(data.offsets[end]))
-    nothing = np.empty(0, np.int64)
+    empty = np.empty(0, np.int64)
     return {
         "offsets": data.offsets[begin : end + 1] - data.offsets[begin],
         **_columns(data, sets, flat),
         "rows": data.rows[flat],
         "added": 0,
-        "hidden_rows": nothing,
-        "hidden_sets": nothing,
+        "hidden_rows": empty,
+        "hidden_sets": empty,
     }
 
 
 def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[str, Any]:
-    """Take columns of some sets and of their alternatives."""
+    """Return the columns of some sets and of their alternatives."""
     return {
         "set_ids": data.set_ids[sets],
         "chosen": None if data.chosen is None else data.chosen[sets],
@@ -157,7 +160,7 @@ def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[s
 
 
 def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
-    """Append sets; the rows of the second table follow those of the first."""
+    """Return the fields of the sets of two tables; the rows of the second follow those of the first."""
     if first.schema != second.schema:
         raise SchemaError("only choice data with equal schemas can be joined.")
     chosen = labels = None
@@ -165,10 +168,10 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         chosen = np.concatenate([first.chosen, second.chosen])
     if first.labels is not None and second.labels is not None:
         labels = concat_column(first.labels, second.labels)
-    # rows of both tables, then those that were added to the first, then those to the second
-    ours, theirs = first.n_rows - first.added, second.n_rows - second.added
-    our_rows = np.where(first.rows < ours, first.rows, first.rows + theirs)
-    their_rows = np.where(second.rows < theirs, second.rows + ours, second.rows + ours + first.added)
+    # number the rows of both tables, then those added to the first, then those added to the second
+    n_first, n_second = first.n_rows - first.added, second.n_rows - second.added
+    rows_of_first = np.where(first.rows < n_first, first.rows, first.rows + n_second)
+    rows_of_second = np.where(second.rows < n_second, second.rows + n_first, second.rows + n_first + first.added)
     return {
         "offsets": np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]),
         "set_ids": np.concatenate([first.set_ids, second.set_ids]),
@@ -178,20 +181,20 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         "labels": labels,
         "individual": concat(first.individual, second.individual),
         "keep": concat(first.keep, second.keep),
-        "rows": np.concatenate([our_rows, their_rows]),
+        "rows": np.concatenate([rows_of_first, rows_of_second]),
         "added": first.added + second.added,
-        "hidden_rows": np.concatenate([first.hidden_rows, ours + second.hidden_rows]),
+        "hidden_rows": np.concatenate([first.hidden_rows, n_first + second.hidden_rows]),
         "hidden_sets": np.concatenate([first.hidden_sets, len(first) + second.hidden_sets]),
     }
 
 
 # -- Fingerprint -------------------------------------------------------------------------------------------------------
-# One number for what models see of some choice sets, whatever file or library they came from.
+# A hash of the model inputs and choices of a table; it does not depend on the file or library they came from.
 
 
 def fingerprint(data: ChoiceData) -> str:
-    """Return a SHA-256 of roles, sizes, choices, weights, features, labels, individual columns and persons."""
-    digest = hashlib.sha256(repr(sorted(data.schema.unnamed.to_dict().items())).encode())
+    """Return a SHA-256 hash of roles, sizes, choices, weights, features, labels, individual columns and persons."""
+    digest = hashlib.sha256(repr(sorted(data.schema.without_names.to_dict().items())).encode())
     for name, array in (("offsets", data.offsets), ("chosen", data.chosen), ("weights", data.weights)):
         _add(digest, name, array)
     columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
@@ -202,7 +205,7 @@ def fingerprint(data: ChoiceData) -> str:
         columns["person"] = data.keep[data.schema.together]
     for name, column in columns.items():
         if isinstance(column, Categorical):
-            # number the categories in use by their first rows: a part of a table counts as a table
+            # number the categories in use by their first rows, so that a subset hashes like an equal table
             first = first_rows(column.codes, len(column.categories))
             order = np.argsort(first, kind="stable")[: int((first < len(column.codes)).sum())]
             codes = np.zeros(len(column.categories), np.int32)
@@ -212,7 +215,7 @@ def fingerprint(data: ChoiceData) -> str:
         elif isinstance(column, Contents):
             used = column.compact()
             _add(digest, name, used.codes)
-            if used.table.dtype.kind in "fiM":  # numbers by their bytes, objects by what they are written as
+            if used.table.dtype.kind in "fiM":  # hash numbers and datetimes by their bytes, objects by their repr
                 _add(digest, "contents", used.table.view(np.int64) if used.table.dtype.kind == "M" else used.table)
             else:
                 for content in used.table:

@@ -170,7 +170,7 @@ both_ways = pytest.mark.parametrize("read", READ.values(), ids=READ)
 def test_text_is_read_as_numbers_where_each_written_again_is_the_same(texts: list[str | None], kind: Any) -> None:
     writing = FormatDetector(NUMBER_FORMATS)
     for text in texts:
-        writing.look(pa.array([text], pa.string()))
+        writing.update(pa.array([text], pa.string()))
     assert writing.type == kind
 
 
@@ -257,7 +257,7 @@ def test_ids_beyond_64_bits_stay_apart() -> None:
 @pytest.mark.parametrize("role", ["choice_set", "person", "alternative"])
 def test_ids_that_32_bit_numbers_may_have_merged_are_refused(role: str) -> None:
     table = {"set": [1, 2], "x": [1, 2], "id": np.array([2**24, 2**24 + 1], np.float32)}
-    with pytest.raises(SchemaError, match=r"column 'id' holds floating-point ids of 2\*\*24 and more"):
+    with pytest.raises(SchemaError, match=r"column 'id' holds floating-point ids of 2\*\*24 or more"):
         ChoiceData.from_long(table, **({"choice_set": "set", "features": ["x"]} | {role: "id"}))
 
 

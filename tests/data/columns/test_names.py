@@ -19,7 +19,7 @@ def test_a_column_without_words_is_called_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("price", r"columns must say what columns are called, as in .* got 'price'"),
+        ("price", r"columns must map columns to names and units, as in .* got 'price'"),
         ({"prize": {"name": "Price"}}, r"columns names 'prize', which has no role .* 'price'"),
         ({"price": "EUR"}, r"columns, 'price': expected .* got 'EUR'"),
         ({"price": {"units": "EUR"}}, r"columns, 'price': unknown entry 'units'.*'unit'"),

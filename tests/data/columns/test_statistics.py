@@ -66,7 +66,7 @@ def test_order_statistics_are_exact_however_the_column_is_cut(
     x = np.array([*values, *[np.nan] * gaps], np.float32)
     parts = [x[:cut], x[cut:]]
     ranks = list(range(len(values)))
-    with mock.patch.object(module, "_FEW", few):  # counted or sorted
+    with mock.patch.object(module, "_MAX_SORTED", few):  # counted or sorted
         found = order_statistics(lambda f: map(f, parts), ranks)
     assert np.array_equal(found, np.sort(np.array(values, np.float32)))
 

@@ -27,7 +27,7 @@ def test_all_bytes_stay_and_one_value_is_added_to_each_row(name: str, tmp_path: 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_file_of_other_rows_is_refused_and_nothing_is_written(count: int, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n2\n")
-    with pytest.raises(SchemaError, match="changed meanwhile"):
+    with pytest.raises(SchemaError, match="changed while it was read"):
         append_column(tmp_path / "t.csv", tmp_path / "out.csv", "p", np.zeros(count))
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 

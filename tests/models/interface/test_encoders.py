@@ -109,7 +109,7 @@ def test_vectors_of_another_size_are_refused_in_a_prediction(fitted: PCMCNet) ->
 
 def test_a_column_read_as_something_else_is_refused(fitted: PCMCNet) -> None:
     other = ChoiceData.from_long(table(), **ROLES | {"kinds": {"v": "multi", "has": "multi", "at": "datetime"}})
-    with pytest.raises(SchemaError, match="'v' was vector when the model was trained and is multi now"):
+    with pytest.raises(SchemaError, match="'v': expected vector as in training, got multi"):
         fitted.predict_proba(other)
 
 

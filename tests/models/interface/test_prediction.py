@@ -221,7 +221,7 @@ def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
     [
         ("price", np.nan, r"column 'price', row {last} \(choice set 99\): expected a finite number, got nan; 1 such"),
         ("age", 1e6, r"'age' varies within 1 choice sets \(first: 99\)"),
-        ("code", "000", r"column 'code', row {begin} \(choice set 99\): the label '000' stands more than once"),
+        ("code", "000", r"column 'code', row {begin} \(choice set 99\): the label '000' occurs more than once"),
     ],
 )
 def test_what_is_wrong_with_the_last_chunk_is_said_as_by_a_scan_and_nothing_is_written(
@@ -259,7 +259,7 @@ def test_what_only_all_chunks_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path
     table = a_table()
     seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 100, table.num_rows)
     table = table.set_column(table.column_names.index("price"), "price", pa.array(seconds))
-    with pytest.raises(SchemaError, match="column 'price': its values differ by less than 32-bit numbers can tell"):
+    with pytest.raises(SchemaError, match="column 'price': its values differ by less than the precision"):
         predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
 
 

@@ -315,7 +315,7 @@ def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder:
         ("config.json", b'{"hiden": [3]}', r"incomplete or altered \(option 'hiden' is unknown\)"),
         ("config.json", b'{"lr": -1}', r"incomplete or altered \(lr must be a number above 0"),
         ("config.json", b"{", r"incomplete or altered \("),
-        ("schema.json", b"{}", r"incomplete or altered \(the schema names no choice_set"),
+        ("schema.json", b"{}", r"incomplete or altered \(choice_set is missing"),
         ("encoder.json", b"{}", r"the saved encoder is incomplete \(KeyError"),
         ("history.json", b'{"epoch": 1}', r"incomplete or altered \(the history is not a list of epochs\)"),
         ("history.json", b"[1]", r"incomplete or altered \(the history is not a list of epochs\)"),

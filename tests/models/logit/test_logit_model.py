@@ -103,7 +103,7 @@ def test_sets_of_one_alternative_alone_teach_nothing(table: pa.Table, roles: dic
 
 
 def test_a_cluster_that_is_no_column_is_named(data: ChoiceData) -> None:
-    with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept one"):
+    with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept"):
         MNL(formula="price", cluster="blok").fit(data)
 
 

@@ -1,7 +1,7 @@
-"""Columns in memory: numbers as float32, categories as integer codes with their names beside them, and contents.
+"""Columns in memory: numbers as float32, categories as integer codes with a list of names, and contents.
 
-Contents are what one value is not enough for: a vector, a text, a picture. Each distinct one is kept once, and the rows
-hold codes, so that memory does not grow with repeated content.
+Contents are values that are neither numbers nor categories: vectors, texts, images. Each distinct content is stored
+once and the rows hold codes, so repeated contents take no extra memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.errors import SchemaError
 
-Curve = Literal["piecewise", "spline"]  # numbers, of which networks see a curve as well
+Curve = Literal["piecewise", "spline"]  # kinds of numbers that networks also see through a curve
 CURVES: tuple[str, ...] = get_args(Curve)
-MISSING_CODE = -1  # the code of a missing content
+MISSING_CODE = -1  # code of a missing content
 
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """Real numbers; NaN marks a missing one, and only where the schema admits it."""
+    """Real numbers; NaN marks a missing value, if the schema allows missing values."""
 
     values: NDArray[np.float32]
     kind: str = "numeric"
@@ -33,17 +33,17 @@ class Numeric:
         return len(self.values)
 
     def take(self, index: Ints | slice) -> Numeric:
-        """Take some rows."""
+        """Return some of the rows."""
         return Numeric(self.values[index])
 
     def plain(self) -> NDArray[Any]:
-        """Return the values as a person would write them."""
+        """Return the values."""
         return self.values
 
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """Codes into ``categories``; the list may name more categories than the codes use."""
+    """Codes into ``categories``, which may hold unused categories."""
 
     codes: NDArray[np.int32]
     categories: tuple[str, ...]
@@ -53,11 +53,11 @@ class Categorical:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Categorical:
-        """Take some rows; all categories stay."""
+        """Return some of the rows, with all categories."""
         return Categorical(self.codes[index], self.categories)
 
     def plain(self) -> NDArray[Any]:
-        """Return the values as a person would write them."""
+        """Return the name of each row's category."""
         return np.array(self.categories, dtype=object)[self.codes]
 
 
@@ -66,24 +66,24 @@ class Contents:
     """Codes into a table of distinct contents, ``MISSING_CODE`` if missing; the table may have unused entries."""
 
     codes: NDArray[np.int32]
-    table: NDArray[Any]  # (U, ...) numbers, or (U,) objects; U rows differ
+    table: NDArray[Any]  # (U, ...) numbers, or (U,) objects, all different
     kind: str  # a name in pcmcnet.data.kinds
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def take(self, index: Ints | slice) -> Contents:
-        """Take some rows; the table is shared."""
+        """Return some of the rows; the table is shared."""
         return Contents(self.codes[index], self.table, self.kind)
 
     def plain(self) -> NDArray[Any]:
-        """Return each row's content: a row of numbers, or an object; None for a gap."""
+        """Return each row's content, an array of numbers or an object; None if it is missing."""
         out = np.empty(len(self.codes), object)
         out[:] = [None if code == MISSING_CODE else self.table[code] for code in self.codes]
         return out
 
     def compact(self) -> Contents:
-        """Keep only the contents in use, in the order of their first rows: equal for equal rows."""
+        """Return a copy with the contents in use only, ordered by their first rows: equal rows give equal copies."""
         used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
         order = np.argsort(np.where(used == MISSING_CODE, -1, first), kind="stable")
         new = np.empty(len(used), np.int32)
@@ -96,12 +96,12 @@ Columns = Mapping[str, Column]
 
 
 def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
-    """Take the same rows of every column."""
+    """Return the same rows of every column."""
     return {name: column.take(index) for name, column in columns.items()}
 
 
 def stored_values(column: Column) -> NDArray[Any]:
-    """Return the stored numbers: values, or codes."""
+    """Return the stored array: values of numbers, codes of other columns."""
     return column.values if isinstance(column, Numeric) else column.codes
 
 
@@ -111,7 +111,7 @@ def concat(first: Columns, second: Columns) -> dict[str, Column]:
 
 
 def concat_column(first: Column, second: Column) -> Column:
-    """Append one column to another; categories are joined by name."""
+    """Append one column to another; categories are matched by name."""
     if isinstance(first, Numeric) and isinstance(second, Numeric):
         return Numeric(np.concatenate([first.values, second.values]))
     if isinstance(first, Contents) and isinstance(second, Contents):
@@ -125,7 +125,7 @@ def concat_column(first: Column, second: Column) -> Column:
 
 
 def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
-    """Number equal contents alike, by their first rows: (n,) codes, and the first row of each."""
+    """Return codes of contents (n,), numbered by first occurrence, and the first row of each distinct content."""
     keys = [row.tobytes() for row in table] if table.ndim > 1 else table.tolist()
     place: dict[Any, int] = {}
     codes = np.array([place.setdefault(key, len(place)) for key in keys], np.int32)
@@ -135,32 +135,33 @@ def content_codes(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
 
 
 def _concat_contents(first: Contents, second: Contents) -> Contents:
-    """Append rows; what both tables hold is kept once."""
+    """Append rows; contents that both tables hold are stored once."""
     if first.table is second.table:
         return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
     if first.table.shape[1:] != second.table.shape[1:]:
         sizes = f"{first.table.shape[1:]} and {second.table.shape[1:]}"
-        raise SchemaError(f"only vectors of one size can be joined, got {sizes}.")
+        raise SchemaError(f"expected vectors of one size in both tables, got {sizes}.")
     joined = np.concatenate([first.table, second.table])
     codes, rows = content_codes(joined)
-    moved = np.append(codes, np.int32(MISSING_CODE))  # the last entry is for the gaps' -1
-    ours, theirs = moved[first.codes], np.append(codes[len(first.table) :], np.int32(MISSING_CODE))[second.codes]
-    return Contents(np.concatenate([ours, theirs]), joined[rows], first.kind)
+    moved = np.append(codes, np.int32(MISSING_CODE))  # the last entry is for missing contents
+    first_codes = moved[first.codes]
+    second_codes = np.append(codes[len(first.table) :], np.int32(MISSING_CODE))[second.codes]
+    return Contents(np.concatenate([first_codes, second_codes]), joined[rows], first.kind)
 
 
 # -- Arrow numbers -----------------------------------------------------------------------------------------------------
-# To numpy and back. Numbers without gaps are looked at where they lie: Arrow's own conversions load pandas wherever it
-# is installed, which takes a quarter of a second.
+# Conversion to NumPy and back. Numbers without missing values become views through DLPack: Arrow's own conversion
+# imports pandas if it is installed, which takes a quarter of a second.
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Tell a type of numbers, of truth values, or of nothing but gaps."""
+    """Return True for numeric and boolean types, and for the null type of columns without values."""
     t = pa.types
     return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_boolean, t.is_decimal, t.is_null))
 
 
 def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers as they are, with NaN for gaps."""
+    """Return numbers without rounding, with NaN for missing values."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     elif pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
@@ -169,7 +170,7 @@ def to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Numbers as float32, chunk by chunk: no wider copy is made."""
+    """Return numbers as float32, converted one Arrow chunk at a time to avoid a wider copy."""
     narrow = np.empty(len(values), np.float32)
     at = 0
     with np.errstate(over="ignore"):
@@ -180,7 +181,7 @@ def to_float32(values: pa.ChunkedArray) -> NDArray[np.float32]:
 
 
 def array_to_numpy(values: pa.Array) -> NDArray[Any]:
-    """Values of one chunk, with NaN for gaps; numbers without gaps are not copied."""
+    """Return the values of an Arrow array, with NaN for missing values; without missing values nothing is copied."""
     kind = values.type
     if values.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(values.to_numpy(zero_copy_only=False))
@@ -188,6 +189,6 @@ def array_to_numpy(values: pa.Array) -> NDArray[Any]:
 
 
 def array_from_numpy(values: NDArray[Any]) -> pa.Array:
-    """Numbers where they lie."""
-    lying = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(lying.dtype), len(lying), [None, pa.py_buffer(lying)])
+    """Return numbers as an Arrow array that shares their memory."""
+    array = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, pa.py_buffer(array)])

@@ -1,12 +1,12 @@
-"""What people call a column, and the unit it is measured in: totalPrice -> "Price", "EUR".
+"""Display names and units of columns: totalPrice -> "Price", "EUR".
 
-A schema file says it in a table for each column, and models carry it along:
+A schema file has a table for each column, and a fitted model saves them:
 
     [columns.totalPrice]
     name = "Price"
     unit = "EUR"
 
-Models never see these words. Figures, tables, reports and the served page do.
+Figures, tables, reports and the served page show them; models ignore them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from pcmcnet.errors import SchemaError, did_you_mean
 
 _ENTRIES = ("name", "unit")
-_LONGEST = 60  # letters: a name stands at an axis
+_MAX_LETTERS = 60  # a name must fit next to an axis
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """A column in words; empty where nothing was said."""
+    """Display name and unit of a column; empty if none is declared."""
 
     name: str = ""
     unit: str = ""
@@ -31,7 +31,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What the columns of a table are called, those with no word by the name in the table.
+    """Display names of the columns of a table; a column without one is shown by its name in the table.
 
     Examples
     --------
@@ -42,39 +42,39 @@ class ColumnNames:
     ('219 EUR', 'stops 2')
     """
 
-    known: Mapping[str, ColumnName]
+    declared: Mapping[str, ColumnName]
 
     def __getitem__(self, column: str) -> str:
-        return self.known.get(column, ColumnName()).name or column
+        return self.declared.get(column, ColumnName()).name or column
 
     def unit(self, column: str) -> str:
-        """Return the unit, empty where none was said."""
-        return self.known.get(column, ColumnName()).unit
+        """Return the unit; empty if none is declared."""
+        return self.declared.get(column, ColumnName()).unit
 
     def label(self, column: str) -> str:
-        """Return the name with the unit behind it, for an axis or the head of a table."""
+        """Return the name followed by the unit, for an axis or the header of a table."""
         unit = self.unit(column)
         return f"{self[column]} ({unit})" if unit else self[column]
 
     def amount(self, column: str, value: str) -> str:
-        """Write a value with its unit, or with its name where it has none."""
+        """Return a value with its unit; without a unit, the name and the value."""
         unit = self.unit(column)
         return f"{value} {unit}" if unit else f"{self[column]} {value}"
 
 
-DEFAULT_NAMES = ColumnNames({})  # columns by their names in the table
+DEFAULT_NAMES = ColumnNames({})  # the names in the table
 
 
-def column_names(given: Any, known: Iterable[str]) -> dict[str, ColumnName]:
-    """Read the words of a schema; SchemaError if they are no mapping, or name an unknown column or entry."""
-    columns = list(known)
-    if not isinstance(given, Mapping):
-        raise SchemaError(f"columns must say what columns are called, as in {_example('price')}, got {given!r}.")
-    for column in given:
-        if column not in columns:
-            hint = did_you_mean(column, columns) if isinstance(column, str) else ""
+def column_names(entries: Any, columns: Iterable[str]) -> dict[str, ColumnName]:
+    """Return the display names of a schema; raise SchemaError if they are invalid or name an unknown column."""
+    known_columns = list(columns)
+    if not isinstance(entries, Mapping):
+        raise SchemaError(f"columns must map columns to names and units, as in {_example('price')}, got {entries!r}.")
+    for column in entries:
+        if column not in known_columns:
+            hint = did_you_mean(column, known_columns) if isinstance(column, str) else ""
             raise SchemaError(f"columns names {column!r}, which has no role in this table.{hint}")
-    return {name: words if isinstance(words, ColumnName) else _read(name, words) for name, words in given.items()}
+    return {name: entry if isinstance(entry, ColumnName) else _read(name, entry) for name, entry in entries.items()}
 
 
 def _read(column: str, words: Any) -> ColumnName:
@@ -83,9 +83,9 @@ def _read(column: str, words: Any) -> ColumnName:
     for entry, text in words.items():
         if entry not in _ENTRIES:
             raise SchemaError(f"columns, {column!r}: unknown entry {entry!r}." + did_you_mean(str(entry), _ENTRIES))
-        if not isinstance(text, str) or len(text) > _LONGEST or text != " ".join(text.split()):
+        if not isinstance(text, str) or len(text) > _MAX_LETTERS or text != " ".join(text.split()):
             raise SchemaError(
-                f"columns, {column!r}: the {entry} must be a text of one line and at most {_LONGEST} letters, "
+                f"columns, {column!r}: the {entry} must be a text of one line and at most {_MAX_LETTERS} letters, "
                 f"got {text!r}."
             )
     return ColumnName(**words)

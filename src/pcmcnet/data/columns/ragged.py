@@ -1,6 +1,6 @@
-"""Arithmetic within choice sets: values (N, ...) of all alternatives, set after set, and offsets (S + 1,).
+"""Arithmetic within choice sets, on flat arrays: values (N, ...) of all alternatives, and offsets (S + 1,) of the sets.
 
-No set is empty, so ``reduceat`` is exact, and nothing is padded.
+Nothing is padded. Sets must not be empty: ``reduceat`` would give them the value of the next set.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from pcmcnet.arrays import Floats, Ints
 
 
 def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
-    """Sum the values of each set's alternatives: (N, ...) -> (S, ...)."""
+    """Return the sum over the alternatives of each set: (N, ...) -> (S, ...)."""
     sums: NDArray[Any] = np.add.reduceat(values, offsets[:-1])
     return sums
 
 
 def weighted_sum_by_set(weights: Floats, values: Floats, offsets: Ints) -> Floats:
-    """Sum weighted rows over sets, as the product with a sparse matrix: (N,), (N, K) -> (S, K), and no other (N, K)."""
+    """Return the weighted sum of rows over each set: (N,), (N, K) -> (S, K).
+
+    A product with a sparse matrix, so that no temporary array of shape (N, K) is made.
+    """
     from scipy.sparse import csr_array
 
     sums: Floats = csr_array((weights, np.arange(len(weights)), offsets), (len(offsets) - 1, len(weights))) @ values
@@ -40,7 +43,7 @@ def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
 
 
 def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
-    """Return where the largest value of each set is, the first of equals: (N,) -> (S,) places in the flat array.
+    """Return the position of the largest value of each set in the flat array, the first of equals: (N,) -> (S,).
 
     Examples
     --------
@@ -52,12 +55,12 @@ def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
 
 
 def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
-    """Give every alternative its set's value: (S, ...) -> (N, ...)."""
+    """Repeat the value of each set for all its alternatives: (S, ...) -> (N, ...)."""
     return np.repeat(values, np.diff(offsets), axis=0)
 
 
 def consecutive_indices(starts: Ints, lengths: Ints) -> Ints:
-    """Return the places start, start + 1, ... of several stretches, one stretch after the other.
+    """Return start, start + 1, ..., start + length - 1 for each start and length, concatenated.
 
     Examples
     --------
@@ -65,12 +68,12 @@ def consecutive_indices(starts: Ints, lengths: Ints) -> Ints:
     array([10, 11,  4,  5,  6])
     """
     ends = np.cumsum(lengths)
-    places: Ints = np.arange(int(lengths.sum())) + np.repeat(starts - (ends - lengths), lengths)
-    return places
+    indices: Ints = np.arange(int(lengths.sum())) + np.repeat(starts - (ends - lengths), lengths)
+    return indices
 
 
 def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
-    """Return the alternatives i and j of all ordered pairs (i, j) of each set, j running first: 2 x (sum n^2,).
+    """Return the alternatives i and j of all ordered pairs (i, j) of each set, with j varying fastest: 2 x (sum n^2,).
 
     Examples
     --------
@@ -78,25 +81,27 @@ def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
     (array([0, 0, 1, 1, 2]), array([0, 1, 0, 1, 2]))
     """
     sizes = np.diff(offsets)
-    rows = spread(sizes, offsets)  # pairs that begin with each alternative
-    return np.repeat(np.arange(len(rows)), rows), consecutive_indices(spread(offsets[:-1], offsets), rows)
+    pairs = spread(sizes, offsets)  # number of pairs that begin with each alternative
+    return np.repeat(np.arange(len(pairs)), pairs), consecutive_indices(spread(offsets[:-1], offsets), pairs)
 
 
 def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:
-    """Return log sum exp of each set without overflow: (N,) -> (S,)."""
+    """Return the log-sum of each set, log sum exp, without overflow: (N,) -> (S,)."""
     top = max_by_set(values, offsets)
     total: Floats = top + np.log(sum_by_set(np.exp(values - spread(top, offsets)), offsets))
     return total
 
 
 def log_softmax_by_set(values: Floats, offsets: Ints) -> Floats:
-    """Normalise utilities to log-probabilities within each set: (N,) -> (N,).
+    """Return the logit log-probabilities of utilities within each set: (N,) -> (N,).
 
     Examples
     --------
     >>> np.exp(log_softmax_by_set(np.log([1.0, 3.0, 5.0]), np.array([0, 2, 3])))
     array([0.25, 0.75, 1.  ])
     """
-    below = values - spread(max_by_set(values, offsets), offsets)  # first, or large utilities swallow the logarithm
+    below = values - spread(
+        max_by_set(values, offsets), offsets
+    )  # before the logarithm, which large utilities would absorb
     log_p: Floats = below - spread(np.log(sum_by_set(np.exp(below), offsets)), offsets)
     return log_p

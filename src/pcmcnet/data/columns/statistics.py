@@ -1,10 +1,10 @@
-"""Statistics of columns that come in chunks: moments, exact quantiles, and what float32 can tell apart."""
+"""Statistics of columns that are read in chunks: exact quantiles, moments, and whether float32 resolves the values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,111 +14,110 @@ from numpy.typing import NDArray
 from pcmcnet.errors import SchemaError
 
 # -- Quantiles ---------------------------------------------------------------------------------------------------------
-# Exact, in two passes and without sorting. Numbers of 32 bits are turned into whole numbers in the same order, and
-# counted by their upper half; those around the ranks asked for are then counted by their lower half. Few numbers are
-# sorted: a table of counts would be larger.
+# Exact quantiles in two passes, without sorting. Float32 numbers are mapped to 32-bit integers in the same order. The
+# first pass counts them by their upper 16 bits. The second pass takes the numbers whose upper bits contain a requested
+# rank, and counts them by their lower 16 bits. Short columns are sorted: the table of counts would be larger.
 
 Values = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
 
 class SparseCounts(NamedTuple):
-    """Places with numbers, and how many each has: few of all there are, which is less to hand from one to another."""
+    """Non-zero counts and their positions; smaller to send between processes than an array of all counts."""
 
     at: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, numbers: NDArray[np.int64]) -> SparseCounts:
-        """Leave out places without any."""
-        at = np.flatnonzero(numbers)
-        return cls(at, numbers[at])
+    def of(cls, counts: NDArray[np.int64]) -> SparseCounts:
+        """Keep the counts above 0."""
+        at = np.flatnonzero(counts)
+        return cls(at, counts[at])
 
 
-# Calls a function for the parts of one column; what it returns comes in their order.
+# Applies a function to each chunk of a column, and yields the results in order.
 Each = Callable[[Callable[[Values], SparseCounts]], Iterable[SparseCounts]]
 
 _HALF = 1 << 16
-_FEW = 1 << 18  # which are sorted in the time that counting takes; 10,000 in a twentieth of it (measured)
-_SIGN = np.uint32(1 << 31)
+_MAX_SORTED = 1 << 18  # numbers that sort as fast as they are counted; 10,000 sort 20 times faster (measured)
+_SIGN_BIT = np.uint32(1 << 31)
 
 
 def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
-    """Return the numbers at some ranks, from 0, among those of all parts; gaps (NaN) have none.
+    """Return the numbers at some ranks of a column, counted from 0; missing values (NaN) have no rank.
 
     Examples
     --------
-    >>> parts = [np.array([3, -1], np.float32), np.array([np.nan, 2], np.float32)]
-    >>> order_statistics(lambda f: map(f, parts), [0, 2]).tolist()
+    >>> chunks = [np.array([3, -1], np.float32), np.array([np.nan, 2], np.float32)]
+    >>> order_statistics(lambda f: map(f, chunks), [0, 2]).tolist()
     [-1.0, 3.0]
     """
-    upper = _added_up(each(_upper), _HALF)
+    # 1. Count the numbers by their upper half; sort them if they are few.
+    upper = _sum_counts(each(_count_upper_halves), _HALF)
     ends = np.cumsum(upper)
-    if ends[-1] <= _FEW:
-        whole = np.sort(np.concatenate([np.repeat(at, numbers) for at, numbers in each(_whole)]))
-        return _numbers(whole[list(ranks)].astype(np.uint32)).astype(np.float64)
-    # the upper halves at these ranks, and for each the counts of its lower halves
-    places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
-    distinct = sorted(set(places))
-    counts = _added_up(each(partial(_lower, distinct)), len(distinct) * _HALF)
+    if ends[-1] <= _MAX_SORTED:
+        integers = np.sort(np.concatenate([np.repeat(at, counts) for at, counts in each(_count_integers)]))
+        return _from_ordered(integers[list(ranks)].astype(np.uint32)).astype(np.float64)
+    # 2. Find the upper half at each rank, and count the lower halves of the numbers that share it.
+    halves = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
+    distinct = sorted(set(halves))
+    counts = _sum_counts(each(partial(_count_lower_halves, distinct)), len(distinct) * _HALF)
     lower = dict(zip(distinct, counts.reshape(-1, _HALF), strict=True))
-    # both halves together
-    found = np.empty(len(places), np.uint32)
-    for k, (rank, place) in enumerate(zip(ranks, places, strict=True)):
-        within = rank - int(ends[place] - upper[place])
-        found[k] = place << 16 | int(np.searchsorted(np.cumsum(lower[place]), within, side="right"))
-    return _numbers(found).astype(np.float64)
+    # 3. Combine both halves.
+    ordered = np.empty(len(halves), np.uint32)
+    for k, (rank, half) in enumerate(zip(ranks, halves, strict=True)):
+        within = rank - int(ends[half] - upper[half])
+        ordered[k] = half << 16 | int(np.searchsorted(np.cumsum(lower[half]), within, side="right"))
+    return _from_ordered(ordered).astype(np.float64)
 
 
-def quantiles(each: Each, count: int, pieces: int) -> NDArray[np.float64]:
-    """Return the distinct ends of so many pieces of a column with as many of its ``count`` numbers each.
+def quantiles(each: Each, count: int, bins: int) -> NDArray[np.float64]:
+    """Return the distinct limits of bins that hold equally many of the ``count`` numbers of a column.
 
     Examples
     --------
     >>> quantiles(lambda f: [f(np.arange(9, dtype=np.float32))], 9, 4).tolist()
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
-    return np.unique(order_statistics(each, [round((count - 1) * k / pieces) for k in range(pieces + 1)]))
+    return np.unique(order_statistics(each, [round((count - 1) * k / bins) for k in range(bins + 1)]))
 
 
 def without_missing(values: NDArray[Number]) -> NDArray[Number]:
-    """Leave out what is NaN; without a copy where nothing is."""
+    """Return the values that are not NaN; without NaN, the array itself."""
     return values[~np.isnan(values)] if len(values) and np.isnan(values.min()) else values
 
 
-def _added_up(parts: Iterable[SparseCounts], size: int) -> NDArray[np.int64]:
-    """Add up the counts of all parts, by place."""
+def _sum_counts(chunks: Iterable[SparseCounts], size: int) -> NDArray[np.int64]:
     total = np.zeros(size, np.int64)
-    for at, numbers in parts:
-        total[at] += numbers
+    for at, counts in chunks:
+        total[at] += counts
     return total
 
 
-def _whole(values: Values) -> SparseCounts:
-    """Count numbers by the whole ones themselves."""
+def _count_integers(values: Values) -> SparseCounts:
     return SparseCounts(*np.unique(_ordered(values).astype(np.int64), return_counts=True))
 
 
-def _upper(values: Values) -> SparseCounts:
-    """Count numbers by their upper half."""
+def _count_upper_halves(values: Values) -> SparseCounts:
     return SparseCounts.of(np.bincount(_ordered(values) >> 16))
 
 
-def _lower(places: Sequence[int], values: Values) -> SparseCounts:
-    """Count those with one of some upper halves by their lower half, the first of these halves before the second."""
-    whole = _ordered(values)
-    found = [np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF) for place in places]
-    return SparseCounts.of(np.concatenate(found))
+def _count_lower_halves(halves: Sequence[int], values: Values) -> SparseCounts:
+    """Count lower halves separately for each of some upper halves, one after another."""
+    integers = _ordered(values)
+    counts = [np.bincount(integers[integers >> 16 == half] & 0xFFFF, minlength=_HALF) for half in halves]
+    return SparseCounts.of(np.concatenate(counts))
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return whole numbers in the same order, without the gaps."""
-    bits = (without_missing(values) + np.float32(0)).view(np.uint32)  # -0 is 0
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    """Map numbers to integers in the same order, without missing values."""
+    bits = (without_missing(values) + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into 0
+    return np.where(bits & _SIGN_BIT, ~bits, bits | _SIGN_BIT)
 
 
-def _numbers(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
-    return np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float32)
+def _from_ordered(integers: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """Invert :func:`_ordered`."""
+    return np.where(integers & _SIGN_BIT, integers & ~_SIGN_BIT, ~integers).view(np.float32)
 
 
 # -- Running moments ---------------------------------------------------------------------------------------------------
@@ -128,15 +127,15 @@ def _numbers(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
 #     M2   = M2_a + M2_b + d^2 n_a n_b / n
 #     M3   = M3_a + M3_b + d^3 n_a n_b (n_a - n_b) / n^2 + 3 d (n_a M2_b - n_b M2_a) / n
 #
-# where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. One part gives what numpy gives, bit for bit.
+# where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. The moments of one chunk equal NumPy's, bit for bit.
 
-MAX_LISTED_VALUES = 10  # distinct values, such as counts; no more than one above are listed
-_HEAD = 4096  # rows in which most columns have more distinct values than that
+MAX_LISTED_VALUES = 10  # columns with up to this many distinct values have "few"; one more is listed to show that
+_HEAD_ROWS = 4096  # the first rows of most columns have more distinct values than that
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnMoments:
-    """Count, mean, sums of the powers of deviations, range, gaps, and the first few distinct values."""
+    """Count, mean, sums of powers of deviations, range, number of missing values, and the smallest distinct values."""
 
     count: int = 0
     mean: float = 0.0
@@ -149,28 +148,28 @@ class ColumnMoments:
 
     @classmethod
     def of(cls, values: NDArray[Number]) -> ColumnMoments:
-        """Look at one part, in double precision; NaN marks a gap."""
-        known = without_missing(values)
-        gaps = len(values) - len(known)
-        if not known.size:
+        """Compute the moments of one chunk, in double precision; NaN marks a missing value."""
+        present = without_missing(values)
+        gaps = len(values) - len(present)
+        if not present.size:
             return cls(gaps=gaps)
-        low, high, some = float(known.min()), float(known.max()), np.unique(known[:_HEAD])
-        if len(some) <= MAX_LISTED_VALUES < len(known):
-            some = np.unique(np.append(some, known[~np.isin(known, some)]))  # hardly any is left to sort
-        distinct = frozenset(some[: MAX_LISTED_VALUES + 1].tolist())
-        deviations = known.astype(np.float64)
+        # list the distinct values of the first rows, then those of other rows: hardly any is left to sort
+        low, high, listed = float(present.min()), float(present.max()), np.unique(present[:_HEAD_ROWS])
+        if len(listed) <= MAX_LISTED_VALUES < len(present):
+            listed = np.unique(np.append(listed, present[~np.isin(present, listed)]))
+        distinct = frozenset(listed[: MAX_LISTED_VALUES + 1].tolist())
+        deviations = present.astype(np.float64)
         mean = float(deviations.mean())
         deviations -= mean
         powers = deviations * deviations
         m2 = float(powers.sum())
         powers *= deviations
-        return cls(len(known), mean, m2, float(powers.sum()), low, high, gaps, distinct)
+        return cls(len(present), mean, m2, float(powers.sum()), low, high, gaps, distinct)
 
     def __add__(self, other: ColumnMoments) -> ColumnMoments:
-        """Put two parts together."""
+        """Combine the moments of two chunks."""
         if not (self.count and other.count):
-            some, gaps = (self if self.count else other), self.gaps + other.gaps
-            return ColumnMoments(some.count, some.mean, some.m2, some.m3, some.low, some.high, gaps, some.distinct)
+            return replace(self if self.count else other, gaps=self.gaps + other.gaps)
         a, b, d = float(self.count), float(other.count), other.mean - self.mean
         n = a + b
         return ColumnMoments(
@@ -186,7 +185,7 @@ class ColumnMoments:
 
     @property
     def constant(self) -> bool:
-        """Whether all numbers are the same."""
+        """Whether all numbers are equal."""
         return self.low == self.high
 
     @property
@@ -196,30 +195,30 @@ class ColumnMoments:
 
     @property
     def skewness(self) -> float:
-        """Mean cube of the standardised numbers; 0 where they do not vary."""
+        """Mean cube of the standardised numbers; 0 if they are constant."""
         return self.m3 / self.count / self.spread**3 if self.spread > 0 else 0.0
 
     @property
     def few(self) -> bool:
-        """Whether there are few distinct values."""
+        """Whether there are at most ``MAX_LISTED_VALUES`` distinct values."""
         return len(self.distinct) <= MAX_LISTED_VALUES
 
 
 def median_magnitude(each: Each, count: int) -> float:
-    """Return the exact median of |x| over the parts of a column with so many numbers, whatever gaps there are."""
-    sizes = order_statistics(lambda f: each(partial(_of_sizes, f)), [(count - 1) // 2, count // 2])
-    return float(sizes.mean())
+    """Return the exact median of |x| of a column with ``count`` numbers, not counting missing values."""
+    middle = order_statistics(lambda f: each(partial(_apply_to_magnitudes, f)), [(count - 1) // 2, count // 2])
+    return float(middle.mean())
 
 
-def _of_sizes(function: Callable[[Values], SparseCounts], values: Values) -> SparseCounts:
+def _apply_to_magnitudes(function: Callable[[Values], SparseCounts], values: Values) -> SparseCounts:
     return function(np.abs(values))
 
 
 # -- Float32 resolution ------------------------------------------------------------------------------------------------
-# Numbers so close together that 32 bits cannot tell them apart, such as Unix seconds. Rounding noise is no variation,
-# and what float32 holds exactly is not lost. Few rows need few steps: the two prices of a single set may be close.
+# Numbers that are too close for float32, such as Unix seconds. Differences of the size of rounding noise do not count,
+# nor do numbers that float32 represents exactly. A few rows need only a few steps: two prices in a set may be close.
 
-_STEPS = 1000  # a spread of fewer float32 steps than this (or than rows) is too coarse
+_MIN_STEPS = 1000  # float32 is too coarse for a range of fewer float32 steps than this (or than rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +228,13 @@ class Span:
     low: Any
     high: Any
     count: int
-    whole: bool  # integers, which have no rounding noise
-    lost: bool
+    whole: bool  # the numbers are integers, which have no rounding noise
+    lost: bool  # float32 changes some of the numbers
 
     @classmethod
     def of(cls, values: NDArray[Any], narrow: NDArray[np.float32]) -> Span | None:
-        """Look at numbers and what float32 makes of them; None where all are gaps."""
-        if values.size and values.min() != values.min():  # there are gaps
+        """Compare numbers with their float32 values; None if all are missing."""
+        if values.size and values.min() != values.min():  # NaN: some are missing
             values, narrow = values[values == values], narrow[values == values]
         if not values.size:
             return None
@@ -244,40 +243,40 @@ class Span:
         return cls(values.min().item(), values.max().item(), len(values), values.dtype.kind != "f", lost)
 
     def __add__(self, other: Span) -> Span:
-        """Put two parts together."""
+        """Combine the spans of two chunks."""
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Span(low, high, self.count + other.count, self.whole and other.whole, self.lost or other.lost)
 
     @property
     def is_too_fine_for_float32(self) -> bool:
-        """Whether float32 makes the numbers constant or nearly so."""
+        """Whether the numbers are constant, or nearly constant, as float32."""
         top = max(-self.low, self.high)
-        noise = 0 if self.whole else _STEPS * float(np.spacing(float(top)))
-        return self.lost and noise < self.high - self.low < min(_STEPS, self.count) * _step(top)
+        noise = 0 if self.whole else _MIN_STEPS * float(np.spacing(float(top)))
+        return self.lost and noise < self.high - self.low < min(_MIN_STEPS, self.count) * _step(top)
 
     def require_float32_resolution(self, column: str) -> None:
-        """Raise SchemaError if float32 makes the numbers constant or nearly so."""
+        """Raise SchemaError if the numbers are constant, or nearly constant, as float32."""
         if self.is_too_fine_for_float32:
             raise SchemaError(
-                f"column {column!r}: its values differ by less than 32-bit numbers can tell apart "
-                f"(from {self.low} to {self.high}); subtract an offset, for example the smallest value."
+                f"column {column!r}: its values differ by less than the precision of 32-bit numbers "
+                f"(from {self.low} to {self.high}). Subtract an offset, for example the smallest value."
             )
 
 
-def merge_spans(spans: dict[str, Span], others: Mapping[str, Span]) -> None:
-    """Add the spans of another part of a table, by column."""
-    for name, span in others.items():
+def merge_spans(spans: dict[str, Span], new: Mapping[str, Span]) -> None:
+    """Add the spans of a further chunk to ``spans``, by column."""
+    for name, span in new.items():
         spans[name] = spans[name] + span if name in spans else span
 
 
 def is_close(narrow: NDArray[np.float32]) -> bool:
-    """Tell whether finite numbers lie so close together that the cast may have blurred them; cheap."""
+    """Return True if finite numbers are so close that float32 may be too coarse for them; a cheap first check."""
     if not narrow.size:
         return False
     low, high = float(narrow.min()), float(narrow.max())
-    return high - low < (_STEPS + 2) * _step(max(-low, high))
+    return high - low < (_MIN_STEPS + 2) * _step(max(-low, high))
 
 
 def _step(magnitude: float) -> float:
-    """Distance between neighbouring float32 numbers of a magnitude."""
+    """Return the distance between neighbouring float32 numbers of this magnitude."""
     return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 24, -149))

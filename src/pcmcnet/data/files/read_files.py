@@ -1,7 +1,7 @@
-"""Files -> Arrow: .csv, .csv.gz, .parquet, .arrow (file or stream), a folder of parquet.
+"""Files -> Arrow tables: .csv, .csv.gz, .parquet, .arrow (file or stream), and folders of Parquet files.
 
-Only the columns asked for are read. A file that cannot be read becomes one sentence with its path. Parquet written here
-carries a checksum of every page, and pages that have one are checked.
+Only the requested columns are read. If a file cannot be read, a SchemaError names it. Parquet files written by pcmcnet
+have a checksum for every page, and pages with a checksum are verified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from pcmcnet.data.columns.distinct import distinct, names
-from pcmcnet.data.files.csv_files import BLOCK, TOO_LONG, CsvFile
+from pcmcnet.data.files.csv_files import BLOCK_BYTES, LINE_TOO_LONG, CsvFile
 from pcmcnet.errors import SchemaError, did_you_mean
 
 # -- File errors -------------------------------------------------------------------------------------------------------
@@ -25,56 +25,56 @@ ENDINGS = (".csv", ".csv.gz", ".parquet", ".arrow")
 
 
 def ending(path: Path) -> str:
-    """Name the format by the file's ending."""
+    """Return the format of a file by its ending, or "folder"; raise SchemaError if the ending is unknown."""
     if path.is_dir():
         return "folder"
     for end in ENDINGS:
         if path.name.lower().endswith(end):
             return end
-    raise SchemaError(f"{path}: unknown kind of file. Expected {', '.join(ENDINGS)} or a folder of .parquet files.")
+    raise SchemaError(f"{path}: unknown file format. Expected {', '.join(ENDINGS)} or a folder of .parquet files.")
 
 
-def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
-    """Refuse a column that is absent, or there more than once."""
-    found = Counter(present)
-    for name in wanted:
-        if name not in found:
+def require_columns(columns: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
+    """Raise SchemaError if a column is missing, or if several columns have its name."""
+    counts = Counter(present)
+    for name in columns:
+        if name not in counts:
             raise SchemaError(f"{where} has no column {name!r}." + did_you_mean(name, present))
-        if (times := found[name]) > 1:
+        if (times := counts[name]) > 1:
             raise SchemaError(f"{where} has {times} columns named {name!r}: rename all but one.")
 
 
 def one_line(error: Exception) -> str:
-    """Fit what a library said into a sentence of ours."""
+    """Return the message of an error on one line, shortened, without the final full stop."""
     return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
 
 
 @contextmanager
 def as_schema_errors(path: Path) -> Iterator[None]:
-    """Turn what a reader throws at a broken file into one sentence."""
+    """Convert errors of file readers to a SchemaError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
-        if ending(path).startswith(".csv") and TOO_LONG in str(error):
+        if ending(path).startswith(".csv") and LINE_TOO_LONG in str(error):
             raise SchemaError(
-                f"{path}: a line is longer than the {BLOCK // 2**20} MiB that are read at once. Close a quote that was "
-                f"left open, shorten the values, or write the table as .parquet."
+                f"{path}: a line is longer than {BLOCK_BYTES // 2**20} MiB. Close a quote that was left open, shorten "
+                f"the values, or write the table as .parquet."
             ) from error
         raise SchemaError(
             f"{path}: cannot be read as {ending(path)} ({one_line(error)}). "
-            f"The file may be truncated or of another kind: write it again."
+            f"The file may be truncated or have another format: write it again."
         ) from error
 
 
 # -- Views -------------------------------------------------------------------------------------------------------------
-# Arrow's newer layouts -> the plain ones, which all of Arrow can read: text and bytes in views, as polars writes them,
-# and columns that hold each run of equal values once.
+# Arrow's newer layouts -> plain layouts, which all Arrow functions support. The newer ones are views of text and bytes,
+# as polars writes them, and run-end encoded columns.
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with plain text and bytes in place of views, and values in place of runs, at any depth of lists.
+    """Return a type without views and run-end encoding, at any depth of nesting.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     """
     types = pa.types
     if types.is_string_view(kind):
-        return pa.large_string()  # one batch may hold more than the 2 GiB of the smaller layout
+        return pa.large_string()  # a batch may exceed the 2 GiB of pa.string()
     if types.is_binary_view(kind):
         return pa.large_binary()
     if types.is_run_end_encoded(kind):
@@ -101,18 +101,18 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """Return a field of such a type."""
+    """Return a field with the :func:`plain_type` of its type."""
     kind = plain_type(field.type)
     return field if kind == field.type else field.with_type(kind)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema of such types."""
+    """Return a schema with the :func:`plain_type` of each field."""
     return pa.schema([plain_field(field) for field in schema], schema.metadata)
 
 
 def without_views(rows: Any) -> Any:
-    """Return a table or a batch of rows without views; one that has none as it is."""
+    """Return a table or a batch of rows with plain types; the argument itself if its types are plain."""
     schema = plain_schema(rows.schema)
     if schema == rows.schema:
         return rows
@@ -125,7 +125,7 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
         return column
     try:
         return column.cast(kind)
-    except pa.ArrowNotImplementedError:  # old releases of Arrow cannot cast views, and none can cast runs
+    except pa.ArrowNotImplementedError:  # old releases cannot cast views, and no release can cast runs
         if isinstance(column, pa.ChunkedArray):
             return pa.chunked_array([_cast(chunk, kind) for chunk in column.chunks], kind)
         if pa.types.is_dictionary(column.type):
@@ -135,66 +135,66 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
 
 
 # -- Parquet folder ----------------------------------------------------------------------------------------------------
-# A folder is read as one table. All files must have the columns asked for, of types that go together. Folders named
-# column=value count as columns, and must say the same as a column of that name inside the files.
+# A folder is read as one table. All files must have the requested columns, of compatible types. Folders named
+# column=value are columns, and must agree with a column of that name inside the files.
 
 
 class ParquetFolder:
-    """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
+    """Parquet files at any depth, in the order of their paths; folders named column=value are columns."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow.dataset  # loads pandas where it is installed: for folders only
+        import pyarrow.dataset  # imported only for folders: it imports pandas if installed
         import pyarrow.fs
 
         files = sorted(str(file) for file in path.rglob("*.parquet") if not is_hidden(file.relative_to(path)))
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")
-        self.named = {file: _named(Path(file).relative_to(path).parent) for file in files}
-        inside, self.conflicts = _united({file: _schema(file) for file in files})
-        own = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
+        self.named = {file: _columns_in_path(Path(file).relative_to(path).parent) for file in files}
+        inside, self.conflicts = _unified_schema({file: _schema(file) for file in files})
+        from_names = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
         options = pyarrow.dataset.FileSystemFactoryOptions(
-            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))
+            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(from_names))
         )
-        # pages are checked where they carry a checksum, as those written here do
+        # verify the checksum of pages that have one
         checked = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
         parquet = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=checked)
         factory = pyarrow.dataset.FileSystemDatasetFactory(pyarrow.fs.LocalFileSystem(), files, parquet, options)
-        self.dataset = factory.finish(pa.schema([*inside, *own]))
+        self.dataset = factory.finish(pa.schema([*inside, *from_names]))
         self.names = list(self.dataset.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
+        """Read some columns, in this order."""
         self.require(columns)
         return self._read(columns)
 
     def copy(self, needed: Sequence[str]) -> pa.Table:
-        """Read all columns; those that are not needed are empty where a file lacks them."""
+        """Read all columns; columns that are not ``needed`` are empty in the rows of files that lack them."""
         self._require_in_all(needed)
-        self._require_alike(self.names)
+        self._require_consistent(self.names)
         return self._read(self.names)
 
     def require(self, columns: Sequence[str]) -> None:
-        """Refuse columns that cannot be read from all files alike."""
+        """Raise SchemaError if columns are missing in some files or have incompatible types."""
         self._require_in_all(columns)
-        self._require_alike(columns)
+        self._require_consistent(columns)
 
     @contextmanager
-    def naming(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
-        """Say which file cannot be read, and by which types it should have been."""
+    def errors_of_file(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
+        """Convert read errors to a SchemaError that names the file and the columns with other types."""
         with as_schema_errors(Path(fragment.path)):
             try:
                 yield
             except pa.ArrowInvalid as error:
-                here, all_ = plain_schema(fragment.physical_schema), self.dataset.schema
-                types = {name: (here.field(name).type, all_.field(name).type) for name in columns if name in here.names}
-                other = [
-                    f"{name!r} {own} (with the others: {kind})" for name, (own, kind) in types.items() if own != kind
+                schema, whole = plain_schema(fragment.physical_schema), self.dataset.schema
+                types = [
+                    (name, schema.field(name).type, whole.field(name).type) for name in columns if name in schema.names
                 ]
-                if not other:
+                differing = [f"{name!r} {kind} (folder: {common})" for name, kind, common in types if kind != common]
+                if not differing:
                     raise
                 raise SchemaError(
-                    f"{fragment.path}: its columns have other types than in the other files, {', '.join(other)}, and "
-                    f"its values do not fit ({one_line(error)}). Write all files with one type for each column."
+                    f"{fragment.path}: columns have other types than in the whole folder, {', '.join(differing)}, and "
+                    f"their values do not fit ({one_line(error)}). Write all files with one type for each column."
                 ) from error
 
     def _read(self, columns: list[str]) -> pa.Table:
@@ -202,26 +202,26 @@ class ParquetFolder:
             return self.dataset.to_table(columns=columns)
         except (pa.ArrowException, OSError):
             for fragment in self.dataset.get_fragments():
-                with self.naming(fragment, columns):
+                with self.errors_of_file(fragment, columns):
                     fragment.to_table(schema=self.dataset.schema, columns=columns)
             raise
 
-    def _require_alike(self, columns: Sequence[str]) -> None:
-        """Refuse columns whose types, or whose values and names of folders, contradict each other."""
+    def _require_consistent(self, columns: Sequence[str]) -> None:
+        """Raise SchemaError if types of a column are incompatible, or if its values contradict folder names."""
         for column in columns:
             if column in self.conflicts:
                 raise SchemaError(self.conflicts[column])
-        for path, said in self.named.items():
-            for column in set(said).intersection(columns, pyarrow.parquet.read_schema(path).names):
-                for found, expected in _beside(path, column, said[column]):
-                    if found != expected:
+        for path, named in self.named.items():
+            for column in set(named).intersection(columns, pyarrow.parquet.read_schema(path).names):
+                for value, expected in _values_and_folder_value(path, column, named[column]):
+                    if value != expected:
                         raise SchemaError(
-                            f"{path}: column {column!r} holds {found or 'nothing'}, and its folder is named "
-                            f"{column}={said[column]}. Correct one of them, or rename the column in the files."
+                            f"{path}: column {column!r} holds {value or 'nothing'}, but its folder is named "
+                            f"{column}={named[column]}. Correct one of them, or rename the column in the files."
                         )
 
     def _require_in_all(self, columns: Sequence[str]) -> None:
-        """Refuse a column that some of the files have and others lack: it would be read as gaps."""
+        """Raise SchemaError if only some files have a column: its values would be missing in the others."""
         inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
         in_files = [column for column in columns if any(column in names for names in inside.values())]
         for path, present in inside.items():
@@ -233,83 +233,85 @@ def _schema(file: str) -> pa.Schema:
         return plain_schema(pyarrow.parquet.read_schema(file))
 
 
-def _united(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Return the types that can hold each column of all files, and what is wrong with columns that have none."""
+def _unified_schema(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
+    """Return the common type of each column of all files, and an error message for each column without one."""
     try:
         return pa.unify_schemas(list(schemas.values()), promote_options="permissive"), {}
     except pa.ArrowException:
-        found: dict[str, tuple[pa.Field, str]] = {}
+        unified: dict[str, tuple[pa.Field, str]] = {}  # common field of each column, and the file it was first in
         conflicts: dict[str, str] = {}
     for file, schema in schemas.items():
         for field in schema:
-            first, where = found.setdefault(field.name, (field, file))
+            first, where = unified.setdefault(field.name, (field, file))
             try:
                 both = pa.unify_schemas([pa.schema([first]), pa.schema([field])], promote_options="permissive")
-                found[field.name] = both.field(0), where
+                unified[field.name] = both.field(0), where
             except pa.ArrowException:
                 conflicts.setdefault(
                     field.name,
-                    f"{file}: column {field.name!r} has the type {field.type}, and the type {first.type} in {where}. "
+                    f"{file}: column {field.name!r} has the type {field.type}, but the type {first.type} in {where}. "
                     f"Write all files with one type for each column.",
                 )
-    return pa.schema([field for field, _ in found.values()]), conflicts
+    return pa.schema([field for field, _ in unified.values()]), conflicts
 
 
-def _named(folder: Path) -> dict[str, str]:
-    """Return the columns that names of folders such as year=2023 stand for."""
+def _columns_in_path(folder: Path) -> dict[str, str]:
+    """Return the columns and values in folder names such as year=2023."""
     parts = [part.partition("=") for part in folder.parts if "=" in part]
     return {name: unquote(value) for name, _, value in parts}
 
 
 def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
-    """Return their types: whole numbers where all are, and text otherwise."""
+    """Return the fields of columns in folder names: integers if all values are integers, otherwise text."""
     values: dict[str, list[str]] = {}
-    for name, value in {item for said in named for item in said.items()}:
+    for name, value in {item for columns in named for item in columns.items()}:
         values.setdefault(name, []).append(value)
-    return [pa.field(name, pa.int32() if _are_whole(found) else pa.string()) for name, found in sorted(values.items())]
+    return [
+        pa.field(name, pa.int32() if _are_integers(texts) else pa.string()) for name, texts in sorted(values.items())
+    ]
 
 
-def _are_whole(texts: list[str]) -> bool:
-    """Tell whether distinct texts are distinct whole numbers: 7 and 007 are names."""
-    named = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
+def _are_integers(texts: list[str]) -> bool:
+    """Return True if distinct texts are distinct integers: 7 and 007 are names."""
+    values = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
-        return len(pa.array(named, pa.string()).cast(pa.int32()).unique()) == len(named)
+        return len(pa.array(values, pa.string()).cast(pa.int32()).unique()) == len(values)
     except pa.ArrowInvalid:
         return False
 
 
-def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield what a column of a Parquet file holds, some rows after the other, beside what its folder's name says."""
+def _values_and_folder_value(path: str, column: str, named: str) -> Iterator[tuple[str | None, str | None]]:
+    """Yield each distinct value of a column in a Parquet file, with the value in the name of its folder."""
     checked = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     with as_schema_errors(Path(path)), checked as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
-            found = distinct(pa.chunked_array([batch.column(0)]))
+            codes, values = distinct(pa.chunked_array([batch.column(0)]))
             try:
-                (expected,) = names(pa.array([said]).cast(found.values.type))
+                (expected,) = names(pa.array([named]).cast(values.type))
             except pa.ArrowException:
-                expected = said
-            yield from ((name, expected) for name in names(found.values))
-            if (found.codes < 0).any():
+                expected = named
+            yield from ((name, expected) for name in names(values))
+            if (codes < 0).any():
                 yield None, expected
 
 
 def is_hidden(file: Path) -> bool:
-    """Tell what other programs keep beside a table, by their convention."""
+    """Return True for files that other programs keep next to a table, by the convention of their names."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
 # -- Read files --------------------------------------------------------------------------------------------------------
 
-FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
+FOLDER = b"pcmcnet folder"  # metadata key: the folder that a table was read from; it is not written to files
 
 
 class TableFile(Protocol):
-    """A file of some format: the names of its columns at once, their values on demand."""
+    """An open file or folder of some format: column names, and columns on demand."""
 
     names: list[str]
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
+        """Read some columns, in this order."""
 
 
 def read_path(
@@ -323,21 +325,30 @@ def read_path(
     """Read a file or folder; see ``tabular.read_table`` for ``text``, ``ids`` and ``compact``."""
     with as_schema_errors(path):
         source = open_source(path)
-        wanted = source.names if columns is None else list(columns)
-        require_columns(wanted, source.names, where=str(path))
-        table = without_views(source.read(wanted, text, ids, compact))
-    pa.default_memory_pool().release_unused()  # what the reader held in passing
+        requested = source.names if columns is None else list(columns)
+        require_columns(requested, source.names, where=str(path))
+        table = without_views(source.read(requested, text, ids, compact))
+    pa.default_memory_pool().release_unused()  # temporary memory of the reader
     return table
 
 
 def read_as_written(
     path: Path, numbers: Collection[str], needed: Sequence[str] = (), names: Collection[str] = ()
 ) -> pa.Table:
-    """Read all columns for a copy.
+    """Read all columns for a copy of the table.
 
-    In a CSV, other columns than ``numbers`` stay text unless nothing is lost by it; ``names`` also unless all of them
-    are whole numbers. In a folder, other columns than those ``needed`` may be in some of the files only: they are empty
-    in the rows of the others.
+    Parameters
+    ----------
+    path
+        A file or a folder of Parquet files.
+    numbers
+        Columns of a CSV that are read as numbers. Other columns become numbers only if writing them again gives the
+        same text.
+    needed
+        Columns of a folder that all files must have; none by default. Other columns are empty in the rows of files that
+        lack them.
+    names
+        Columns of a CSV that hold names or ids; none by default. They become numbers only if all are integers.
     """
     with as_schema_errors(path):
         source = open_source(path)
@@ -350,7 +361,7 @@ def read_as_written(
 
 
 def column_names(path: str | Path) -> list[str]:
-    """Return the names of a file's columns without reading its rows."""
+    """Return the column names of a file or folder without reading its rows."""
     with as_schema_errors(Path(path)):
         return open_source(Path(path)).names
 
@@ -368,14 +379,14 @@ def require_path(path: Path) -> None:
 
 
 class ParquetFile:
-    """One Parquet file; ``mapped``: its first rows are decoded before the last are read."""
+    """One Parquet file; with ``mapped`` it is mapped into memory, so decoding starts before the whole file is read."""
 
     def __init__(self, path: Path, *, mapped: bool = False) -> None:
         self.file = pyarrow.parquet.ParquetFile(path, memory_map=mapped, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
+        """Read some columns, in this order."""
         return self.file.read(columns=columns).select(columns)
 
 
@@ -388,15 +399,15 @@ class ArrowFile:
             self.names = list(self.reader(file).schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
+        """Read some columns, in this order."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
             table = self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
-        table.validate(full=True)  # lengths and offsets that a damaged file has wrong would be read beyond its end
+        table.validate(full=True)  # wrong offsets in a damaged file would be read beyond its end
         return table
 
     def reader(self, file: Any, **options: Any) -> Any:
-        """Open what pyarrow calls a file, or what it calls a stream: both are written with this ending."""
+        """Return a reader of the IPC file format or the IPC stream format: both have the ending .arrow."""
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))

@@ -1,7 +1,7 @@
-"""Files -> a stream of rows: a folder of Parquet, one Parquet or Arrow file, or a CSV, never whole in memory.
+"""Files -> streams of rows: a folder of Parquet files, one Parquet or Arrow file, or a CSV, never whole in memory.
 
-Rows come in the order of the table, so that they can be counted from 0 as in memory. All batches have the same types:
-those that the files declare, or, for a CSV, those that its whole text admits.
+Rows are in the order of the table, so that row numbers are the same as for a table in memory. All batches have the same
+types: those that the files declare or, for a CSV, the narrowest types that fit the whole file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from pcmcnet.data.columns.distinct import ID_FORMATS, FormatDetector, NumberFormat, forms_for_copy
+from pcmcnet.data.columns.distinct import ID_FORMATS, FormatDetector, NumberFormat, formats_for_copy
 from pcmcnet.data.files.csv_files import CsvFile
 from pcmcnet.data.files.read_files import (
     ArrowFile,
@@ -31,28 +31,28 @@ from pcmcnet.data.files.read_files import (
 )
 
 _CHECKED: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
-_BUFFERED: dict[str, Any] = {"buffer_size": 2**16, **_CHECKED}  # bytes of a column that are read at once
-Units = range | None  # of neighbouring units of a table, or all
+_BUFFERED: dict[str, Any] = {"buffer_size": 2**16, **_CHECKED}  # bytes read from a column at a time
+Units = range | None  # consecutive units of a table, or all of them
 
-_WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
+_WIDER_TYPES = (pa.int64(), pa.float64(), pa.string())  # tried in turn if the first rows of a CSV column mislead
 
 
 class TableStream(ABC):
-    """Some columns of a table, as batches of rows."""
+    """Some columns of a table, read as batches of rows."""
 
     def __init__(self, path: Path, source: Any, columns: Sequence[str]) -> None:
         self.path, self.source, self.columns = path, source, list(columns)
 
     @property
     def folder(self) -> Path:
-        """Where paths in the table count from."""
+        """Folder that paths in the table are relative to."""
         return self.path if self.path.is_dir() else self.path.parent
 
     def only(self, column: str) -> TableStream:
-        """Return one of the columns of a table that is no CSV."""
-        other = copy(self)
-        other.columns = [column]
-        return other
+        """Return a stream of one of the columns; not for a CSV."""
+        stream = copy(self)
+        stream.columns = [column]
+        return stream
 
     @property
     def files(self) -> list[Path]:
@@ -76,17 +76,24 @@ class TableStream(ABC):
 
     @property
     def units(self) -> list[int]:
-        """Numbers of rows of the units that can be read by themselves, in their order; by default there is one."""
+        """Number of rows of each unit that can be read separately; by default the table is one unit."""
         return [self.rows]
 
     @abstractmethod
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of about so many rows at most, of all units or of some neighbouring ones."""
+        """Yield batches of about ``rows`` rows of all units, or of some consecutive ones."""
 
     def batches(self, rows: int, units: Units = None, coded: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, or those of some neighbouring units, in their order, no more than so many at once.
+        """Yield batches of rows in the order of the table.
 
-        Columns of text that are ``coded`` may come as dictionaries, with words that no row has: as a file has them.
+        Parameters
+        ----------
+        rows
+            Maximum number of rows of a batch.
+        units
+            Consecutive units to read; None (default) for all.
+        coded
+            Text columns that may be returned as dictionaries, possibly with unused words; none by default.
         """
         with as_schema_errors(self.path):
             for batch in self._batches(rows, units, coded):
@@ -104,7 +111,7 @@ class FolderStream(TableStream):
         source.require(self.columns)
 
     @property
-    def files(self) -> list[Path]:  # noqa: D102 - as above
+    def files(self) -> list[Path]:  # noqa: D102 - documented in the base class
         return [Path(file) for file in self.source.dataset.files]
 
     @property
@@ -130,28 +137,28 @@ class FolderStream(TableStream):
                 begin = end
                 if not groups:
                     continue
-            with self.source.naming(fragment, self.columns):
+            with self.source.errors_of_file(fragment, self.columns):
                 yield from self._of_file(fragment, rows, groups, coded)
 
     def _of_file(
         self, fragment: Any, rows: int, groups: list[int] | None, coded: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
+        """Read a file by its row groups, which takes far less memory than a scanner; scan it if types must be cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
-        there = fragment.physical_schema
-        if all(there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema):
-            words = _plain_text(there, coded)
-            with pyarrow.parquet.ParquetFile(fragment.path, read_dictionary=words, **_BUFFERED) as file:
-                yield from _decoded(file, rows, groups, self.columns, words)
+        schema = fragment.physical_schema
+        if all(schema.get_all_field_indices(field.name) and schema.field(field.name) == field for field in self.schema):
+            dictionaries = _plain_text(schema, coded)
+            with pyarrow.parquet.ParquetFile(fragment.path, read_dictionary=dictionaries, **_BUFFERED) as file:
+                yield from _decoded(file, rows, groups, self.columns, dictionaries)
             return
         lean = {"cache_metadata": False} if "cache_metadata" in (type(fragment).to_batches.__doc__ or "") else {}
-        part = fragment if groups is None else fragment.subset(row_group_ids=groups)
-        yield from part.to_batches(
+        selected = fragment if groups is None else fragment.subset(row_group_ids=groups)
+        yield from selected.to_batches(
             schema=self.source.dataset.schema,
             columns=self.columns,
             batch_size=rows,
-            batch_readahead=1,  # what is read ahead is held in memory
+            batch_readahead=1,  # batches read ahead take memory
             use_threads=False,
             fragment_scan_options=ParquetFragmentScanOptions(use_buffered_stream=True, **_CHECKED),
             **lean,
@@ -174,20 +181,20 @@ class ParquetStream(TableStream):
     @property
     def units(self) -> list[int]:
         """Row groups."""
-        about = self.source.file.metadata
-        return [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+        metadata = self.source.file.metadata
+        return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        groups, known = None if units is None else list(units), self.source.file
-        words = _plain_text(known.schema_arrow, coded)
+        groups, metadata = None if units is None else list(units), self.source.file.metadata
+        dictionaries = _plain_text(self.source.file.schema_arrow, coded)
         with pyarrow.parquet.ParquetFile(
-            self.path, metadata=known.metadata, read_dictionary=words, **_BUFFERED
+            self.path, metadata=metadata, read_dictionary=dictionaries, **_BUFFERED
         ) as file:
-            yield from _decoded(file, rows, groups, self.columns, words)
+            yield from _decoded(file, rows, groups, self.columns, dictionaries)
 
 
 class ArrowStream(TableStream):
-    """One Arrow file, of either kind."""
+    """One Arrow file, in the IPC file or stream format."""
 
     source: ArrowFile
 
@@ -198,8 +205,8 @@ class ArrowStream(TableStream):
     @property
     def _declared(self) -> pa.Schema:
         with pa.OSFile(str(self.path)) as file:
-            found = self.source.reader(file).schema
-        return pa.schema([found.field(name) for name in self.columns])
+            schema = self.source.reader(file).schema
+        return pa.schema([schema.field(name) for name in self.columns])
 
     @property
     def units(self) -> list[int]:
@@ -208,25 +215,29 @@ class ArrowStream(TableStream):
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         for batch in self._each(units):
-            batch.validate(full=True)  # what is damaged may be said to lie outside the file
+            batch.validate(full=True)  # offsets in a damaged file may point outside it
             yield batch
 
     def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
         fields = sorted(self.source.names.index(name) for name in self.columns)
-        # a memory map would stay in memory as far as it was read
+        # not memory-mapped: pages that were read would stay in memory
         with as_schema_errors(self.path), pa.OSFile(str(self.path)) as file:
             reader = self.source.reader(file, included_fields=fields)
-            whole = hasattr(reader, "num_record_batches")
-            wanted = slice(None) if units is None else slice(units.start, units.stop)
-            every = map(reader.get_batch, range(reader.num_record_batches)[wanted]) if whole else reader
-            for batch in every if whole else islice(every, wanted.start, wanted.stop):
+            selected = slice(None) if units is None else slice(units.start, units.stop)
+            batches: Iterator[pa.RecordBatch]
+            if hasattr(reader, "num_record_batches"):  # the file format, with random access
+                batches = map(reader.get_batch, range(reader.num_record_batches)[selected])
+            else:
+                batches = islice(reader, selected.start, selected.stop)
+            for batch in batches:
                 yield batch.select(self.columns)
 
 
 class CsvStream(TableStream):
-    """A CSV, zipped or not; it is read once more to count its rows and to see whether the guessed types hold.
+    """A CSV, plain or gzipped. A first pass counts its rows and checks the guessed types.
 
-    ``forms`` are the ways in which numbers may be written where a column of text is to be read as such.
+    ``formats`` are the formats of numbers in which a text column is read as numbers; ``null_words`` the spellings of
+    missing values, None for Arrow's default list.
     """
 
     source: CsvFile
@@ -237,24 +248,24 @@ class CsvStream(TableStream):
         source: CsvFile,
         columns: Sequence[str],
         text: Collection[str],
-        forms: Mapping[str, Sequence[NumberFormat]],
-        gaps: list[str] | None = None,
+        formats: Mapping[str, Sequence[NumberFormat]],
+        null_words: list[str] | None = None,
     ) -> None:
         super().__init__(path, source, columns)
-        self.forms = {name: forms[name] for name in columns if name in forms}
-        self.text = [name for name in columns if name in text or name in self.forms]
-        self.gaps = gaps
+        self.formats = {name: formats[name] for name in columns if name in formats}
+        self.text = [name for name in columns if name in text or name in self.formats]
+        self.null_words = null_words
 
     @property
     def rows(self) -> int:  # noqa: D102
-        return self._looked[1]
+        return self._types_and_rows[1]
 
     @property
     def _declared(self) -> pa.Schema:
-        return pa.schema(list(self._looked[0].items()))
+        return pa.schema(list(self._types_and_rows[0].items()))
 
     @cached_property
-    def _looked(self) -> tuple[dict[str, pa.DataType], int]:
+    def _types_and_rows(self) -> tuple[dict[str, pa.DataType], int]:
         """Types of the columns, and number of rows."""
         guessed = {name: self.source.guess(name, pa.string(), compact=False) for name in self.columns}
         types = guessed | dict.fromkeys(self.text, pa.string())
@@ -263,48 +274,48 @@ class CsvStream(TableStream):
                 raise pa.ArrowInvalid("invalid UTF8 data")
             self.source.require_closed_quotes()
             try:
-                return self._look(types)
+                return self._first_pass(types)
             except pa.ArrowInvalid:
-                return self._look(self._widened(types))
+                return self._first_pass(self._widened_types(types))
 
-    def _look(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
-        """Go through the file by some types, and see which text may be read as numbers."""
-        rows, written = 0, {name: FormatDetector(forms) for name, forms in self.forms.items()}
-        for batch in self.source.batches(self.columns, types, self.gaps):
+    def _first_pass(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
+        """Read the file by some types; return the types, with numbers in place of text if possible, and the rows."""
+        rows, detectors = 0, {name: FormatDetector(formats) for name, formats in self.formats.items()}
+        for batch in self.source.batches(self.columns, types, self.null_words):
             rows += int(batch.num_rows)
-            for name, writing in written.items():
-                writing.look(batch.column(name))
-        return types | {name: writing.type for name, writing in written.items()}, rows
+            for name, detector in detectors.items():
+                detector.update(batch.column(name))
+        return types | {name: detector.type for name, detector in detectors.items()}, rows
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        yield from self.source.batches(self.columns, self._looked[0], self.gaps)  # all of it is one unit
+        yield from self.source.batches(self.columns, self._types_and_rows[0], self.null_words)  # the file is one unit
 
-    def _widened(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Return the narrowest types that the whole text admits."""
-        left = {name: [types[name], *_WIDER] for name in self.columns if name not in self.text}
-        for batch in self.source.batches(self.columns, dict.fromkeys(self.columns, pa.string()), self.gaps):
-            for name, kinds in left.items():
-                while not _is_read_as(batch.column(name), kinds[0]):
+    def _widened_types(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Return the narrowest types that fit the whole file."""
+        candidates = {name: [types[name], *_WIDER_TYPES] for name in self.columns if name not in self.text}
+        for batch in self.source.batches(self.columns, dict.fromkeys(self.columns, pa.string()), self.null_words):
+            for name, kinds in candidates.items():
+                while not _can_cast(batch.column(name), kinds[0]):
                     kinds.pop(0)
-        return {name: left[name][0] if name in left else pa.string() for name in self.columns}
+        return {name: candidates[name][0] if name in candidates else pa.string() for name in self.columns}
 
 
-def _plain_text(there: pa.Schema, coded: Collection[str]) -> list[str]:
-    """Return which of some columns a Parquet file has as text that can be left as it lies there: words and codes."""
-    return [name for name in coded if there.field(name).type == pa.string()]
+def _plain_text(schema: pa.Schema, coded: Collection[str]) -> list[str]:
+    """Return the ``coded`` columns that a Parquet file declares as plain text: Arrow can return their dictionaries."""
+    return [name for name in coded if schema.field(name).type == pa.string()]
 
 
 def _decoded(
-    file: Any, rows: int, groups: list[int] | None, columns: list[str], words: Sequence[str]
+    file: Any, rows: int, groups: list[int] | None, columns: list[str], dictionaries: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Read a Parquet file, whose ``words`` come as dictionaries."""
+    """Yield batches of a Parquet file whose ``dictionaries`` columns are returned as dictionaries."""
     for batch in file.iter_batches(rows, groups, columns=columns, use_threads=False):
-        for name in words:
-            batch.column(name).validate(full=True)  # a damaged file may have codes of no word
+        for name in dictionaries:
+            batch.column(name).validate(full=True)  # codes in a damaged file may be out of range
         yield batch.select(columns)
 
 
-def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
+def _can_cast(values: pa.Array, kind: pa.DataType) -> bool:
     try:
         values.cast(kind)
     except pa.ArrowException:
@@ -312,7 +323,7 @@ def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-_TYPED: dict[type, type[TableStream]] = {
+_STREAMS: dict[type, type[TableStream]] = {
     ParquetFolder: FolderStream,
     ParquetFile: ParquetStream,
     ArrowFile: ArrowStream,
@@ -322,21 +333,21 @@ _TYPED: dict[type, type[TableStream]] = {
 def open_stream(
     path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()
 ) -> TableStream:
-    """Open a file or folder for some of its columns; see ``tabular.read_table`` for ``text`` and ``ids``."""
+    """Return a stream of some columns of a file or folder; see ``tabular.read_table`` for ``text`` and ``ids``."""
     with as_schema_errors(path):
         source = open_source(path)
         require_columns(columns, source.names, where=str(path))
         if isinstance(source, CsvFile):
             return CsvStream(path, source, columns, text, dict.fromkeys(ids, ID_FORMATS))
-        return _TYPED[type(source)](path, source, columns)
+        return _STREAMS[type(source)](path, source, columns)
 
 
 def open_as_written(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> TableStream:
-    """Open a file for a copy of all its columns; see ``formats.read_as_written``."""
+    """Return a stream of all columns of a file as they are written; see ``read_files.read_as_written``."""
     with as_schema_errors(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
         if isinstance(source, CsvFile):
-            forms = forms_for_copy(source.names, numbers, names)
-            return CsvStream(path, source, source.names, (), forms, gaps=[""])
-        return _TYPED[type(source)](path, source, source.names)
+            formats = formats_for_copy(source.names, numbers, names)
+            return CsvStream(path, source, source.names, (), formats, null_words=[""])
+        return _STREAMS[type(source)](path, source, source.names)

@@ -1,6 +1,6 @@
-"""Anything tabular -> an Arrow table of the columns asked for.
+"""Any table -> an Arrow table of the requested columns.
 
-Paths (see ``read_files``), mappings of arrays, and every data frame that narwhals knows.
+Tables are paths (see ``read_files``), mappings of arrays, and data frames of all libraries that narwhals supports.
 """
 
 from __future__ import annotations
@@ -29,32 +29,45 @@ def read_table(
     ids: Collection[str] = (),
     compact: bool = False,
 ) -> pa.Table:
-    """Read a path, a mapping from names to arrays or a data frame into Arrow; SchemaError if that is not possible.
+    """Read a table into Arrow.
 
     Parameters
     ----------
+    table
+        A path, a mapping from column names to arrays, or a data frame.
     columns
-        The columns to read, in this order; None reads all.
+        Columns to read, in this order; None (default) for all.
     text
-        Columns whose values are names: where the source has no types, they are read as they are written.
+        Columns of names; none by default. In a source without types, such as a CSV, they are read as they are written.
     ids
-        Likewise columns of ids, which are whole numbers where all are written as such: 7, not 007 nor 7.0.
+        Columns of ids; none by default. In a source without types they are integers if all are written as integers
+        (7, not 007 or 7.0), otherwise text.
     compact
-        Whether a source without types may be read into narrower ones: dictionaries for text, 32-bit integers.
+        Whether a source without types may be read into compact types: dictionaries for text, and 32-bit integers.
+        False by default.
+
+    Returns
+    -------
+    pyarrow.Table
+
+    Raises
+    ------
+    SchemaError
+        If the table cannot be read or lacks a column.
     """
     if isinstance(table, str | os.PathLike):
-        found = read_path(Path(table), columns, text=text, ids=ids, compact=compact)
-        return found.replace_schema_metadata({**(found.schema.metadata or {}), FOLDER: str(folder_of(table))})
+        arrow = read_path(Path(table), columns, text=text, ids=ids, compact=compact)
+        return arrow.replace_schema_metadata({**(arrow.schema.metadata or {}), FOLDER: str(folder_of(table))})
     if isinstance(table, pa.Table):
-        wanted = table.column_names if columns is None else list(columns)
-        require_columns(wanted, table.column_names)
-        return without_views(table.select(wanted))
+        requested = table.column_names if columns is None else list(columns)
+        require_columns(requested, table.column_names)
+        return without_views(table.select(requested))
     read = _from_mapping if isinstance(table, Mapping) else _from_frame
     return without_views(read(table, columns, {*text, *ids}))
 
 
 def names_of(table: Any) -> list[str]:
-    """Return the names of a table's columns, reading as little of it as possible."""
+    """Return the column names of a table; for a file, without reading its rows."""
     if isinstance(table, str | os.PathLike):
         return column_names(Path(table))
     if isinstance(table, pa.Table):
@@ -65,22 +78,22 @@ def names_of(table: Any) -> list[str]:
 
 
 def folder_of(table: Any) -> Path | None:
-    """Return the folder that paths in a table count from: that of its file, or none for a table made in memory."""
+    """Return the folder that paths in a table are relative to: that of its file; None for a table in memory."""
     if isinstance(table, str | os.PathLike):
         return Path(table) if Path(table).is_dir() else Path(table).parent
-    noted = (table.schema.metadata or {}).get(FOLDER) if isinstance(table, pa.Table) else None
-    return None if noted is None else Path(noted.decode())
+    folder = (table.schema.metadata or {}).get(FOLDER) if isinstance(table, pa.Table) else None
+    return None if folder is None else Path(folder.decode())
 
 
 def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None, names: Set[str]) -> pa.Table:
     present = [name for name in table if isinstance(name, str)]
-    wanted = present if columns is None else list(columns)
-    require_columns(wanted, present)
-    arrays = {name: _to_arrow(name, table[name], name in names) for name in wanted}
+    requested = present if columns is None else list(columns)
+    require_columns(requested, present)
+    arrays = {name: _to_arrow(name, table[name], name in names) for name in requested}
     lengths = {len(array): name for name, array in arrays.items()}
     if len(lengths) > 1:
-        found = ", ".join(f"{name!r} has {length}" for length, name in lengths.items())
-        raise SchemaError(f"the columns of a table must have the same number of rows, but {found}.")
+        listed = ", ".join(f"{name!r} has {length}" for length, name in lengths.items())
+        raise SchemaError(f"the columns of a table must have the same number of rows, but {listed}.")
     return pa.table(arrays)
 
 
@@ -93,13 +106,13 @@ def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> p
                 f"got {type(table).__name__}."
             )
         present = [name for name in frame.collect_schema().names() if isinstance(name, str)]
-        wanted = present if columns is None else list(columns)
-        require_columns(wanted, present)
-        frame = frame.select(*wanted)
+        requested = present if columns is None else list(columns)
+        require_columns(requested, present)
+        frame = frame.select(*requested)
         eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
         if nw.Object not in eager.collect_schema().dtypes():
             return eager.to_arrow()
-        return pa.table({name: _from_series(name, eager[name], name in names) for name in wanted})
+        return pa.table({name: _from_series(name, eager[name], name in names) for name in requested})
     except SchemaError:
         raise
     except Exception as error:  # each library has its own exceptions
@@ -111,7 +124,7 @@ def _from_series(name: str, series: Any, is_name: bool) -> Any:
 
 
 def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
-    """Convert one column of any array type; Python objects of several types, and names beyond 64 bits, become text."""
+    """Convert a column of any array type; Python objects of mixed types, and names beyond 64 bits, become text."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -120,11 +133,11 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
         return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(values).ravel(), values.shape[1])
     kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
     if kind == "M" and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m"):
-        values = values.astype("datetime64[s]")  # Arrow knows days and seconds, and nothing between or above
+        values = values.astype("datetime64[s]")  # units that Arrow does not support
     if kind == "S":
-        values = values.tolist()  # Arrow would end each at its first zero byte, and pictures have such
+        values = values.tolist()  # Arrow would cut each value at its first zero byte, for example in images
     try:
-        return _by_the_clock(pa.array(values, from_pandas=True), values)
+        return _keep_time_zones(pa.array(values, from_pandas=True), values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         array = _from_objects(values, is_name)
         if array is None:
@@ -132,20 +145,20 @@ def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
         return array
 
 
-def _by_the_clock(array: pa.Array, values: Any) -> pa.Array:
-    """Write instants of several time zones as text, each by its own clock: Arrow takes all to the zone of the first."""
+def _keep_time_zones(array: pa.Array, values: Any) -> pa.Array:
+    """Return times of several time zones as text, in local time: Arrow would convert all to the first zone."""
     if not pa.types.is_timestamp(array.type) or (isinstance(values, np.ndarray) and values.dtype.kind == "M"):
         return array
-    instants = [value if isinstance(value, datetime) and not _is_gap(value) else None for value in values]
+    instants = [value if isinstance(value, datetime) and not _is_missing(value) else None for value in values]
     if len({instant.tzinfo for instant in instants if instant is not None}) < 2:
         return array
     return pa.array([None if instant is None else instant.isoformat() for instant in instants])
 
 
 def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
-    """Numbers as float64 (names as text), numbers and text as text, anything else as None."""
+    """Return Python objects as an Arrow array: numbers as float64, names and text as text; None for other objects."""
     try:
-        items = [None if _is_gap(value) else value for value in values]
+        items = [None if _is_missing(value) else value for value in values]
         present = [value for value in items if value is not None]
         if all(isinstance(value, Real | Decimal) for value in present) and not is_name:
             return pa.array([None if value is None else float(value) for value in items], pa.float64())
@@ -156,7 +169,7 @@ def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
     return None
 
 
-def _is_gap(value: Any) -> bool:
-    """Tell None, NaN, pandas' NA and NaT."""
+def _is_missing(value: Any) -> bool:
+    """Return True for None, NaN, and pandas' NA and NaT."""
     is_nan = isinstance(value, float) and value != value
     return value is None or type(value).__name__ in ("NAType", "NaTType") or is_nan
