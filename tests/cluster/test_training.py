@@ -19,6 +19,7 @@ from pcmcnet import cluster
 from pcmcnet.cluster.training import RayWorkers, SharedFolder
 from pcmcnet.data import ScannedData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.models.networks.fitting import FittedNetwork
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.run_folder import REFIT
 
@@ -114,15 +115,16 @@ def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.Cho
 
 
 class Witness(pn.PCMCNet):
-    """A network whose workers leave word of the shards that they looked into."""
+    """A network whose workers write the names of the shards they have read."""
 
     folder = ""
 
-    def _fit(self, train: Any, valid: Any, settings: Any) -> None:
-        super()._fit(train, valid, settings)
+    def _fit(self, train: Any, valid: Any, run: Any) -> FittedNetwork:
+        state = super()._fit(train, valid, run)
         if torch.distributed.is_initialized():
-            found = {"train": sorted(train.verified.seen), "valid": sorted(valid.verified.seen)}
-            (Path(self.folder) / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
+            shards = {"train": sorted(train.verified.seen), "valid": sorted(valid.verified.seen)}
+            (Path(self.folder) / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(shards))
+        return state
 
 
 @pytest.fixture
