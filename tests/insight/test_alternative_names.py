@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.insight.queries import name_of, telling_columns
+from pcmcnet.insight.queries import alternative_name, distinguishing_columns
 
 TABLE: dict[str, Any] = {
     "trip": [1, 1, 1, 2, 2],
@@ -24,24 +24,24 @@ def read(*features: str, **roles: Any) -> ChoiceData:
 def test_a_category_that_is_not_alone_is_told_apart_by_the_column_that_does_it() -> None:
     """In trip 1 two alternatives are of line A and cost 10: the stops tell them apart, price and wait do not."""
     data = read("line", "price", "stops", "wait")
-    assert telling_columns(data, np.arange(3)) == ["line", "stops"]
-    assert [name_of(data, k) for k in range(3)] == ["#1 (A, stops 0)", "#2 (A, stops 1)", "#3 (B, stops 1)"]
-    assert [name_of(data, k) for k in (3, 4)] == ["#1 (C)", "#2 (D)"]
+    assert distinguishing_columns(data, np.arange(3)) == ["line", "stops"]
+    assert [alternative_name(data, k) for k in range(3)] == ["#1 (A, stops 0)", "#2 (A, stops 1)", "#3 (B, stops 1)"]
+    assert [alternative_name(data, k) for k in (3, 4)] == ["#1 (C)", "#2 (D)"]
 
 
 def test_units_stand_for_names_unless_two_columns_have_them() -> None:
     one = {"stops": {"name": "Ride", "unit": "min"}}
-    assert name_of(read("line", "stops", "wait", columns=one), 1) == "#2 (A, 1 min)"
+    assert alternative_name(read("line", "stops", "wait", columns=one), 1) == "#2 (A, 1 min)"
     both = {"stops": {"name": "Ride", "unit": "min"}, "wait": {"name": "Wait", "unit": "min"}}
-    assert name_of(read("line", "stops", "wait", columns=both), 1) == "#2 (A, Ride 1 min)"
+    assert alternative_name(read("line", "stops", "wait", columns=both), 1) == "#2 (A, Ride 1 min)"
 
 
 @pytest.mark.parametrize(("features", "name"), [(["wait"], "#2 (wait 3)"), ([], "#2")])
 def test_where_nothing_tells_apart_the_number_does(features: list[str], name: str) -> None:
-    assert name_of(read(*features), 1) == name
+    assert alternative_name(read(*features), 1) == name
 
 
 def test_at_most_three_columns_are_in_a_name() -> None:
     table = {"s": np.zeros(16), **{f"x{k}": (np.arange(16) >> k) % 2 for k in range(4)}, "c": ["a"] * 16}
     data = ChoiceData.from_long(table, choice_set="s", features=["c", "x0", "x1", "x2", "x3"])
-    assert telling_columns(data, np.arange(16)) == ["c", "x0", "x1"]
+    assert distinguishing_columns(data, np.arange(16)) == ["c", "x0", "x1"]

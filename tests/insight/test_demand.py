@@ -103,7 +103,7 @@ def test_a_column_of_the_individual_changes_for_all(model: MNL, driven: ChoiceDa
 
 def test_curves_in_many_chunks_are_the_same(model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = demand(model, driven, "price", alternative="bus")
-    monkeypatch.setattr(asking, "ROWS", 50)
+    monkeypatch.setattr(asking, "MAX_ROWS_PER_CALL", 50)
     np.testing.assert_allclose(demand(model, driven, "price", alternative="bus").shares, whole.shares, rtol=1e-12)
 
 

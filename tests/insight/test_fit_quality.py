@@ -26,7 +26,7 @@ def test_the_model_is_evaluated_and_the_baselines_are_cross_validated(model: MNL
 
 
 def test_baselines_see_a_part_of_a_large_table(model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 12)
+    monkeypatch.setattr(module, "MAX_BASELINE_SETS", 12)
     found = fit_quality(model, driven, {"uniform": Uniform()})
     assert found.baselines is not None
     assert (found.report.n_sets, found.baselines.n_sets) == (40, 12)

@@ -6,14 +6,14 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.queries import (
-    id_of,
-    name_of,
+    alternative_name,
+    draw_sets,
     place_of,
     position_of,
     require_place,
     require_sampling,
+    set_id_of,
     set_of,
-    some_sets,
 )
 
 TABLE: dict[str, Any] = {
@@ -39,8 +39,12 @@ def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, p
     assert place_of(labelled, "y", "car") == 3
     assert place_of(plain, "y", 3) == 3
     assert place_of(plain, "x", 2) == 1
-    assert place_of(plain, "y", "#3") == place_of(plain, "y", name_of(plain, 4)) == 4
-    assert (name_of(labelled, 3), name_of(plain, 1), id_of(plain, 3)) == ("car", "#2 (price 2)", "y")
+    assert place_of(plain, "y", "#3") == place_of(plain, "y", alternative_name(plain, 4)) == 4
+    assert (alternative_name(labelled, 3), alternative_name(plain, 1), set_id_of(plain, 3)) == (
+        "car",
+        "#2 (price 2)",
+        "y",
+    )
     assert set_of(plain, [0, 1, 2, 4, 5]).tolist() == [0, 0, 1, 1, 2]
 
 
@@ -57,7 +61,7 @@ def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, p
 def test_without_labels_a_name_is_a_number_and_a_feature(features: list[str], name: str) -> None:
     table = {**TABLE, "gap": [1.0] * 4 + [np.nan] * 2, "long": ["a name that goes on and on"] * 6}
     data = ChoiceData.from_long(table, choice_set="trip", features=features, missing="indicator")
-    assert name_of(data, 4) == name
+    assert alternative_name(data, 4) == name
 
 
 def test_a_set_is_found_by_its_id_in_any_form(plain: ChoiceData) -> None:
@@ -69,7 +73,7 @@ def test_a_set_is_found_by_its_id_in_any_form(plain: ChoiceData) -> None:
 
 def test_the_id_of_a_set_is_a_plain_value() -> None:
     data = ChoiceData.from_long({"s": np.array([4, 4]), "x": [1.0, 2.0]}, choice_set="s", features=["x"])
-    assert type(id_of(data, 1)) is int
+    assert type(set_id_of(data, 1)) is int
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,9 @@ def test_what_is_no_place_is_refused(place: Any, plain: ChoiceData) -> None:
 
 def test_sets_are_drawn_by_size_and_weight(labelled: ChoiceData) -> None:
     rng = np.random.default_rng(0)
-    assert sorted(some_sets(labelled, least=1, most=None, rng=rng)) == [0, 1]  # z has weight 0
-    assert some_sets(labelled, least=3, most=5, rng=rng).tolist() == [1]
-    assert len(some_sets(labelled, least=1, most=1, rng=rng)) == 1
+    assert sorted(draw_sets(labelled, least=1, most=None, rng=rng)) == [0, 1]  # z has weight 0
+    assert draw_sets(labelled, least=3, most=5, rng=rng).tolist() == [1]
+    assert len(draw_sets(labelled, least=1, most=1, rng=rng)) == 1
 
 
 @pytest.mark.parametrize(("name", "value"), [("limit", 0), ("sets", 1.5), ("seed", -1)])
@@ -108,7 +112,7 @@ def test_without_labels_categories_and_numbers_a_text_names_an_alternative() -> 
     table = {"s": [1, 1], "v": [[1.0], [2.0]], "about": ["A quiet room", "Room in a lively street, close to bars"]}
     kinds: dict[str, Any] = {"v": "vector", "about": "text"}
     data = ChoiceData.from_long(table, choice_set="s", features=["v", "about"], kinds=kinds)
-    assert name_of(data, 0).lower() == "#1 (a quiet room)"
-    assert name_of(data, 1).lower() == "#2 (room in a lively street…)"
+    assert alternative_name(data, 0).lower() == "#1 (a quiet room)"
+    assert alternative_name(data, 1).lower() == "#2 (room in a lively street…)"
     bare = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
-    assert name_of(bare, 1) == "#2"
+    assert alternative_name(bare, 1) == "#2"

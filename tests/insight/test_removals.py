@@ -12,8 +12,8 @@ from pcmcnet import MNL, Uniform, explain
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.insight.axioms import audit
-from pcmcnet.insight.queries import members
-from pcmcnet.insight.removals import ask_removals, extrapolation, sample_removals, share
+from pcmcnet.insight.queries import places_in_set
+from pcmcnet.insight.removals import extrapolation_warning, predict_removals, sample_removals, share
 from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Text
 
@@ -52,7 +52,7 @@ def data() -> ChoiceData:
 def test_every_alternative_of_every_set_of_three_is_removed_in_one_call(data: ChoiceData) -> None:
     model = Crowded()
     cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
-    found = ask_removals(model, data, *cases)
+    found = predict_removals(model, data, *cases)
     assert model.calls == 1
     assert found.position.tolist() == [0] * 3 + [2] * 5 + [3] * 4
     assert found.removed.tolist() == [*range(3), *range(5, 10), *range(10, 14)]
@@ -63,19 +63,19 @@ def test_every_alternative_of_every_set_of_three_is_removed_in_one_call(data: Ch
 def test_probabilities_with_and_without_are_those_of_the_sets(data: ChoiceData) -> None:
     """Utilities n x_i, so that log P(i) / P(j) is n (x_i - x_j) with and (n - 1) (x_i - x_j) without the other."""
     cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
-    found = ask_removals(Crowded(), data, *cases)
+    found = predict_removals(Crowded(), data, *cases)
     x = data.features["x"].plain().astype(np.float64)
     for c, (position, removed) in enumerate(zip(found.position, found.removed, strict=True)):
         inside = slice(found.offsets[c], found.offsets[c + 1])
         places, n = found.places[inside], data.sizes[position]
-        assert places.tolist() == [p for p in members(data, position) if p != removed]
+        assert places.tolist() == [p for p in places_in_set(data, position) if p != removed]
         for log_p, size in ((found.log_with[inside], n), (found.log_without[inside], n - 1)):
             np.testing.assert_allclose(log_p - log_p[0], size * (x[places] - x[places[0]]), atol=1e-12)
 
 
 def test_the_extreme_pair_and_the_sum_over_pairs_are_those_of_all_pairs(data: ChoiceData) -> None:
     cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
-    found = ask_removals(Crowded(), data, *cases)
+    found = predict_removals(Crowded(), data, *cases)
     ratios = found.log_ratios()
     assert ratios.cases.tolist() == list(range(12))
     for c in range(12):
@@ -89,7 +89,7 @@ def test_the_extreme_pair_and_the_sum_over_pairs_are_those_of_all_pairs(data: Ch
 
 def test_improbable_alternatives_may_be_left_out(data: ChoiceData) -> None:
     cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
-    found = ask_removals(Crowded(), data, *cases)
+    found = predict_removals(Crowded(), data, *cases)
     ratios = found.log_ratios(least=0.1)
     kept = np.exp(found.log_with) >= 0.1
     m = np.add.reduceat(kept.astype(int), found.offsets[:-1])
@@ -101,7 +101,7 @@ def test_improbable_alternatives_may_be_left_out(data: ChoiceData) -> None:
 
 def test_an_alternative_of_probability_0_has_no_log_ratio(data: ChoiceData) -> None:
     cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
-    ratios = ask_removals(Sure(), data, *cases).log_ratios()
+    ratios = predict_removals(Sure(), data, *cases).log_ratios()
     assert ratios.cases.size == 0
     assert ratios.left_out == 3 * 1 + 5 * 6 + 4 * 3
 
@@ -110,13 +110,13 @@ def test_an_alternative_of_probability_0_has_no_log_ratio(data: ChoiceData) -> N
 def test_a_limit_bounds_the_questions(limit: int, removed: int, data: ChoiceData) -> None:
     """Sets of 3, 5 and 4 in this order cost 4, 6 and 5 questions; part of a set needs one for itself and one more."""
     cases = sample_removals(data, np.arange(len(data)), limit=limit, rng=np.random.default_rng(0))
-    found = ask_removals(Crowded(), data, *cases)
+    found = predict_removals(Crowded(), data, *cases)
     assert len(found.removed) == removed
     assert found.questions <= limit
 
 
 def test_no_case_is_no_trouble(data: ChoiceData) -> None:
-    found = ask_removals(Crowded(), data, np.empty(0, np.int64), np.empty(0, np.int64))
+    found = predict_removals(Crowded(), data, np.empty(0, np.int64), np.empty(0, np.int64))
     assert found.log_ratios().cases.size == 0
     assert found.questions == 0
 
@@ -146,17 +146,17 @@ def test_offers_differ_by_label_or_by_size() -> None:
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1.0, 2.0, 3.0, 4.0]}
     plain = read(table, features=["x"])
     assert not has_varying_offers(plain)
-    assert "have the same number of alternatives" in (extrapolation(object(), plain) or "")
+    assert "have the same number of alternatives" in (extrapolation_warning(object(), plain) or "")
     assert has_varying_offers(read({**table, "trip": [1, 1, 1, 2], "took": [1, 0, 0, 1]}, features=["x"]))
 
 
 def test_the_training_table_decides_where_it_is_known() -> None:
     trained = Uniform().fit(SAME)
-    assert extrapolation(trained, DIFFERENT) == REMOVALS
-    assert extrapolation(Uniform().fit(DIFFERENT), SAME) is None
+    assert extrapolation_warning(trained, DIFFERENT) == REMOVALS
+    assert extrapolation_warning(Uniform().fit(DIFFERENT), SAME) is None
     trained.add_table_facts(description={})  # fitted by several processes
-    assert extrapolation(trained, DIFFERENT) is None
-    assert extrapolation(object(), SAME) == REMOVALS
+    assert extrapolation_warning(trained, DIFFERENT) is None
+    assert extrapolation_warning(object(), SAME) == REMOVALS
     assert REMOVALS in audit(Uniform().fit(SAME), SAME).notes
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pcmcnet import ChoiceData
-from pcmcnet.insight.queries import no_elasticity
+from pcmcnet.insight.queries import why_no_elasticity
 
 CLOCK, YEAR, IDENTIFIER = "is a clock time", "is a calendar year", "names something by a number"
 
@@ -15,7 +15,7 @@ def why(name: str, values: list[float], unit: str | None = None) -> str | None:
     data = ChoiceData.from_long(
         {"s": [1] * len(values), name: values}, choice_set="s", features=[name], columns=columns
     )
-    return no_elasticity(data, name)
+    return why_no_elasticity(data, name)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_names_and_values_tell(name: str, values: list[float], expected: str) ->
 )
 def test_other_numbers_have_a_zero(name: str, values: list[float]) -> None:
     data = ChoiceData.from_long({"s": [1, 1], name: values}, choice_set="s", features=[name], missing="indicator")
-    assert no_elasticity(data, name) is None
+    assert why_no_elasticity(data, name) is None
 
 
 def test_a_declared_unit_goes_before_the_name() -> None:

@@ -10,7 +10,7 @@ from pcmcnet import MNL, ChoiceData, PCMCNet, RankBy
 from pcmcnet.data.columns.ragged import ordered_pairs, spread, sum_by_set
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight import elasticity as module
-from pcmcnet.insight.elasticity import chunks, slopes
+from pcmcnet.insight.elasticity import chunk_positions, slopes
 
 FORMULA = "price + time + price:income"
 
@@ -45,16 +45,16 @@ def test_differences_in_many_chunks_are_the_same(
     model: MNL, driven: ChoiceData, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = slopes(model, driven, column, method="differences")
-    monkeypatch.setattr(module, "ROWS", 40)
+    monkeypatch.setattr(module, "MAX_ROWS_PER_CALL", 40)
     np.testing.assert_allclose(slopes(model, driven, column, method="differences"), whole, rtol=0, atol=1e-12)
 
 
 def test_chunks_hold_every_position_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 10)
-    parts = list(chunks(np.array([4, 4, 4, 25, 1, 1, 9])))
+    monkeypatch.setattr(module, "MAX_ROWS_PER_CALL", 10)
+    parts = list(chunk_positions(np.array([4, 4, 4, 25, 1, 1, 9])))
     assert np.concatenate(parts).tolist() == list(range(7))
     assert len(parts) > 2
-    assert list(chunks(np.empty(0, np.int64))) == []
+    assert list(chunk_positions(np.empty(0, np.int64))) == []
 
 
 @pytest.mark.parametrize("labels", [True, False])

@@ -9,7 +9,7 @@ from pcmcnet import MNL, ChoiceData, PCMCNet, RankBy
 from pcmcnet.errors import InputError
 from pcmcnet.insight.chain import chain
 from pcmcnet.insight.removals import attribution
-from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise
+from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise_table
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 
@@ -35,7 +35,7 @@ def found() -> TableSummary:
         weight="w",
         missing="indicator",
     )
-    return summarise(data)
+    return summarise_table(data)
 
 
 def test_sets_and_sizes_are_counted(found: TableSummary) -> None:
@@ -46,7 +46,7 @@ def test_sets_and_sizes_are_counted(found: TableSummary) -> None:
 def test_a_table_without_labels_says_what_alternatives_are_called(found: TableSummary) -> None:
     assert found.unlabelled is None
     data = ChoiceData.from_long({"trip": [1, 1], "price": [2.0, 4.0]}, choice_set="trip", features=["price"])
-    assert summarise(data).unlabelled == "#1 (price 2)"
+    assert summarise_table(data).unlabelled == "#1 (price 2)"
 
 
 def test_numbers_have_ranges_and_means_of_what_is_offered_and_chosen(found: TableSummary) -> None:

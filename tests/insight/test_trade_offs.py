@@ -7,7 +7,7 @@ import pytest
 
 from pcmcnet import MNL, ChoiceData, RankBy
 from pcmcnet.errors import InputError
-from pcmcnet.insight.willingness_to_pay import main_trade_offs, reference_of, trade_offs
+from pcmcnet.insight.willingness_to_pay import choose_reference, main_trade_offs, trade_offs
 from pcmcnet.models.ensemble import Ensemble
 
 
@@ -58,8 +58,8 @@ def test_an_ensemble_gives_the_interval_of_the_median(data: ChoiceData) -> None:
 
 
 def test_money_is_what_others_are_expressed_in(data: ChoiceData) -> None:
-    assert reference_of(data, ["time", "price", "comfort"]) == "price"
-    assert reference_of(data, ["time", "comfort"]) == "time"
+    assert choose_reference(data, ["time", "price", "comfort"]) == "price"
+    assert choose_reference(data, ["time", "comfort"]) == "time"
     found = main_trade_offs(MNL(formula="price + time + comfort").fit(data), data, ["time", "price", "comfort"])
     assert found.reference == "price"
     assert [row.column for row in found.rows] == ["time", "comfort"]

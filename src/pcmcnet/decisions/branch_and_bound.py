@@ -24,7 +24,7 @@ from pcmcnet.decisions.constraints import ConstraintRows
 from pcmcnet.decisions.offer_value import OfferValue, expected_revenue
 
 PROVEN_GAP = 1e-6  # relative gap below which an offer is called exact
-CLOSED = 1e-9  # relative gap at which a search ends
+CLOSED_GAP = 1e-9  # relative gap at which a search ends
 
 
 class SearchResult(NamedTuple):
@@ -47,14 +47,16 @@ class SearchResult(NamedTuple):
 # Exchanges are tried only where neither an addition nor a removal helps, since there are many more of them. All
 # searches advance together, so that each round asks for all neighbours of all offers in a few calls.
 
-Earned = Callable[[Bools, Ints], Floats]  # offers (M, n), and which search each belongs to (M,) -> revenue (M,)
+RevenueFunction = Callable[
+    [Bools, Ints], Floats
+]  # offers (M, n), and which search each belongs to (M,) -> revenue (M,)
 
-_AT_ONCE = 20_000  # neighbours that are asked for in one call
+_MAX_NEIGHBOURS_PER_CALL = 20_000  # neighbours that are asked for in one call
 _LEAST_GAIN = 1e-12  # relative gain below which a step is rounding
 
 
 def local_search(
-    expected_revenue: Earned, rows: ConstraintRows, starts: Bools
+    expected_revenue: RevenueFunction, rows: ConstraintRows, starts: Bools
 ) -> tuple[Bools, Floats]:  # (B, n) -> (B, n), (B,)
     """Improve each start, which fulfils the constraints, until no addition, removal or exchange of one helps."""
     offers = starts.copy()
@@ -77,7 +79,7 @@ def starting_offers(
 
 
 def _step(
-    expected_revenue: Earned,
+    expected_revenue: RevenueFunction,
     rows: ConstraintRows,
     offers: Bools,
     values: Floats,
@@ -86,7 +88,7 @@ def _step(
 ) -> Bools:  # (b,)
     """Move each of some searches to its best neighbour, where that is better; says which ones moved."""
     moved = np.zeros(len(searches), np.bool_)
-    each = max(1, _AT_ONCE // offers.shape[1])
+    each = max(1, _MAX_NEIGHBOURS_PER_CALL // offers.shape[1])
     for first in range(0, len(searches), each):
         part = searches[first : first + each]
         owner, there = neighbours(offers[part])
@@ -122,7 +124,7 @@ def _exchanges(offers: Bools) -> tuple[Ints, Bools]:  # (b, n) -> (M,), (M, n)
 
 # -- Branch and bound --------------------------------------------------------------------------------------------------
 
-_BATCH = 64  # nodes that are divided at once
+_NODES_PER_STEP = 64  # nodes that are divided at once
 _LARGEST_GAP_LEFT = 0.75  # of the gap at the root, that may be left once the number shown is known, to divide by it
 
 
@@ -179,7 +181,7 @@ class BranchAndBound(ABC):
 
     by_size = False  # whether bounds gain from knowing the number shown
 
-    def __init__(self, value: OfferValue, rows: ConstraintRows, start: Bools, gap: float = CLOSED) -> None:
+    def __init__(self, value: OfferValue, rows: ConstraintRows, start: Bools, gap: float = CLOSED_GAP) -> None:
         self.value, self.gap = value, gap
         self.least, self.most, self.rows = rows.sizes()
         self.offer, self.best = start, float(expected_revenue(value, start[None])[0])
@@ -247,7 +249,7 @@ class BranchAndBound(ABC):
     def _take_best(self) -> list[Nodes]:
         """Take the nodes of the highest bounds, each divided in two; where none can be better, all are dropped."""
         taken: list[Nodes] = []
-        while self.waiting and len(taken) < 2 * _BATCH and -self.waiting[0][0] > self.target:
+        while self.waiting and len(taken) < 2 * _NODES_PER_STEP and -self.waiting[0][0] > self.target:
             _, _, node, k = heapq.heappop(self.waiting)
             taken += self._divided(node, k)
         if not taken:

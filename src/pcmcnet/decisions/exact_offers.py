@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.decisions.branch_and_bound import CLOSED, Bounds, BranchAndBound, Nodes, SearchResult
+from pcmcnet.decisions.branch_and_bound import CLOSED_GAP, Bounds, BranchAndBound, Nodes, SearchResult
 from pcmcnet.decisions.constraints import ConstraintRows, solve_integer_program
 from pcmcnet.decisions.offer_value import Chains, Logits, expected_revenue
 from pcmcnet.models.logit.maximum_likelihood import map_in_threads, single_threaded_blas
@@ -29,23 +29,23 @@ from pcmcnet.models.logit.maximum_likelihood import map_in_threads, single_threa
 # with l_c and u_c the smallest and the largest y_c, and u_cj the largest one when j is shown (Bront, Mendez-Diaz &
 # Vulcano, 2009): a mixed integer program.
 
-_ROUNDS = 100  # of Dinkelbach's method, which needs a handful
+_MAX_DINKELBACH_STEPS = 100  # of Dinkelbach's method, which needs a handful
 
 
 def best_logit_offer(value: Logits, rows: ConstraintRows, start: Bools) -> SearchResult:
     """Find the best offer for a single logit."""
     a, r = value.attraction[0, 0], value.revenue
     offer, best = start, float(expected_revenue(value, start[None])[0])
-    for rounds in range(1, _ROUNDS + 1):
+    for rounds in range(1, _MAX_DINKELBACH_STEPS + 1):
         worth = (r - best) * a
         found = rows.best(worth)
         assert found is not None  # start fulfils the constraints
         gain = float(worth @ found)
         least = float(a[rows.always].sum()) or float(a[~rows.never].min())  # no offer attracts less
-        if gain <= CLOSED * abs(best) * float(a @ found):
+        if gain <= CLOSED_GAP * abs(best) * float(a @ found):
             return SearchResult(offer, best, best + max(gain, 0.0) / least, rounds)
         offer, best = found, float(expected_revenue(value, found[None])[0])
-    return SearchResult(offer, best, float(r.max()), _ROUNDS)
+    return SearchResult(offer, best, float(r.max()), _MAX_DINKELBACH_STEPS)
 
 
 def best_logit_mixture_offer(value: Logits, rows: ConstraintRows, start: Bools, *, seconds: float) -> SearchResult:
@@ -84,7 +84,7 @@ def best_logit_mixture_offer(value: Logits, rows: ConstraintRows, start: Bools, 
             np.concatenate([~rows.never, highest, np.full(N, np.inf)]),
         ),
         integrality=np.concatenate([np.ones(n), np.zeros(C + N)]),
-        options={"time_limit": seconds, "mip_rel_gap": CLOSED},
+        options={"time_limit": seconds, "mip_rel_gap": CLOSED_GAP},
     )
     offers = [start] if found.x is None else [start, found.x[:n] > 0.5]
     allowed = np.array([offer for offer in offers if rows.allow(offer[None])[0]])
@@ -109,9 +109,9 @@ def best_logit_mixture_offer(value: Logits, rows: ConstraintRows, start: Bools, 
 #
 # Shapes: B nodes, C logits, n alternatives.
 
-_MIXTURE_ROUNDS = 20  # of Dinkelbach's method, which needs a handful
-_NUMBERS = 2**21  # attractions at a time
-_CLOSE = 1e-12  # relative, at which a logit's best revenue is found
+_MAX_MIXTURE_STEPS = 20  # of Dinkelbach's method, which needs a handful
+_ATTRACTIONS_PER_BATCH = 2**21  # attractions at a time
+_REVENUE_TOLERANCE = 1e-12  # relative, at which a logit's best revenue is found
 
 
 def best_mixture_offer(
@@ -135,7 +135,7 @@ class _MixtureSearch(BranchAndBound):
 
     def bound(self, nodes: Nodes) -> Bounds:
         """Bound nodes from above, some at a time."""
-        each = max(_NUMBERS // self.a.size, 1)
+        each = max(_ATTRACTIONS_PER_BATCH // self.a.size, 1)
         parts = [self._relax(nodes.take(slice(first, first + each))) for first in range(0, len(nodes), each)]
         return Bounds(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -143,12 +143,12 @@ class _MixtureSearch(BranchAndBound):
         """Find the best offer of each logit in each node."""
         a, r, v = self.a, self.value.revenue, nodes.guide
         least = nodes.shown @ a.T  # (B, C)
-        for _ in range(_MIXTURE_ROUNDS):
+        for _ in range(_MAX_MIXTURE_STEPS):
             worth = (r - v[..., None]) * a  # (B, C, n)
             chosen = self._chosen(worth, nodes)
             attracted = np.where(chosen, a, 0.0).sum(axis=2)
             before, v = v, np.where(chosen, a * r, 0.0).sum(axis=2) / attracted
-            if (np.abs(v - before) <= _CLOSE * np.abs(v)).all():
+            if (np.abs(v - before) <= _REVENUE_TOLERANCE * np.abs(v)).all():
                 break
         worth = (r - v[..., None]) * a
         gain = np.where(self._chosen(worth, nodes), worth, 0.0).sum(axis=2)
@@ -230,7 +230,7 @@ def best_nested_offer(value: NestedLogits, rows: ConstraintRows, start: Bools) -
 def _by_revenue(value: NestedLogits, rows: ConstraintRows, start: Bools) -> SearchResult:
     """Find the best offer without constraints but for what is always or never shown."""
     z, offer = float(expected_revenue(value, start[None])[0]), start
-    for rounds in range(1, _ROUNDS + 1):
+    for rounds in range(1, _MAX_DINKELBACH_STEPS + 1):
         found = rows.always.copy()
         for nest in np.unique(value.nests[~(rows.always | rows.never)]):
             members = np.flatnonzero((value.nests == nest) & ~rows.never)
@@ -267,10 +267,12 @@ def _by_revenue(value: NestedLogits, rows: ConstraintRows, start: Bools) -> Sear
 #
 # Shapes: B nodes, C chains, n alternatives, m rows.
 
-_PART = 16  # nodes whose bounds one thread computes at once: they fit into its cache
-_POLICIES = 30  # steps of policy iteration, at most; the bound holds after any number of them
-_FLOOR = 1e-12  # of the largest rate: what the relaxation takes a rate of 0 for, so that every state can be left
-_GAIN = 1e-13  # what a move must bring to be made
+_NODES_PER_THREAD = 16  # nodes whose bounds one thread computes at once: they fit into its cache
+_MAX_POLICY_STEPS = 30  # steps of policy iteration, at most; the bound holds after any number of them
+_MIN_RELATIVE_RATE = (
+    1e-12  # of the largest rate: what the relaxation takes a rate of 0 for, so that every state can be left
+)
+_MIN_GAIN = 1e-13  # what a move must bring to be made
 _ROOT_STEPS, _NODE_STEPS = 40, 2  # steps of the multipliers
 
 
@@ -291,8 +293,8 @@ class _ChainSearch(BranchAndBound):
     def __init__(self, value: Chains, rows: ConstraintRows, start: Bools) -> None:
         super().__init__(value, rows, start)
         rates, self.weights = value.rates[0], value.weights[0]
-        largest = rates.max(axis=(1, 2), keepdims=True, initial=_FLOOR)  # a single alternative has no rates
-        self.q = np.maximum(rates / largest, _FLOOR)
+        largest = rates.max(axis=(1, 2), keepdims=True, initial=_MIN_RELATIVE_RATE)  # a single alternative has no rates
+        self.q = np.maximum(rates / largest, _MIN_RELATIVE_RATE)
         self.q[:, np.arange(len(start)), np.arange(len(start))] = 0.0
 
     def guide(self, nodes: int) -> Floats:
@@ -319,8 +321,8 @@ class _ChainSearch(BranchAndBound):
 
     def _relax_all(self, nodes: Nodes) -> Bounds:
         """Solve the decision processes of nodes, several parts at a time."""
-        cuts = range(0, len(nodes), _PART)
-        parts = map_in_threads(self._relax, [nodes.take(slice(first, first + _PART)) for first in cuts])
+        cuts = range(0, len(nodes), _NODES_PER_THREAD)
+        parts = map_in_threads(self._relax, [nodes.take(slice(first, first + _NODES_PER_THREAD)) for first in cuts])
         return Bounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: Nodes) -> Bounds:
@@ -331,7 +333,7 @@ class _ChainSearch(BranchAndBound):
         own, at = np.arange(n), (np.arange(B)[:, None], np.arange(C)[None], slice(None), nodes.anchor[:, None])
         policy: Bools = np.empty(0, np.bool_)
         system: Floats = np.empty(0)
-        for _ in range(_POLICIES):
+        for _ in range(_MAX_POLICY_STEPS):
             moves = self._moves(h, cost, nodes)
             if moves.chosen.shape == policy.shape and (moves.chosen == policy).all():
                 break
@@ -363,11 +365,11 @@ class _ChainSearch(BranchAndBound):
         free = ~(settled | nodes.hidden[:, None])[:, None]  # (B, 1, n, n)
         settled = settled[:, None]
         if nodes.of_any_size:
-            chosen = (free & (gain > _GAIN)) | settled
+            chosen = (free & (gain > _MIN_GAIN)) | settled
             return _Moves(chosen, np.where(chosen, gain, 0.0).sum(axis=3), gain, free, np.zeros(1), np.zeros(1))
         least, most = (size[:, None, None, None] - settled.sum(axis=3, keepdims=True) for size in nodes.sizes)
         ranked = -np.sort(np.where(free, -gain, np.inf), axis=3)
-        number = np.clip((ranked > _GAIN).sum(axis=3, keepdims=True), least, most)
+        number = np.clip((ranked > _MIN_GAIN).sum(axis=3, keepdims=True), least, most)
         number = np.clip(number, 0, free.sum(axis=3, keepdims=True))
         total = np.where(np.arange(h.shape[2]) < number, ranked, 0.0).sum(axis=3)
         total += np.where(settled, gain, 0.0).sum(axis=3)

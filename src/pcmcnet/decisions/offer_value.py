@@ -22,7 +22,7 @@ import torch
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.predictions import Predictor
-from pcmcnet.insight.queries import ask
+from pcmcnet.insight.queries import predict_sets
 from pcmcnet.layers import stationary_distribution
 
 CPU = torch.device("cpu")
@@ -123,7 +123,7 @@ class BlackBoxModel:
             int(first) + np.flatnonzero(offer) for first, offer in zip(self.data.offsets[who], offers, strict=True)
         ]
         found = np.zeros(offers.shape)
-        found[offers] = np.exp(ask(self.model, self.data, places, who))
+        found[offers] = np.exp(predict_sets(self.model, self.data, places, who))
         return found
 
     def for_individual(self, individual: int) -> BlackBoxModel:

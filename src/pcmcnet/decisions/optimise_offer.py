@@ -56,10 +56,14 @@ if TYPE_CHECKING:
 # What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
 # terms relative to the set, for example, is never taken for a logit.
 
-_OFFERS = 16  # that the model is compared on
-_LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
-_NUMBERS = 2**26  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
-_CLOSE = 1e-5  # in probability: networks compute in 32 bits
+_COMPARED_OFFERS = 16  # that the model is compared on
+_MIN_LOG_P = (
+    -600.0
+)  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
+_MAX_ATTRACTIONS = (
+    2**26
+)  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
+_PROBABILITY_TOLERANCE = 1e-5  # in probability: networks compute in 32 bits
 
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
@@ -96,7 +100,7 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
     """Return logits, where all members are mixtures of such, and their draws fit into memory."""
-    if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _NUMBERS:
+    if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []
     for member in members:
@@ -104,7 +108,7 @@ def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Lo
             return None
         shares, log_p = part
         weights.append(shares / len(members))
-        attraction.append(np.exp(np.maximum(log_p, _LEAST)).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
+        attraction.append(np.exp(np.maximum(log_p, _MIN_LOG_P)).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
     return Logits(np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1), revenue)
 
 
@@ -121,10 +125,12 @@ def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ne
 def _agree(value: OfferValue, asked: BlackBoxModel, individuals: int) -> bool:
     """Compare a structure with the model itself on random offers."""
     rng = np.random.default_rng(0)
-    offers = rng.random((_OFFERS, len(asked.revenue))) < 0.5
-    offers[np.arange(_OFFERS), rng.integers(0, offers.shape[1], _OFFERS)] = True
-    who = rng.integers(0, individuals, _OFFERS)
-    return bool(np.abs(value.probabilities(offers, who) - asked.probabilities(offers, who)).max() < _CLOSE)
+    offers = rng.random((_COMPARED_OFFERS, len(asked.revenue))) < 0.5
+    offers[np.arange(_COMPARED_OFFERS), rng.integers(0, offers.shape[1], _COMPARED_OFFERS)] = True
+    who = rng.integers(0, individuals, _COMPARED_OFFERS)
+    return bool(
+        np.abs(value.probabilities(offers, who) - asked.probabilities(offers, who)).max() < _PROBABILITY_TOLERANCE
+    )
 
 
 # -- Offer -------------------------------------------------------------------------------------------------------------
@@ -214,8 +220,8 @@ class Offer(ToDictMixin, TableMixin):
 
 # -- Optimise offer ----------------------------------------------------------------------------------------------------
 
-_STARTS = 8  # local searches
-_SMALL = 1_000  # logits times alternatives up to which constraints are left to an integer program
+_LOCAL_SEARCHES = 8  # local searches
+_MAX_INTEGER_PROGRAM = 1_000  # logits times alternatives up to which constraints are left to an integer program
 Revenue = str | Sequence[float] | Mapping[Any, float]
 Goal = Callable[[Bools, Ints], Floats]
 
@@ -298,7 +304,7 @@ def _climbed(
     goal: Goal, rows: ConstraintRows, revenue: Floats, now: Bools | None, rng: np.random.Generator
 ) -> SearchResult:
     """Return the best offer of several local searches, one of which begins with the current offer."""
-    starts = starting_offers(rows, revenue, _STARTS, rng)
+    starts = starting_offers(rows, revenue, _LOCAL_SEARCHES, rng)
     if now is not None and rows.allow(now[None])[0]:
         starts = np.concatenate([starts, now[None]])
     offers, values = local_search(goal, rows, starts)
@@ -341,7 +347,7 @@ def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, 
     if isinstance(value, Logits) and value.weights.shape[1] == 1:
         return best_logit_offer(value, rows, start)
     if isinstance(value, Logits):
-        if value.attraction[0].size <= _SMALL and len(rows.sizes()[2].upper):
+        if value.attraction[0].size <= _MAX_INTEGER_PROGRAM and len(rows.sizes()[2].upper):
             return best_logit_mixture_offer(value, rows, start, seconds=max(deadline - time.monotonic(), 0.1))
         return best_mixture_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, NestedLogits):

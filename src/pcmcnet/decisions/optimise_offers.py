@@ -34,9 +34,9 @@ from pcmcnet.reports.formats import data_frame
 from pcmcnet.storage import as_path, atomic_write
 
 INDIVIDUALS_PER_CHUNK = 1_000  # individuals of a piece
-_STARTS = 2  # local searches for each individual
+_LOCAL_SEARCHES = 2  # local searches for each individual
 
-SCHEMA = pa.schema(
+OFFERS_SCHEMA = pa.schema(
     [
         ("individual", pa.int64()),
         ("offer", pa.list_(pa.string())),
@@ -66,7 +66,7 @@ class OfferSearch:
         value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
         # 2. Search from the same starts for every individual, all together.
         P = len(offered.sets)
-        starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(self.seed))
+        starts = starting_offers(rows, value.revenue, _LOCAL_SEARCHES, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
         with one_thread_if_small(0):  # many small steps, between which threads would only wait
             offers, values = local_search(
@@ -84,7 +84,7 @@ class OfferSearch:
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
 
-Searched = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
+ChunkSearch = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
 
 
 class WrittenOffers(NamedTuple):
@@ -126,7 +126,7 @@ def write_offers(
     return write_offer_chunks(search, as_path(individuals), as_path(path), _in_this_process)
 
 
-def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: Searched) -> WrittenOffers:
+def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: ChunkSearch) -> WrittenOffers:
     """Write the offers to all individuals of a file, whoever searches for them."""
     schema = search.model.schema
     stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
@@ -139,7 +139,7 @@ def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searc
 def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
     """Write each piece as a row group; returns the number of individuals and the sum of their expected revenue."""
     rows, total = 0, 0.0
-    with atomic_write(path) as beside, pq.ParquetWriter(beside, SCHEMA) as writer:
+    with atomic_write(path) as beside, pq.ParquetWriter(beside, OFFERS_SCHEMA) as writer:
         for piece in offers:
             writer.write_table(piece, row_group_size=INDIVIDUALS_PER_CHUNK)
             rows, total = rows + piece.num_rows, total + float(piece["expected_revenue"].to_numpy().sum())
@@ -222,7 +222,9 @@ class Offers:
             [p[row].tolist() for p, row in zip(self.probabilities, self.shown, strict=True)],
             self.values,
         ]
-        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+        return pa.table(
+            [pa.array(c, f.type) for c, f in zip(columns, OFFERS_SCHEMA, strict=True)], schema=OFFERS_SCHEMA
+        )
 
     def to_frame(self) -> Any:
         """Return the table of :meth:`to_arrow` as a pandas data frame."""

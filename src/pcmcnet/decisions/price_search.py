@@ -31,9 +31,11 @@ from pcmcnet.models import ChoiceModel
 # of their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's
 # steps settle the prices that are at no bound. There may be several maxima.
 
-_RANDOM = 64  # price lists that are asked about at once, of which the best are climbed from
-_STEP = 1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
-_NEWTON = 4  # last steps, which square the error
+_RANDOM_PRICE_LISTS = 64  # price lists that are asked about at once, of which the best are climbed from
+_DIFFERENCE_STEP = (
+    1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
+)
+_NEWTON_STEPS = 4  # last steps, which square the error
 
 
 class Margin(NamedTuple):
@@ -76,7 +78,7 @@ class Margin(NamedTuple):
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
         """Differentiate margins by four more price lists for each price, with an error of the fourth order."""
         B, n = prices.shape
-        step = _STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
+        step = _DIFFERENCE_STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
         ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
         up, down, far_up, far_down = self.expected((prices[:, None] + ways).reshape(-1, n)).reshape(4, B, n)
         found: Floats = (8 * (up - down) - (far_up - far_down)) / (12 * step)
@@ -118,7 +120,7 @@ def best_prices(
 
 def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
     """Return price lists to begin from: the present one, within its bounds, and random ones."""
-    lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM, len(before)))])
+    lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM_PRICE_LISTS, len(before)))])
     return np.where(margin.moves, lists, before)
 
 
@@ -126,7 +128,7 @@ def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats
     """Take Newton's steps on prices within their bounds, while the gradient shrinks."""
     free = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
     slope = margin.gradient(prices[None])[0]
-    for _ in range(_NEWTON if len(free) else 0):
+    for _ in range(_NEWTON_STEPS if len(free) else 0):
         step = 1e-4 * np.maximum(np.abs(prices[free]), 1e-3)
         ends = np.tile(prices, (2 * len(free), 1))
         ends[np.arange(2 * len(free)), np.tile(free, 2)] += np.concatenate([step, -step])
@@ -152,7 +154,7 @@ def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats
 # An offer has one price of each alternative or, where alternatives may be left out, at most one. So the best prices are
 # a best offer, found with a bound as in `optimise_offer.py`.
 
-_STARTS = 8  # local searches
+_LOCAL_SEARCHES = 8  # local searches
 
 
 def prices_on_ladder(
@@ -176,7 +178,7 @@ def prices_on_ladder(
     rows.require_possible()
     value = structure_of(margin.model, sets, revenue)
     offers, values = local_search(
-        lambda x, _: expected_revenue(value, x), rows, starting_offers(rows, revenue, _STARTS, rng)
+        lambda x, _: expected_revenue(value, x), rows, starting_offers(rows, revenue, _LOCAL_SEARCHES, rng)
     )
     found = improve_and_bound(value, rows, offers[values.argmax()], deadline=deadline)
     after, shown = own.copy(), np.zeros(n, np.bool_)
@@ -213,8 +215,8 @@ def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None)
 # So l_i acts as one more cost of i. It is the shadow price: what one more unit of i in stock would earn. SLSQP searches
 # from several price lists; then the equations above are solved for the prices and the multipliers of what runs out.
 
-_STEPS = 200  # of SLSQP
-_OVER = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding
+_SLSQP_STEPS = 200  # of SLSQP
+_MAX_EXCESS = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding
 
 
 def prices_in_stock(
@@ -237,9 +239,9 @@ def prices_in_stock(
     found = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
     # 3. Take the best of those that the stock can serve.
     excess = np.max(margin.at(found[:, 0])[0] / limit, axis=1) - 1
-    if excess.min() > _OVER:
+    if excess.min() > _MAX_EXCESS:
         raise _too_little(margin, limit, labels, found[excess.argmin(), 0])
-    best = np.where(excess <= _OVER, margin.expected(found[:, 0]), -np.inf).argmax()
+    best = np.where(excess <= _MAX_EXCESS, margin.expected(found[:, 0]), -np.inf).argmax()
     return found[best, 0], found[best, 1]
 
 
@@ -264,7 +266,7 @@ def _climb(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Flo
             "jac": lambda x: -scale[:, None] * margin.demand_slopes(whole(x))[np.ix_(kept, free)],
         },
         method="SLSQP",
-        options={"maxiter": _STEPS, "ftol": 1e-13},
+        options={"maxiter": _SLSQP_STEPS, "ftol": 1e-13},
     )
     return np.clip(whole(found.x), np.where(margin.moves, low, prices), np.where(margin.moves, high, prices))
 

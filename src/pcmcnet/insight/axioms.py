@@ -19,8 +19,22 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.insight.queries import ask, id_of, members, name_of, require_sampling, set_of, some_sets
-from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
+from pcmcnet.insight.queries import (
+    alternative_name,
+    draw_sets,
+    places_in_set,
+    predict_sets,
+    require_sampling,
+    set_id_of,
+    set_of,
+)
+from pcmcnet.insight.removals import (
+    MIN_ALTERNATIVES,
+    Removals,
+    extrapolation_warning,
+    predict_removals,
+    sample_removals,
+)
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
@@ -90,7 +104,7 @@ def _finding(
         violations=int((size > tolerance).sum()),
         mean=float(np.maximum(size, 0).mean()) if len(size) else 0.0,
         largest=max(float(size.max()), 0.0) if len(size) else 0.0,
-        choice_set=None if place is None else id_of(data, place),
+        choice_set=None if place is None else set_id_of(data, place),
         example=example,
         more=more,
     )
@@ -103,8 +117,11 @@ def independence(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFi
     def describe(case: int) -> tuple[int, str]:
         i, j, removed = ratios.up[case], ratios.down[case], int(found.removed[ratios.cases[case]])
         before, after = (float(log_p[i] - log_p[j]) for log_p in (found.log_with, found.log_without))
-        a, b = (name_of(data, int(found.places[k])) for k in (i, j))
-        return removed, f"without {name_of(data, removed)}, log P({a}) / P({b}) goes from {before:.3f} to {after:.3f}"
+        a, b = (alternative_name(data, int(found.places[k])) for k in (i, j))
+        return (
+            removed,
+            f"without {alternative_name(data, removed)}, log P({a}) / P({b}) goes from {before:.3f} to {after:.3f}",
+        )
 
     more = {"pairs": float(ratios.pairs.sum()), "pairs_without_log_ratio": float(ratios.left_out)}
     size = found.shift[ratios.up] - found.shift[ratios.down]  # of the pair that changes most
@@ -118,8 +135,11 @@ def regularity(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFind
     before, after = np.exp(found.log_with), np.exp(found.log_without)
 
     def describe(case: int) -> tuple[int, str]:
-        i, removed = int(found.places[case]), name_of(data, int(found.removed[found.case[case]]))
-        return i, f"without {removed}, P({name_of(data, i)}) falls from {before[case]:.3f} to {after[case]:.3f}"
+        i, removed = int(found.places[case]), alternative_name(data, int(found.removed[found.case[case]]))
+        return (
+            i,
+            f"without {removed}, P({alternative_name(data, i)}) falls from {before[case]:.3f} to {after[case]:.3f}",
+        )
 
     return _finding(data, "regularity", "probability", before - after, tolerance, describe)
 
@@ -128,7 +148,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
     """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
     i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
     pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
-    first = np.exp(ask(model, data, list(pairs), set_of(data, pairs[:, 0]))[::2]).reshape(3, -1)
+    first = np.exp(predict_sets(model, data, list(pairs), set_of(data, pairs[:, 0]))[::2]).reshape(3, -1)
     over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of member a in the pair with b
     for p, (a, b) in zip(first, ((0, 1), (1, 2), (0, 2)), strict=True):
         over[a, b], over[b, a] = p, 1 - p
@@ -142,7 +162,7 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
         def describe(t: int, gap: Floats = gap) -> tuple[int, str]:
             order = int(gap[:, t].argmax())
-            x, y, z = (name_of(data, int(triples[t, member])) for member in orders[order])
+            x, y, z = (alternative_name(data, int(triples[t, member])) for member in orders[order])
             pairs = zip(((x, y), (y, z), (x, z)), chain[order, :, t], strict=True)
             values = [f"P({u} over {v}) = {p:.3f}" for (u, v), p in pairs]
             return int(triples[t, 0]), f"{values[0]}, {values[1]}, but {values[2]}"
@@ -154,14 +174,14 @@ def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: f
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
     """Offer every alternative of each set several times, and compare the probability of its copies with its own."""
-    inside = [members(data, s) for s in sets]
-    log_p = ask(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
+    inside = [places_in_set(data, s) for s in sets]
+    log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
     own, summed = np.exp(log_p[: len(places)]), np.exp(log_p[len(places) :]).reshape(-1, copies).sum(axis=1)
 
     def describe(case: int) -> tuple[int, str]:
         place, p = int(places[case]), f"{summed[case]:.3f}"
-        before = f"{name_of(data, place)} has {own[case]:.3f}"
+        before = f"{alternative_name(data, place)} has {own[case]:.3f}"
         return place, f"{before}; with {copies} copies of everything, its copies have {p}"
 
     return _finding(data, "uniform expansion", "probability", np.abs(summed - own), tolerance, describe)
@@ -174,9 +194,9 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
     """
     # 1. Ask about each set as it is, and with the alternative twice, its copy being the last.
     sets = set_of(data, twice)
-    inside = [members(data, s) for s in sets]
+    inside = [places_in_set(data, s) for s in sets]
     doubled = [np.append(part, place) for part, place in zip(inside, twice, strict=True)]
-    log_p = ask(model, data, [*inside, *doubled], np.tile(sets, 2))
+    log_p = predict_sets(model, data, [*inside, *doubled], np.tile(sets, 2))
     sizes = data.sizes[sets]
     before, after = np.exp(log_p[: sizes.sum()]), np.exp(log_p[sizes.sum() :])
     # 2. Take the probabilities of the alternative, and of its two copies, out of the answers.
@@ -194,7 +214,7 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
     def describe(case: int) -> tuple[int, str]:
         p, gain = own[case], size[case]
         both = f"twice, it has {p + gain:.3f} (in a logit {p + logit[case]:.3f}), and the others lose {gain:.3f}"
-        return int(twice[case]), f"{name_of(data, int(twice[case]))} has {p:.3f}; {both}"
+        return int(twice[case]), f"{alternative_name(data, int(twice[case]))} has {p:.3f}; {both}"
 
     return _finding(data, "copies", "probability", np.abs(size), tolerance, describe, **more)
 
@@ -203,7 +223,7 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
 # Networks compute in float32, where log p of equal alternatives come out up to 1e-5 apart, and a change of a log-ratio
 # has four of them. A difference that matters to anybody is larger.
-TOLERANCE = 1e-4
+ROUNDING_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +297,7 @@ def audit(
     limit: int = 5000,
     triples: int = 1000,
     expand: int = 2,
-    tolerance: float = TOLERANCE,
+    tolerance: float = ROUNDING_TOLERANCE,
 ) -> Audit:
     """Check the axioms of choice on sets drawn from a table.
 
@@ -315,10 +335,10 @@ def audit(
     require_number("tolerance", tolerance, low=0)
     data = require_data(model, data)
     rng = np.random.default_rng(seed)
-    drawn = some_sets(data, least=2, most=sets, rng=rng)
+    drawn = draw_sets(data, least=2, most=sets, rng=rng)
     if not drawn.size:
         raise InputError(f"expected a choice set of two alternatives and a weight above 0, got none in {len(data)}.")
-    removals = ask_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
+    removals = predict_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
     asked = draw_triples(data, drawn, triples, rng)
     findings = (
         independence(data, removals, tolerance),
@@ -340,7 +360,7 @@ def audit(
 
 def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generator) -> Ints:
     """Draw up to ``most`` different triples of alternatives (T, 3), in turn from all sets of at least three."""
-    fit = sets[data.sizes[sets] >= SMALLEST]
+    fit = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     if not fit.size:
         return np.empty((0, 3), np.int64)
     owner = np.resize(fit, most)
@@ -369,6 +389,6 @@ def _notes(model: Predictor, data: ChoiceData) -> tuple[str, ...]:
             "This model gives a ranking: its probabilities are 1 for the first and 0 for the others, and log-ratios "
             "exist only between alternatives that share the first rank."
         )
-    if (unseen := extrapolation(model, data)) is not None:
+    if (unseen := extrapolation_warning(model, data)) is not None:
         notes.append(unseen)
     return tuple(notes)

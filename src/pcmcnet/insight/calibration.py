@@ -211,9 +211,9 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 # flatter it (see `seen_by`). The baselines are fitted to parts of this table and tested on
 # the rest, so that theirs never are.
 
-TOP = (1, 5)
+TOP_RANKS = (1, 5)
 FOLDS = 5
-MOST = 5000  # choice sets that baselines are cross-validated on
+MAX_BASELINE_SETS = 5000  # choice sets that baselines are cross-validated on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +247,11 @@ def fit_quality(
 
     Baselines see up to 5,000 sets, drawn at random from a larger table; the model is asked about all.
     """
-    report, measured = evaluate(model, data, TOP, seed), None
+    report, measured = evaluate(model, data, TOP_RANKS, seed), None
     counted = np.flatnonzero(data.weights > 0)
     if baselines and len(counted) >= 2 * FOLDS:
-        few = np.random.default_rng(seed).permutation(counted)[:MOST]
-        part = data if len(counted) <= MOST else data.subset(np.sort(few))
-        measured = compare(baselines, part, FOLDS, seed, top=TOP, progress=False)
+        few = np.random.default_rng(seed).permutation(counted)[:MAX_BASELINE_SETS]
+        part = data if len(counted) <= MAX_BASELINE_SETS else data.subset(np.sort(few))
+        measured = compare(baselines, part, FOLDS, seed, top=TOP_RANKS, progress=False)
     seen = training_overlap(model, data)
     return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)

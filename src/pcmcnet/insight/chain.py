@@ -24,7 +24,7 @@ import torch
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.queries import name_of, position_of
+from pcmcnet.insight.queries import alternative_name, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel, require_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -132,7 +132,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     place = int(shares.argmax()) if of_class is None else require_class(model, of_class)
     rates = model.class_rates(one)[0][place]
     return Chain(
-        labels=tuple(name_of(one, row) for row in range(len(one.rows))),
+        labels=tuple(alternative_name(one, row) for row in range(len(one.rows))),
         rates=rates,
         probabilities=stationary_distribution(torch.from_numpy(rates)).numpy(),
         choice_set=one.set_ids[0],

@@ -27,11 +27,20 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, PcmcNetError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.insight.axioms import TOLERANCE
+from pcmcnet.insight.axioms import ROUNDING_TOLERANCE
 from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
-from pcmcnet.insight.queries import ask, id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
-from pcmcnet.insight.removals import SMALLEST, LogRatios, Removals, ask_removals, sample_removals, share
+from pcmcnet.insight.queries import (
+    alternative_name,
+    draw_sets,
+    place_of,
+    predict_sets,
+    require_place,
+    require_sampling,
+    set_id_of,
+    set_of,
+)
+from pcmcnet.insight.removals import MIN_ALTERNATIVES, LogRatios, Removals, predict_removals, sample_removals, share
 from pcmcnet.insight.table_summary import plain_values
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
 from pcmcnet.reports.tables import TableMixin, markdown_table, text_table
@@ -136,10 +145,10 @@ def search(
     require_number("least", least, low=0, high=1, open_high=True)
     data = require_data(model, data)
     rng = np.random.default_rng(seed)
-    drawn = some_sets(data, least=SMALLEST, most=None, rng=rng)
+    drawn = draw_sets(data, least=MIN_ALTERNATIVES, most=None, rng=rng)
     if not drawn.size:
         raise InputError("no choice set has three alternatives and a weight above 0: there is no third to take out.")
-    found = ask_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
+    found = predict_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
     ratios = found.log_ratios(least)
     if not ratios.cases.size:
         raise InputError(
@@ -163,9 +172,9 @@ def _case(data: ChoiceData, found: Removals, ratios: LogRatios, k: int) -> Conte
     """Describe the k-th case."""
     i, j = int(ratios.up[k]), int(ratios.down[k])
     places = int(found.removed[ratios.cases[k]]), int(found.places[i]), int(found.places[j])
-    removed, first, second = (name_of(data, place) for place in places)
+    removed, first, second = (alternative_name(data, place) for place in places)
     return ContextCase(
-        choice_set=id_of(data, places[0]),
+        choice_set=set_id_of(data, places[0]),
         removed=removed,
         i=first,
         j=second,
@@ -192,7 +201,7 @@ __all__ = [
 ]
 
 Kind = Literal["attraction", "similarity", "compromise"]
-EXPECTED: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compromise": 1}
+EXPECTED_SIGNS: Mapping[Kind, int] = {"attraction": 1, "similarity": -1, "compromise": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,15 +291,17 @@ def measure(
         several = np.atleast_1d(np.asarray(places, dtype=object))
         asked += [(kind, require_place(data, place, kind)) for place in several]
     sets = [[a, b], *([a, b, c] for _, c in asked)]
-    log_p = ask(model, data, sets, np.full(len(sets), set_of(data, a)))
+    log_p = predict_sets(model, data, sets, np.full(len(sets), set_of(data, a)))
     starts = np.concatenate([[0], 2 + 3 * np.arange(len(asked))])
     log_a, log_b = log_p[starts], log_p[starts + 1]
     if np.isneginf(np.maximum(log_a, log_b)).any():
         raise InputError(f"{type(model).__name__} gives both a and b probability 0, so that neither has a share.")
     shares = share(log_a, log_b).tolist()
-    names = name_of(data, a), name_of(data, b)
+    names = alternative_name(data, a), alternative_name(data, b)
     effects = [
-        ContextEffectRow(kind, *names, name_of(data, c), shares[0], with_c, with_c - shares[0], EXPECTED[kind])
+        ContextEffectRow(
+            kind, *names, alternative_name(data, c), shares[0], with_c, with_c - shares[0], EXPECTED_SIGNS[kind]
+        )
         for (kind, c), with_c in zip(asked, shares[1:], strict=True)
     ]
     return ContextEffectTable(type(model).__name__, tuple(effects))
@@ -303,8 +314,8 @@ def measure(
 # lets c move in the two most important numeric features, with all others of the set present, and shows the share of i
 # against j. How many alternatives act together is looked at in a few sets (`order_effects`).
 
-CELLS = 24
-SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each
+MAP_CELLS = 24
+ORDER_EFFECT_SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -328,7 +339,7 @@ class ContextSummary(ReportPartMixin):
     @property
     def has_no_effects(self) -> bool:
         """Whether all changes are rounding."""
-        return self.strongest <= TOLERANCE
+        return self.strongest <= ROUNDING_TOLERANCE
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
@@ -351,10 +362,10 @@ def context_summary(
     if summary.has_no_effects:
         return summary
     with suppress(PcmcNetError):  # such as probabilities of 0: the cases stand alone
-        summary = replace(summary, orders=order_effects(model, data, SETS, seed))
+        summary = replace(summary, orders=order_effects(model, data, ORDER_EFFECT_SETS, seed))
     if len(features) >= 2:
         pair = (features[0], features[1])
         with suppress(PcmcNetError):  # such as a feature that is missing there: the cases stand without a map
-            drawn = preference_map_in_set(model, data, i, j, removed, pair, others=True, cells=CELLS)
+            drawn = preference_map_in_set(model, data, i, j, removed, pair, others=True, cells=MAP_CELLS)
             summary = replace(summary, features=pair, map=drawn)
     return summary

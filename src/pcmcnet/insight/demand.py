@@ -20,8 +20,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import consecutive_indices, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
-from pcmcnet.insight.elasticity import chunks
-from pcmcnet.insight.queries import compose_sets, members, numeric_values, set_segments, with_values
+from pcmcnet.insight.elasticity import chunk_positions
+from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, set_segments, with_values
 from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
 
@@ -135,9 +135,9 @@ def _shares(
     """Ask for the probability of the alternatives followed in some sets, with each row of changed values."""
     point, asked = np.repeat(np.arange(len(changed)), len(sets)), np.tile(sets, len(changed))
     out = np.empty(len(asked))
-    for part in chunks(data.sizes[asked]):
+    for part in chunk_positions(data.sizes[asked]):
         k, s = point[part], asked[part]
-        copies = compose_sets(data, [members(data, position) for position in s], s)
+        copies = compose_sets(data, [places_in_set(data, position) for position in s], s)
         places = consecutive_indices(data.offsets[s], data.sizes[s])
         values = changed[spread(k, copies.offsets), places] if column in data.features else changed[k, s]
         p = np.exp(predicted_log_p(model, with_values(copies, column, values)))

@@ -30,7 +30,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns.ragged import consecutive_indices, ordered_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.insight.queries import compose_sets, members, numeric_values, segments, with_values
+from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, segments, with_values
 from pcmcnet.models.logit.logit_effects import (
     mean_cross_responses,
     mean_rival_responses,
@@ -53,8 +53,11 @@ from pcmcnet.reports.tables import TableMixin
 
 Method = Literal["auto", "derivatives", "differences"]
 
-ROWS = 2**20  # alternatives that a model is asked about at once, at most
-SMOOTH, STEPPED = 1e-3, 0.1  # relative steps: those of scores and rankings, such as a forest's, must cross thresholds
+MAX_ROWS_PER_CALL = 2**20  # alternatives that a model is asked about at once, at most
+SMOOTH_STEP, STEPWISE_STEP = (
+    1e-3,
+    0.1,
+)  # relative steps: those of scores and rankings, such as a forest's, must cross thresholds
 
 
 def slopes(
@@ -99,13 +102,13 @@ def slopes(
             return found
     if method == "derivatives":
         raise InputError(f"{type(model).__name__} has no derivatives of its own: use method='differences'.")
-    relative = step or (SMOOTH if gives_of(model) == "probabilities" else STEPPED)
+    relative = step or (SMOOTH_STEP if gives_of(model) == "probabilities" else STEPWISE_STEP)
     return _differences(model, data, column, relative)
 
 
-def chunks(rows: Ints) -> Iterator[Ints]:
-    """Cut positions into stretches of at most ``ROWS`` rows, given the rows of each; one may exceed it alone."""
-    stretch = np.cumsum(rows) // ROWS
+def chunk_positions(rows: Ints) -> Iterator[Ints]:
+    """Cut positions into stretches of at most ``MAX_ROWS_PER_CALL`` rows, given the rows of each; one may exceed it alone."""
+    stretch = np.cumsum(rows) // MAX_ROWS_PER_CALL
     yield from np.split(np.arange(len(rows)), np.flatnonzero(np.diff(stretch)) + 1) if len(rows) else []
 
 
@@ -118,7 +121,7 @@ def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -
     starts = np.cumsum(lengths) - lengths
     out = np.zeros(int(lengths.sum()))
     ask = _individual_changes if individual else _feature_changes
-    for sets in chunks(2 * lengths):
+    for sets in chunk_positions(2 * lengths):
         log_p = ask(model, data, column, sets, ends)  # (2, M)
         inside = consecutive_indices(data.offsets[sets], data.sizes[sets])
         if individual:
@@ -133,7 +136,7 @@ def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -
 
 def _individual_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
     """Return log-probabilities with each individual's value up and down: (2, alternatives)."""
-    parts = [members(data, s) for s in sets]
+    parts = [places_in_set(data, s) for s in sets]
     both = compose_sets(data, parts * 2, np.tile(sets, 2))
     return predicted_log_p(model, with_values(both, column, ends[:, sets].ravel())).reshape(2, -1)
 
@@ -142,7 +145,7 @@ def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints
     """Return log-probabilities of i with the value of j up and down: (2, ordered pairs (i, j))."""
     sizes = data.sizes[sets]
     owners = consecutive_indices(data.offsets[sets], sizes)  # the j of each copy
-    copies = [part for s in sets for part in [members(data, s)] * data.sizes[s]]
+    copies = [part for s in sets for part in [places_in_set(data, s)] * data.sizes[s]]
     both = compose_sets(data, copies * 2, np.tile(np.repeat(sets, sizes), 2))
     places = np.concatenate(copies)
     moving = places == np.repeat(owners, np.repeat(sizes, sizes))

@@ -46,8 +46,8 @@ from pcmcnet.insight.feature_effects import (
 )
 from pcmcnet.insight.importance import Importance, importance
 from pcmcnet.insight.queries import require_sampling
-from pcmcnet.insight.removals import extrapolation
-from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise
+from pcmcnet.insight.removals import extrapolation_warning
+from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise_table
 from pcmcnet.insight.willingness_to_pay import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -62,7 +62,7 @@ from pcmcnet.storage import package_version
 # A sentence is only said where its figures bear it: a category gains or loses where the interval of its lift leaves out
 # 1, a column matters where the interval of its importance lies above 0, and context counts where it is no rounding.
 
-_FEW = 0.02  # points between predicted and chosen that nobody would notice
+_CALIBRATED_WITHIN = 0.02  # points between predicted and chosen that nobody would notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _fit(part: FitQuality) -> Iterator[Finding]:
 
 def _calibration(part: Calibration) -> Iterator[Finding]:
     said, happened = (float(part.first.share @ v) for v in (part.first.predicted, part.first.observed))
-    if abs(said - happened) <= _FEW:
+    if abs(said - happened) <= _CALIBRATED_WITHIN:
         verdict = "On average its probabilities can be taken at their word"
     elif said > happened:
         verdict = "It is surer than it should be"
@@ -225,7 +225,7 @@ PARTS = (
     *("axioms", "examples"),
 )
 NEED_CHOICES = ("fit", "calibration", "importance")
-SETS = 150
+SAMPLED_SETS = 150
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +333,7 @@ def explain(
     data: Any,
     seed: int = 0,
     *,
-    sets: int = SETS,
+    sets: int = SAMPLED_SETS,
     skip: Collection[str] = (),
     baselines: Mapping[str, ChoiceModel] | None = None,
     title: str | None = None,
@@ -380,7 +380,7 @@ def explain(
     data = _read(model, data)
     require_sets(data)
     baselines = {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines
-    work = _Work(model, data, seed, sets, baselines)
+    work = _PartBuilder(model, data, seed, sets, baselines)
     left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
     if data.chosen is None:
         left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
@@ -400,7 +400,7 @@ def explain(
     return Explanation(
         title=title or type(model).__name__,
         **work.found,
-        removals=extrapolation(model, data),
+        removals=extrapolation_warning(model, data),
         names=data.schema.names,
         left_out={name: left_out[name] for name in PARTS if name in left_out},
         facts={
@@ -414,7 +414,7 @@ def explain(
     )
 
 
-class _Work:
+class _PartBuilder:
     """Computes the parts in order; later parts use the importance ranking of earlier ones."""
 
     def __init__(
@@ -425,7 +425,7 @@ class _Work:
         self.found: dict[str, Any] = {}
         limits = {"context": 10 * sets, "axioms": 25 * sets}
         self.parts: dict[str, Callable[[], Any]] = {
-            "table": lambda: summarise(data),
+            "table": lambda: summarise_table(data),
             "model": lambda: summarise_model(model),
             "fit": lambda: fit_quality(model, data, baselines, seed=seed),
             "calibration": lambda: calibration(model, data, seed=seed),

@@ -17,7 +17,7 @@ from pcmcnet.evaluation.bootstrap import percentile_interval, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, Kind, elasticity
-from pcmcnet.insight.queries import compose_sets, members, no_elasticity, numeric_values, with_values
+from pcmcnet.insight.queries import compose_sets, numeric_values, places_in_set, why_no_elasticity, with_values
 from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
 from pcmcnet.reports.tables import TableMixin, number
 
@@ -29,9 +29,9 @@ from pcmcnet.reports.tables import TableMixin, number
 # feature for some alternatives and follows their share: for each of the labels with the largest shares or, in a table
 # without labels, for the most probable alternative of each set and for one drawn at random.
 
-DRAWN = 3  # columns with demand curves
-LABELS = 5  # with a demand curve of their own
-_GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to
+MAX_DEMAND_COLUMNS = 3  # columns with demand curves
+MAX_DEMAND_LABELS = 5  # with a demand curve of their own
+_QUANTILE_GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +81,7 @@ def numeric_effects(
     asked = numeric_features(data) if features is None else list(features)
     if not asked:
         raise InputError("the table has no numeric feature that varies.")
-    left_out = {name: why for name in asked if (why := no_elasticity(data, name)) is not None}
+    left_out = {name: why for name in asked if (why := why_no_elasticity(data, name)) is not None}
     asked = [name for name in asked if name not in left_out]
     if not asked:
         raise InputError("; ".join(f"{name} {why}" for name, why in left_out.items()) + ".")
@@ -95,7 +95,7 @@ def numeric_effects(
     p = np.exp(predicted_log_p(model, data))
     return NumericEffects(
         tables=tuple(tables),
-        demand={table.column: _curves(model, data, table.column, p, seed) for table in tables[:DRAWN]},
+        demand={table.column: _curves(model, data, table.column, p, seed) for table in tables[:MAX_DEMAND_COLUMNS]},
         sets=len(data),
         others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),
         left_out=left_out,
@@ -105,7 +105,7 @@ def numeric_effects(
 def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
     known = numeric_values(data, name)[0]
     known = known[~np.isnan(known)]
-    values = np.unique(np.quantile(known, _GRID)) if (known < 0).any() else None
+    values = np.unique(np.quantile(known, _QUANTILE_GRID)) if (known < 0).any() else None
     return {of: demand(model, data, name, alternative=which, values=values) for of, which in _subjects(data, p, seed)}
 
 
@@ -113,7 +113,7 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
     """Return whose value is changed: names, and labels or flat places."""
     if data.labels is not None:
         share = np.bincount(data.labels.codes, p * spread(data.weights, data.offsets), len(data.labels.categories))
-        most = np.argsort(-share, kind="stable")[:LABELS]
+        most = np.argsort(-share, kind="stable")[:MAX_DEMAND_LABELS]
         return [(data.labels.categories[k], data.labels.categories[k]) for k in most if share[k] > 0]
     order = np.lexsort((-p, data.set_of_alternative))
     drawn = np.random.default_rng(seed).integers(data.offsets[:-1], data.offsets[1:])
@@ -130,8 +130,8 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
 # with the frequencies f of the K categories among the alternatives of the table. A lift of 1.5 says: an alternative
 # with this category is chosen one and a half times as often as with an average one. Intervals resample whole sets.
 
-MOST = 12  # categories of a column
-COLUMNS = 4  # in a report
+MAX_CATEGORIES = 12  # categories of a column
+MAX_REPORT_COLUMNS = 4  # in a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class CategoryEffects(ToDictMixin, TableMixin):
 
 
 def category_effects(
-    model: Predictor, data: Any, column: str, *, most: int = MOST, seed: int = 0, resamples: int = 1000
+    model: Predictor, data: Any, column: str, *, most: int = MAX_CATEGORIES, seed: int = 0, resamples: int = 1000
 ) -> CategoryEffects:
     """Ask a model how often an alternative would be chosen with each category of a feature.
 
@@ -230,7 +230,7 @@ def _shares(
 ) -> Floats:
     """Ask for the probability of one alternative of each set with each category: (S, K)."""
     drawn = rng.integers(data.offsets[:-1], data.offsets[1:])
-    inside = [members(data, s) for s in range(len(data))]
+    inside = [places_in_set(data, s) for s in range(len(data))]
     copies = compose_sets(data, inside * len(categories), np.tile(np.arange(len(data)), len(categories)))
     values = np.tile(data.features[column].plain().astype(object), len(categories))
     at = (drawn[None, :] + len(data.rows) * np.arange(len(categories))[:, None]).ravel()
@@ -268,4 +268,4 @@ def all_category_effects(
     asked = there if order is None else [name for name in order if name in there]
     if not asked:
         raise InputError("the table has no categorical feature with two categories or more.")
-    return AllCategories(tuple(category_effects(model, data, name, seed=seed) for name in asked[:COLUMNS]))
+    return AllCategories(tuple(category_effects(model, data, name, seed=seed) for name in asked[:MAX_REPORT_COLUMNS]))

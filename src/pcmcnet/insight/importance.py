@@ -119,7 +119,7 @@ def importance(
     require_sets(data)
     data = data.subset(data.weights > 0)
     which: Loss = ("misses" if gives_of(model) == "ranking" else "nll") if loss == "auto" else loss
-    asked = _asked(data, columns, groups)
+    asked = _columns_by_name(data, columns, groups)
     base = _losses(model, data, which)
     rows = []
     for at, (name, members) in enumerate(asked.items()):
@@ -156,7 +156,7 @@ def _losses(model: Predictor, data: ChoiceData, loss: Loss) -> Floats:
     return -log_p
 
 
-def _asked(
+def _columns_by_name(
     data: ChoiceData, columns: Sequence[str] | None, groups: Mapping[str, Sequence[str]] | None
 ) -> dict[str, tuple[str, ...]]:
     """Name -> columns to shuffle together."""

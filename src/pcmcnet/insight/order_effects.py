@@ -24,8 +24,15 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
-from pcmcnet.insight.queries import ask, id_of, members, name_of, require_sampling, some_sets
-from pcmcnet.insight.removals import extrapolation
+from pcmcnet.insight.queries import (
+    alternative_name,
+    draw_sets,
+    places_in_set,
+    predict_sets,
+    require_sampling,
+    set_id_of,
+)
+from pcmcnet.insight.removals import extrapolation_warning
 from pcmcnet.reports.formats import FormatsMixin, ResultContent, ToDictMixin, data_frame
 from pcmcnet.reports.tables import Cells, percent
 
@@ -48,8 +55,8 @@ if TYPE_CHECKING:
 # the mean of those drawn times their number estimates the sum, and their spread its standard error. Orders above the
 # last one that was asked for are not told apart. Shapes: P pairs, K orders, m = n - 2 others.
 
-EXACT = 10  # alternatives of the largest set of which all subsets are asked about: 1,013 questions
-PAIRS = 20  # drawn of a larger one
+MAX_EXACT_ALTERNATIVES = 10  # alternatives of the largest set of which all subsets are asked about: 1,013 questions
+PAIRS_PER_LARGE_SET = 20  # drawn of a larger one
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,13 +88,13 @@ def moebius(values: Floats) -> Floats:  # (P, 2^m) -> (P, 2^m)
 def exact_terms(model: Predictor, data: ChoiceData, position: int, pairs: Ints, top: int) -> SetTerms:
     """Ask about all subsets of a set of up to EXACT alternatives."""
     # 1. Ask about every subset of two alternatives or more; bit b of its number says whether b is in it.
-    inside = members(data, position)
+    inside = places_in_set(data, position)
     n, low = len(inside), int(inside[0])
     subsets = np.arange(2**n)
     holds = (subsets[:, None] >> np.arange(n)) & 1 == 1  # (2^n, n)
     asked = subsets[holds.sum(1) >= 2]
     log_p: Floats = np.full((2**n, n), np.nan)
-    log_p[holds & (holds.sum(1) >= 2)[:, None]] = ask(
+    log_p[holds & (holds.sum(1) >= 2)[:, None]] = predict_sets(
         model, data, [inside[holds[subset]] for subset in asked], np.full(len(asked), position)
     )
     # 2. v of each pair with every subset of the others, then mu.
@@ -96,7 +103,7 @@ def exact_terms(model: Predictor, data: ChoiceData, position: int, pairs: Ints, 
     i, k = (pairs - low).T[:, :, None]
     subset = (1 << others) @ bits.T + (1 << i) + (1 << k)  # (P, 2^m)
     with np.errstate(invalid="ignore"):  # infinite ones are refused next
-        odds = require_odds(log_p[subset, i] - log_p[subset, k], model, data, low)
+        odds = require_finite_odds(log_p[subset, i] - log_p[subset, k], model, data, low)
     terms, order = moebius(odds), bits.sum(1)
     # 3. Add up by order, and find the largest terms that belong to context.
     by_order = (order[:, None] == np.arange(n - 1)).astype(np.float64)  # (2^m, K)
@@ -133,7 +140,7 @@ def sampled_terms(
 ) -> SetTerms:
     """Ask about small subsets of a large set: all groups T of the first orders, or so many drawn of each."""
     # 1. Draw the groups T of each pair and order.
-    inside = members(data, position)
+    inside = places_in_set(data, position)
     drawn: list[tuple[int, tuple[int, ...]]] = []  # number of the pair, T
     for p, pair in enumerate(pairs):
         others = inside[~np.isin(inside, pair)]
@@ -143,7 +150,7 @@ def sampled_terms(
     for p, group in drawn:
         for part in _parts(group):
             asked.setdefault((*pairs[p].tolist(), *part), len(asked))
-    log_p = ask(model, data, [np.sort(question) for question in asked], np.full(len(asked), position))
+    log_p = predict_sets(model, data, [np.sort(question) for question in asked], np.full(len(asked), position))
     starts = np.cumsum([0, *map(len, asked)])
     questions = list(asked)
 
@@ -159,7 +166,7 @@ def sampled_terms(
         sum((-1) ** (len(group) - len(part)) * odds((*pairs[p].tolist(), *part), pairs[p]) for part in _parts(group))
         for p, group in drawn
     ])  # fmt: skip
-    require_odds(np.append(terms, whole), model, data, int(inside[0]))
+    require_finite_odds(np.append(terms, whole), model, data, int(inside[0]))
     # 4. Sums of each pair and order, as the mean of the terms drawn times their number.
     owner, order = np.array([p for p, _ in drawn]), np.array([len(group) for _, group in drawn])
     sums, errors = np.zeros((2, len(pairs), orders))
@@ -185,11 +192,11 @@ def sampled_terms(
     )
 
 
-def require_odds(odds: Floats, model: Predictor, data: ChoiceData, place: int) -> Floats:
+def require_finite_odds(odds: Floats, model: Predictor, data: ChoiceData, place: int) -> Floats:
     """Refuse log-odds of a probability of 0, which have no finite terms."""
     if not np.isfinite(odds).all():
         raise InputError(
-            f"choice set {id_of(data, place)}: {type(model).__name__} gives an alternative probability 0 in some part "
+            f"choice set {set_id_of(data, place)}: {type(model).__name__} gives an alternative probability 0 in some part "
             f"of the set, so that log-odds are infinite. A model that gives positive probabilities is needed."
         )
     return odds
@@ -374,11 +381,11 @@ def order_effects(
     data = require_data(model, data)
     rng = np.random.default_rng(seed)
     found = []
-    for position in some_sets(data, least=2, most=sets, rng=rng).tolist():
+    for position in draw_sets(data, least=2, most=sets, rng=rng).tolist():
         pairs = _pairs(model, data, position, least, rng)
         if not len(pairs):
             continue
-        if data.sizes[position] <= EXACT:
+        if data.sizes[position] <= MAX_EXACT_ALTERNATIVES:
             found.append(exact_terms(model, data, position, pairs, top))
         else:
             found.append(sampled_terms(model, data, position, pairs, top, orders=orders, draws=draws, rng=rng))
@@ -388,11 +395,11 @@ def order_effects(
             f"{least:g}, got none among {min(sets, len(data))} sets: lower least, or draw more sets."
         )
     sampled = sum(not each.exact for each in found)
-    notes = [] if (unseen := extrapolation(model, data)) is None else [unseen]
+    notes = [] if (unseen := extrapolation_warning(model, data)) is None else [unseen]
     if sampled:
         notes.insert(
             0,
-            f"{sampled} of the sets have more than {EXACT} alternatives: {PAIRS} pairs of each, and {draws} terms of "
+            f"{sampled} of the sets have more than {MAX_EXACT_ALTERNATIVES} alternatives: {PAIRS_PER_LARGE_SET} pairs of each, and {draws} terms of "
             f"an order that has more, were drawn. Sampling errors are those of a pair's sum.",
         )
     return OrderEffects(
@@ -411,10 +418,10 @@ def order_effects(
 def _pairs(model: Predictor, data: ChoiceData, position: int, least: float, rng: np.random.Generator) -> Ints:
     """Return pairs (P, 2) of places of alternatives that are probable enough, some of them where sets are large."""
     p = np.exp(predicted_log_p(model, data.subset([position])))
-    fit = members(data, position)[p >= least]
+    fit = places_in_set(data, position)[p >= least]
     pairs = np.stack(np.triu_indices(len(fit), 1), 1)
-    if data.sizes[position] > EXACT:
-        pairs = pairs[np.sort(rng.permutation(len(pairs))[:PAIRS])]
+    if data.sizes[position] > MAX_EXACT_ALTERNATIVES:
+        pairs = pairs[np.sort(rng.permutation(len(pairs))[:PAIRS_PER_LARGE_SET])]
     found: Ints = fit[pairs]
     return found
 
@@ -457,10 +464,10 @@ def _largest(data: ChoiceData, found: Sequence[SetTerms], top: int) -> tuple[Con
     terms.sort(key=lambda term: -abs(term[0]))
     return tuple(
         ContextTerm(
-            choice_set=id_of(data, int(i)),
-            i=name_of(data, int(i)),
-            k=name_of(data, int(k)),
-            others=tuple(name_of(data, place) for place in group),
+            choice_set=set_id_of(data, int(i)),
+            i=alternative_name(data, int(i)),
+            k=alternative_name(data, int(k)),
+            others=tuple(alternative_name(data, place) for place in group),
             value=value,
         )
         for value, (i, k), group in terms[:top]

@@ -21,7 +21,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
-from pcmcnet.insight.queries import compose_sets, members, name_of, require_place, set_of, with_values
+from pcmcnet.insight.queries import alternative_name, compose_sets, places_in_set, require_place, set_of, with_values
 from pcmcnet.insight.removals import share
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
@@ -201,7 +201,7 @@ def preference_map_in_set(
     if features[0] == features[1]:
         raise ConfigError(f"expected two different features, got {features[0]!r} twice.")
     # 2. The set without the third, and with it in every cell of the grid.
-    inside = members(data, here)
+    inside = places_in_set(data, here)
     moves = third if third not in (a, b) and not copy else -1  # the one that is not at its old place
     rest = inside[~np.isin(inside, (a, b, moves))] if others else np.empty(0, np.int64)
     company = np.array([a, b, *rest])
@@ -217,7 +217,7 @@ def preference_map_in_set(
     log_a, log_b = log_p[asked.offsets[:-1]], log_p[asked.offsets[:-1] + 1]
     if np.isneginf(np.maximum(log_a, log_b)).any():
         raise InputError(
-            f"{name_of(data, a)} and {name_of(data, b)} both get probability 0, so that neither has a share."
+            f"{alternative_name(data, a)} and {alternative_name(data, b)} both get probability 0, so that neither has a share."
         )
     shares = share(log_a, log_b)
     at_a, at_b, at_c = zip(*(_numbers(data, name)[[a, b, third]].tolist() for name in features), strict=True)

@@ -34,29 +34,29 @@ from pcmcnet.reports.tables import number
 # 1). A table without categories names numbers, and one without numbers the beginning of a text. Units are those of the
 # schema; one that several columns have does not stand for the name.
 
-_LONGEST = 24  # letters of a category in a name
-_MOST = 3  # columns in a name
+_MAX_CATEGORY_LENGTH = 24  # letters of a category in a name
+_MAX_NAME_COLUMNS = 3  # columns in a name
 
 
-def name_of(data: ChoiceData, place: int) -> str:
+def alternative_name(data: ChoiceData, place: int) -> str:
     """Name an alternative, given by its place from 0 to N - 1 in the flat columns of a table."""
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
-    inside = members(data, int(set_of(data, place)))
+    inside = places_in_set(data, int(set_of(data, place)))
     first = f"#{place - int(inside[0]) + 1}"
-    words = [_word(data, name, place) for name in telling_columns(data, inside)]
+    words = [_word(data, name, place) for name in distinguishing_columns(data, inside)]
     said = ", ".join(word for word in words if word) or _text(data, place)
     return f"{first} ({said})" if said else first
 
 
-def telling_columns(data: ChoiceData, inside: Ints) -> list[str]:
+def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
     """Choose the columns that name the alternatives of a set, given by their places."""
     codes = {name: found for name in data.features if (found := _codes(data, name, inside)) is not None}
     named = [name for name in codes if isinstance(data.features[name], Categorical)]
     chosen = named[:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
-    while len(chosen) < _MOST and (not chosen or len(np.unique(groups)) < len(inside)):
+    while len(chosen) < _MAX_NAME_COLUMNS and (not chosen or len(np.unique(groups)) < len(inside)):
         apart = {n: groups * (int(code.max()) + 1) + code for n, code in codes.items() if n not in chosen}
         best = max(apart, key=lambda name: len(np.unique(apart[name])), default=None)  # the first of equals
         if best is None or (chosen and len(np.unique(apart[best])) == len(np.unique(groups))):
@@ -95,7 +95,7 @@ def _text(data: ChoiceData, place: int) -> str:
 
 
 def _cut(word: str) -> str:
-    return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
+    return word if len(word) <= _MAX_CATEGORY_LENGTH else f"{word[: _MAX_CATEGORY_LENGTH - 1]}…"
 
 
 # -- What if -----------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _column(before: Column, values: NDArray[Any], name: str) -> Column:
 # -- Questions ---------------------------------------------------------------------------------------------------------
 
 
-def ask(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
+def predict_sets(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
     """Return the log-probabilities of sets that :func:`compose_sets` makes, one for each place given, in float64."""
     return predicted_log_p(model, compose_sets(data, sets, individuals)) if len(sets) else np.empty(0)
 
@@ -214,7 +214,9 @@ def position_of(data: ChoiceData, choice_set: Any) -> int:
         found = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
     if found.size != 1:
         some = ", ".join(map(str, data.set_ids[:3].tolist()))
-        raise InputError(f"choice set {spoken(choice_set)}: not among the {len(data)} of the table, such as {some}.")
+        raise InputError(
+            f"choice set {plain_repr(choice_set)}: not among the {len(data)} of the table, such as {some}."
+        )
     return int(found[0])
 
 
@@ -230,7 +232,7 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     >>> place_of(data, 9, "bus")
     3
     """
-    inside = members(data, position_of(data, choice_set))
+    inside = places_in_set(data, position_of(data, choice_set))
     names = data.rows[inside] if data.labels is None else data.labels.take(inside).plain()
     numbered = re.fullmatch(r"#(\d+)( .*)?", alternative) if isinstance(alternative, str) else None
     if data.labels is None and numbered is not None:
@@ -240,13 +242,13 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     if there.size != 1:
         noun = "row" if data.labels is None else "label"
         raise InputError(
-            f"choice set {spoken(choice_set)}: expected one alternative with the {noun} {spoken(alternative)}, found "
+            f"choice set {plain_repr(choice_set)}: expected one alternative with the {noun} {plain_repr(alternative)}, found "
             f"{there.size} among {', '.join(map(str, names[:5].tolist()))}{', ...' if len(names) > 5 else ''}."
         )
     return int(there[0])
 
 
-def members(data: ChoiceData, position: int) -> Ints:
+def places_in_set(data: ChoiceData, position: int) -> Ints:
     """Places of the alternatives of a set, given by its position."""
     return np.arange(data.offsets[position], data.offsets[position + 1])
 
@@ -257,18 +259,18 @@ def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
     return found
 
 
-def spoken(value: Any) -> str:
+def plain_repr(value: Any) -> str:
     """Write a value as Python does, a number of numpy's as a plain one."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def id_of(data: ChoiceData, place: int) -> Any:
+def set_id_of(data: ChoiceData, place: int) -> Any:
     """Return the id of an alternative's choice set as a plain number or string."""
     value = data.set_ids[int(set_of(data, place))]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def some_sets(data: ChoiceData, *, least: int, most: int | None, rng: np.random.Generator) -> Ints:
+def draw_sets(data: ChoiceData, *, least: int, most: int | None, rng: np.random.Generator) -> Ints:
     """Draw up to ``most`` sets of at least ``least`` alternatives and a weight above 0; positions in random order."""
     fit = np.flatnonzero((data.sizes >= least) & (data.weights > 0))
     return rng.permutation(fit)[:most]
@@ -311,7 +313,7 @@ _DAY = 86_400  # seconds
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
-def no_elasticity(data: ChoiceData, name: str) -> str | None:
+def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
     """Say why a numeric feature has no elasticity; None where it has one.
 
     Examples
@@ -339,8 +341,8 @@ def _guess(name: str, values: Floats) -> str | None:
         return "identifier"
     if whole and "year" in words and low >= 1800 and high <= 2200:
         return "calendar year"
-    spoken = bool(_CLOCKS & set(words)) and bool(_MOMENTS & set(words)) and not _SPANS & set(words)
-    return "clock time" if spoken and low >= 0 and high <= _DAY else None
+    plain_repr = bool(_CLOCKS & set(words)) and bool(_MOMENTS & set(words)) and not _SPANS & set(words)
+    return "clock time" if plain_repr and low >= 0 and high <= _DAY else None
 
 
 # -- Segments ----------------------------------------------------------------------------------------------------------
@@ -348,8 +350,8 @@ def _guess(name: str, values: Floats) -> str | None:
 #
 # Categories and numbers of few distinct values are groups as they are; other numbers are cut at their quartiles.
 
-ALL_SEGMENT, MISSING = "all", "(missing)"
-_FEW = 8  # distinct numbers that are groups of their own
+ALL_SEGMENT, MISSING_SEGMENT = "all", "(missing)"
+_MAX_DISTINCT_NUMBERS = 8  # distinct numbers that are groups of their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,7 +377,7 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
     if by is None:
         return Segments((ALL_SEGMENT,), np.zeros(len(data.rows), np.int64), of_sets=True)
     values, of_sets = _values(data, by)
-    names, codes = grouped(values)
+    names, codes = group_values(values)
     return Segments(names, spread(codes, data.offsets) if of_sets else codes, of_sets)
 
 
@@ -402,7 +404,7 @@ def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Fl
     return found
 
 
-def column_of(data: ChoiceData, name: str) -> tuple[Column, bool]:
+def table_column(data: ChoiceData, name: str) -> tuple[Column, bool]:
     """Find a column of any role, and tell whether it is one of choice sets."""
     if name == data.schema.alternative and data.labels is not None:
         return data.labels, False
@@ -426,7 +428,7 @@ def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
 
 def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
     if isinstance(by, str):
-        column, of_sets = column_of(data, by)
+        column, of_sets = table_column(data, by)
         if isinstance(column, Contents):
             raise InputError(f"by={by!r} is of kind {column.kind}: only numbers and categories make groups.")
         return column.plain(), of_sets
@@ -439,7 +441,7 @@ def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
     return values, values.shape == (len(data),)
 
 
-def grouped(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
+def group_values(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
     """Group values: names of the groups, and the group of each value."""
     if values.dtype.kind not in "fiu":
         words, codes = np.unique(values.astype(str), return_inverse=True)
@@ -448,11 +450,11 @@ def grouped(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
     gaps = np.isnan(numbers)
     found, codes = np.unique(numbers[~gaps], return_inverse=True)
     names = [f"{value:g}" for value in found]
-    if len(found) > _FEW:
+    if len(found) > _MAX_DISTINCT_NUMBERS:
         cuts = np.unique(np.quantile(numbers[~gaps], [0.25, 0.5, 0.75]))
         ends = [f"{cut:.4g}" for cut in cuts]
         names = [f"< {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f">= {ends[-1]}"]
         codes = np.searchsorted(cuts, numbers[~gaps], side="right")
     out = np.full(len(numbers), len(names), np.int64)
     out[~gaps] = codes
-    return (*names, *([MISSING] if gaps.any() else [])), out
+    return (*names, *([MISSING_SEGMENT] if gaps.any() else [])), out

@@ -24,7 +24,16 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.insight.queries import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
+from pcmcnet.insight.queries import (
+    alternative_name,
+    place_of,
+    places_in_set,
+    plain_repr,
+    position_of,
+    predict_sets,
+    set_id_of,
+    set_of,
+)
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
@@ -35,10 +44,13 @@ from pcmcnet.reports.tables import TableMixin
 # In a table whose sets all offer the same alternatives, how people choose without one of them was never observed. What
 # a model says of it follows from its form alone: proportional shares in a logit, whatever the rates say in a chain.
 
-_SEEN = {True: "offer the same alternatives", False: "have the same number of alternatives"}  # with labels, and without
+_CONSTANT_OFFER = {
+    True: "offer the same alternatives",
+    False: "have the same number of alternatives",
+}  # with labels, and without
 
 
-def extrapolation(model: Any, data: ChoiceData) -> str | None:
+def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
     """Say that removals are extrapolation; None where the training table has sets without some alternative.
 
     Of a model that does not tell what it was trained on, the table at hand decides.
@@ -47,14 +59,14 @@ def extrapolation(model: Any, data: ChoiceData) -> str | None:
     if has_varying_offers(data) if seen is None else seen:
         return None
     return (
-        f"All choice sets of the training table {_SEEN[data.labels is not None]}. How people choose when one is "
+        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. How people choose when one is "
         f"missing was never observed: what is said of removals is extrapolation, by the form of the model."
     )
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------
 
-SMALLEST = 3  # alternatives of a set, so that two are left to be compared
+MIN_ALTERNATIVES = 3  # alternatives of a set, so that two are left to be compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,23 +126,23 @@ def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.
 
     A set costs one question for itself and one for each removal. The last one may have only some, drawn at random.
     """
-    drawn = sets[data.sizes[sets] >= SMALLEST]
+    drawn = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     cost = np.cumsum(data.sizes[drawn] + 1)
     used = int(np.searchsorted(cost, limit, side="right"))  # sets that fit as a whole
     left = limit - (int(cost[used - 1]) if used else 0)
-    parts = [members(data, s) for s in drawn[:used]]
+    parts = [places_in_set(data, s) for s in drawn[:used]]
     if used < len(drawn) and left >= 2:
-        parts.append(np.sort(rng.permutation(members(data, drawn[used]))[: left - 1]))
+        parts.append(np.sort(rng.permutation(places_in_set(data, drawn[used]))[: left - 1]))
     removed = np.concatenate(parts) if parts else np.empty(0, np.int64)
     return np.repeat(drawn[: len(parts)], [len(part) for part in parts]), removed
 
 
-def ask_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
+def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
     """Ask about every set once, and about it without each of the alternatives to be taken out, in one batch."""
     whole, at = np.unique(position, return_inverse=True)
-    inside = [members(data, s) for s in whole]
+    inside = [places_in_set(data, s) for s in whole]
     others = [inside[k][inside[k] != r] for k, r in zip(at, removed, strict=True)]
-    log_p = ask(model, data, [*inside, *others], np.concatenate([whole, position]))
+    log_p = predict_sets(model, data, [*inside, *others], np.concatenate([whole, position]))
     places = np.concatenate(others) if others else np.empty(0, np.int64)
     sizes = np.array([len(part) for part in others], np.int64)
     begins = np.cumsum(data.sizes[whole]) - data.sizes[whole]  # of each whole set among the answers
@@ -159,7 +171,7 @@ def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
 # and the same in probabilities. All sets go to the model in one batch. Probabilities below 1e-12 count as that, so that
 # logs are finite.
 
-LEAST = 1e-12
+MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +197,7 @@ class Attribution(ToDictMixin, TableMixin):
     @property
     def change_beyond(self) -> Floats:
         """(R,) the same, beyond what a rival takes from all in proportion."""
-        return self.p / np.maximum(1 - self.rival_p, LEAST) - self.without
+        return self.p / np.maximum(1 - self.rival_p, MIN_PROBABILITY) - self.without
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit's"]
@@ -225,23 +237,25 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     data = require_data(model, data)
     i = place_of(data, choice_set, alternative) if alternative is not None else _chosen(data, choice_set)
     position = int(set_of(data, i))
-    inside = members(data, position)
+    inside = places_in_set(data, position)
     rivals = inside[inside != i]
     if not rivals.size:
-        raise InputError(f"choice set {spoken(choice_set)} has a single alternative: there is no rival to leave out.")
+        raise InputError(
+            f"choice set {plain_repr(choice_set)} has a single alternative: there is no rival to leave out."
+        )
     sets = [inside, *(inside[inside != r] for r in rivals)]
-    p = np.maximum(np.exp(ask(model, data, sets, np.full(len(sets), position))), LEAST)
+    p = np.maximum(np.exp(predict_sets(model, data, sets, np.full(len(sets), position))), MIN_PROBABILITY)
     whole, n = p[: len(inside)], len(inside)
     # In the set without r, alternatives behind r have moved up by one.
     without = p[n + (n - 1) * np.arange(n - 1) + (i - inside[0]) - (rivals < i)]
     rival_p, at = whole[rivals - inside[0]], float(whole[i - inside[0]])
     push = np.log(at) - np.log(without)
-    beyond = push - np.log(np.maximum(1 - rival_p, LEAST))
+    beyond = push - np.log(np.maximum(1 - rival_p, MIN_PROBABILITY))
     order = np.argsort(-np.abs(beyond).round(9), kind="stable")  # equal ones, as in a logit, in the order of the set
-    names = tuple(name_of(data, int(r)) for r in rivals[order])
+    names = tuple(alternative_name(data, int(r)) for r in rivals[order])
     return Attribution(
-        choice_set=id_of(data, i),
-        alternative=name_of(data, i),
+        choice_set=set_id_of(data, i),
+        alternative=alternative_name(data, i),
         p=at,
         rivals=names,
         places=rivals[order],

@@ -22,7 +22,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores
 from pcmcnet.insight.chain import Chain, chain
-from pcmcnet.insight.queries import members, name_of
+from pcmcnet.insight.queries import alternative_name, places_in_set
 from pcmcnet.insight.removals import Attribution, attribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -30,7 +30,7 @@ from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 
 Role = Literal["label", "feature", "individual"]
 
-_MOST = 5  # categories that are named
+_MAX_CATEGORIES = 5  # categories that are named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class TableSummary(ToDictMixin, ReportPartMixin):
         return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
 
 
-def summarise(data: ChoiceData) -> TableSummary:
+def summarise_table(data: ChoiceData) -> TableSummary:
     """Sum up a table.
 
     Examples
@@ -104,14 +104,14 @@ def summarise(data: ChoiceData) -> TableSummary:
         counts=counts,
         columns=tuple(columns),
         labels=_labels(data),
-        unlabelled=name_of(data, 0) if data.labels is None and len(data.rows) else None,
+        unlabelled=alternative_name(data, 0) if data.labels is None and len(data.rows) else None,
     )
 
 
 def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSummary:
     if isinstance(column, Categorical):
         counts = np.bincount(column.codes, minlength=len(column.categories))
-        order = np.argsort(-counts, kind="stable")[:_MOST]
+        order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
         most = tuple((column.categories[k], float(counts[k] / counts.sum())) for k in order if counts[k])
         found = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
         return replace(found, distinct=int((counts > 0).sum()), categories=most)
@@ -136,8 +136,8 @@ def _detail(facts: Mapping[str, Any]) -> str | None:
     if "min" in facts:
         return f"{facts['min']} to {facts['max']}"
     if "categories" in facts:
-        some, words = ", ".join(facts["categories"][:_MOST]), facts["words"]
-        return f"{some}{', ...' if words > _MOST else ''} ({words:,} names)"
+        some, words = ", ".join(facts["categories"][:_MAX_CATEGORIES]), facts["words"]
+        return f"{some}{', ...' if words > _MAX_CATEGORIES else ''} ({words:,} names)"
     return None
 
 
@@ -162,7 +162,7 @@ def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
     codes = data.labels.codes
     offered = np.bincount(codes, spread(data.weights, data.offsets), n) / total
     chosen = np.bincount(codes[data.offsets[:-1] + data.chosen], data.weights, n) / total
-    order = [k for k in np.argsort(-chosen, kind="stable")[: 2 * _MOST] if offered[k] > 0]
+    order = [k for k in np.argsort(-chosen, kind="stable")[: 2 * _MAX_CATEGORIES] if offered[k] > 0]
     names = data.labels.categories
     return tuple(LabelShare(label=names[k], offered=float(offered[k]), chosen=float(chosen[k])) for k in order)
 
@@ -179,7 +179,7 @@ def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
 
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
-MOST = 5000  # choice sets among which examples are looked for
+MAX_EXAMPLE_SETS = 5000  # choice sets among which examples are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,7 +213,7 @@ def example_sets(model: ChoiceModel, data: ChoiceData, *, seed: int = 0) -> tupl
     fit = np.flatnonzero((data.sizes > 1) & (data.weights > 0))
     if not fit.size:
         raise InputError("no choice set has two alternatives and a weight above 0: there is no example to show.")
-    some = np.sort(np.random.default_rng(seed).permutation(fit)[:MOST])
+    some = np.sort(np.random.default_rng(seed).permutation(fit)[:MAX_EXAMPLE_SETS])
     part = data.subset(some)
     return tuple(_example(model, data, kind, int(some[k])) for kind, k in _picked(model, part).items())
 
@@ -249,7 +249,7 @@ def _entropy(log_p: Floats, data: ChoiceData) -> Floats:
 
 
 def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) -> ExampleSet:
-    inside, identity = members(data, position), data.set_ids[position]
+    inside, identity = places_in_set(data, position), data.set_ids[position]
     p = np.exp(predicted_log_p(model, data.subset([position])))
     chosen = None if data.chosen is None else int(data.chosen[position])
     subject = int(inside[int(p.argmax()) if chosen is None else chosen])
@@ -258,7 +258,7 @@ def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) ->
         kind=kind,
         choice_set=identity.item() if isinstance(identity, np.generic) else identity,
         individual={name: values[0] for name, values in plain_values(data.individual, np.array([position])).items()},
-        names=tuple(name_of(data, int(place)) for place in inside),
+        names=tuple(alternative_name(data, int(place)) for place in inside),
         columns={name: tuple(values) for name, values in plain_values(data.features, inside).items()},
         p=p,
         chosen=chosen,

@@ -46,8 +46,8 @@ from pcmcnet.reports.tables import TableMixin, number
 # interval is where the median of one more member would lie with probability 0.9.
 
 LEVEL = 0.9
-COLUMNS = 4  # features that are expressed in the reference
-SETS = 60  # choice sets that a report asks about
+MAX_TRADE_OFFS = 4  # features that are expressed in the reference
+TRADE_OFF_SETS = 60  # choice sets that a report asks about
 _FLAT = 1e-9  # of the largest: a reference that changes the probability less makes up for nothing
 _MONEY = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "CAD", "AUD", "SEK", "NOK", "DKK", "PLN", "INR", "€", "$", "£", "¥")
 
@@ -153,7 +153,7 @@ def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], refer
     return np.array(found)
 
 
-def reference_of(data: ChoiceData, features: Sequence[str]) -> str | None:
+def choose_reference(data: ChoiceData, features: Sequence[str]) -> str | None:
     """Choose what others are expressed in: the first feature in units of money, or else the first of all."""
     money = [name for name in features if data.schema.names.unit(name) in _MONEY]
     return next(iter([*money, *features]), None)
@@ -161,11 +161,11 @@ def reference_of(data: ChoiceData, features: Sequence[str]) -> str | None:
 
 def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str], *, seed: int = 0) -> TradeOffs:
     """Express up to four features, given the most important first, in units of one of them."""
-    reference = reference_of(data, features)
-    others = [name for name in features if name != reference][:COLUMNS]
+    reference = choose_reference(data, features)
+    others = [name for name in features if name != reference][:MAX_TRADE_OFFS]
     if reference is None or not others:
         raise InputError("the table has fewer than two numeric features that can make up for each other.")
-    some = np.sort(np.random.default_rng(seed).permutation(len(data))[:SETS])
+    some = np.sort(np.random.default_rng(seed).permutation(len(data))[:TRADE_OFF_SETS])
     return trade_offs(model, data.subset(some), others, reference)
 
 
@@ -173,7 +173,7 @@ def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str],
 
 
 @dataclass(frozen=True, slots=True)
-class WorthRow:
+class WillingnessToPayRow:
     """The distribution over the alternatives of one segment."""
 
     segment: str
@@ -192,7 +192,7 @@ class WillingnessToPay(TableMixin):
     price: str
     ratios: Floats  # (N,) 0 where there is none
     weights: Floats  # (N,) 0 where there is no ratio
-    rows: tuple[WorthRow, ...]
+    rows: tuple[WillingnessToPayRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain values that survive JSON."""
@@ -270,8 +270,10 @@ def willingness_to_pay(
     return WillingnessToPay(column, price, ratios, weights * there, tuple(rows))
 
 
-def _row(name: str, ratios: Floats, weights: Floats, there: NDArray[np.bool_], attracts: NDArray[np.bool_]) -> WorthRow:
+def _row(
+    name: str, ratios: Floats, weights: Floats, there: NDArray[np.bool_], attracts: NDArray[np.bool_]
+) -> WillingnessToPayRow:
     low, median, high = weighted_quantiles(ratios[there], weights[there], [0.25, 0.5, 0.75]).tolist()
     counted = weights[there].sum()
     odd = float(weights[there & attracts].sum() / counted)
-    return WorthRow(name, median, low, high, odd, float(1 - counted / weights.sum()))
+    return WillingnessToPayRow(name, median, low, high, odd, float(1 - counted / weights.sum()))

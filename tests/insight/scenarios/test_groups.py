@@ -7,7 +7,7 @@ import pytest
 from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.language import read_change
+from pcmcnet.insight.scenarios.language import parse_change
 from pcmcnet.insight.scenarios.market_effects import group_alternatives
 from pcmcnet.insight.scenarios.offers import ScenarioOffer
 
@@ -25,7 +25,7 @@ def table(label: str | None = "mode") -> ChoiceData:
 
 
 def grouped(data: ChoiceData, text: str, by: str | None = None) -> Any:
-    return group_alternatives(data, ScenarioOffer.of(data).apply(read_change(text))[0], by)
+    return group_alternatives(data, ScenarioOffer.of(data).apply(parse_change(text))[0], by)
 
 
 def test_labels_are_sorted_and_new_ones_follow() -> None:

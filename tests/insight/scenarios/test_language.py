@@ -12,13 +12,13 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.language import (
     Add,
     Assign,
-    Names,
+    LazyColumns,
     Parser,
     Remove,
     Value,
-    columns_of,
-    evaluate,
-    read_change,
+    columns_named_in,
+    evaluate_expression,
+    parse_change,
 )
 
 
@@ -32,23 +32,23 @@ from pcmcnet.insight.scenarios.language import (
     ],
 )
 def test_a_column_gets_a_value(text: str, value: str, where: str) -> None:
-    found = read_change(text)
+    found = parse_change(text)
     assert isinstance(found, Assign)
     assert (found.column, str(found.value), str(found.where)) == ("price", value, where)
 
 
 def test_alternatives_are_removed_and_added() -> None:
-    assert read_change("remove air") == read_change("remove 'air'") == Remove("air", None)
-    assert str(read_change("remove where mode == 'air'").where) == "(mode == 'air')"
-    found = read_change("add 'night tram' like bus with price *= 2, minutes = 10 where urban == 1")
+    assert parse_change("remove air") == parse_change("remove 'air'") == Remove("air", None)
+    assert str(parse_change("remove where mode == 'air'").where) == "(mode == 'air')"
+    found = parse_change("add 'night tram' like bus with price *= 2, minutes = 10 where urban == 1")
     assert isinstance(found, Add)
     assert (found.label, found.like, str(found.where)) == ("night tram", "bus", "(urban == 1)")
     assert [(c.column, str(c.value)) for c in found.changes] == [("price", "(price * 2)"), ("minutes", "10")]
-    assert read_change("copy with price = 1") == Add(None, None, (read_change("price = 1"),), None)  # type: ignore[arg-type]
+    assert parse_change("copy with price = 1") == Add(None, None, (parse_change("price = 1"),), None)  # type: ignore[arg-type]
 
 
 def test_a_column_may_be_called_like_a_verb() -> None:
-    found = read_change("add = add + 1")
+    found = parse_change("add = add + 1")
     assert isinstance(found, Assign)
     assert found.column == "add"
 
@@ -74,13 +74,13 @@ def test_a_column_may_be_called_like_a_verb() -> None:
 )
 def test_what_is_no_change_is_named(text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        read_change(text)
+        parse_change(text)
 
 
 def test_the_columns_that_a_change_names() -> None:
-    assert list(columns_of(read_change("a = b + 1 where c == 'x'"))) == ["a", "b", "c"]
-    assert list(columns_of(read_change("remove where c in (d, 2)"))) == ["c", "d"]
-    assert list(columns_of(read_change("add x like y with a = 1, b = e where c == 1"))) == ["a", "b", "e", "c"]
+    assert list(columns_named_in(parse_change("a = b + 1 where c == 'x'"))) == ["a", "b", "c"]
+    assert list(columns_named_in(parse_change("remove where c in (d, 2)"))) == ["c", "d"]
+    assert list(columns_named_in(parse_change("add x like y with a = 1, b = e where c == 1"))) == ["a", "b", "e", "c"]
 
 
 # -- Expression parser -------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ COLUMNS = {
     "mode": np.array(["car", "bus", "car"], object),
     "zone": np.array(["1", "2", "10"], object),
 }
-NAMES = Names(
+NAMES = LazyColumns(
     {k: lambda v=v: Value(v, "word" if v.dtype == object else "number") for k, v in COLUMNS.items()}  # type: ignore[misc]
 )
 
 
 def value(text: str) -> Any:
-    return evaluate(Parser(text).expression(), NAMES).values.tolist()
+    return evaluate_expression(Parser(text).expression(), NAMES).values.tolist()
 
 
 @pytest.mark.parametrize(

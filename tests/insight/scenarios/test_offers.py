@@ -8,8 +8,8 @@ import pytest
 from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.language import read_change
-from pcmcnet.insight.scenarios.offers import Extent, ScenarioOffer
+from pcmcnet.insight.scenarios.language import parse_change
+from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
 
 TABLE = {
     "trip": [1, 1, 1, 2, 2],
@@ -39,7 +39,7 @@ def data() -> ChoiceData:
 def change(data: ChoiceData, *texts: str, known: frozenset[str] = frozenset()) -> ScenarioOffer:
     offer = ScenarioOffer.of(data)
     for text in texts:
-        offer, _ = offer.apply(read_change(text), known)
+        offer, _ = offer.apply(parse_change(text), known)
     return offer
 
 
@@ -69,8 +69,8 @@ def test_ids_weights_and_persons_may_be_asked_for(data: ChoiceData) -> None:
 
 
 def test_alternatives_are_taken_off(data: ChoiceData) -> None:
-    offer, extent = ScenarioOffer.of(data).apply(read_change("remove where price > 4.5"))
-    assert extent == Extent(2, 2)
+    offer, extent = ScenarioOffer.of(data).apply(parse_change("remove where price > 4.5"))
+    assert extent == ChangeExtent(2, 2)
     assert offer.data.sizes.tolist() == [2, 1]
     assert prices(offer) == [2.0, 4.0, 3.0]
     assert offer.lost.tolist() == [False, False, True, False, True]
@@ -82,9 +82,9 @@ def test_alternatives_are_taken_off(data: ChoiceData) -> None:
 
 def test_a_new_alternative_is_a_copy_with_changes(data: ChoiceData) -> None:
     offer, extent = ScenarioOffer.of(data).apply(
-        read_change("add tram like bus with price *= 2, seat = 'c' where income > 15")
+        parse_change("add tram like bus with price *= 2, seat = 'c' where income > 15")
     )
-    assert extent == Extent(1, 1)
+    assert extent == ChangeExtent(1, 1)
     assert offer.data.sizes.tolist() == [3, 3]
     assert offer.names is not None
     assert offer.names.tolist() == ["car", "bus", "air", "car", "bus", "tram"]
@@ -159,11 +159,11 @@ def test_no_change_reaches_the_outside_option(label: str | None) -> None:
     assert data.outside is not None
     assert data.outside.tolist() == out.tolist()
     for text in ("remove where not price <= 8", "remove where price != 3 and price != 5 and price < 9 and seat != 'a'"):
-        offer, extent = ScenarioOffer.of(data).apply(read_change(text))
-        assert extent == Extent(1, 1)
+        offer, extent = ScenarioOffer.of(data).apply(parse_change(text))
+        assert extent == ChangeExtent(1, 1)
         assert not (offer.lost & out).any()
-    offer, extent = ScenarioOffer.of(data).apply(read_change("price = 1"))
-    assert extent == Extent(5, 2)
+    offer, extent = ScenarioOffer.of(data).apply(parse_change("price = 1"))
+    assert extent == ChangeExtent(5, 2)
     assert np.isnan(prices(offer)).tolist() == (~offer.touched).tolist() == out.tolist()
     seat = change(data, "seat = 'z'").data.features["seat"].plain()
     assert (seat == "z").tolist() == (~out).tolist()

@@ -16,8 +16,8 @@ from pcmcnet import MNL, MODELS, ChoiceData, Ensemble, Scenario, scenario
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.queries import with_values
-from pcmcnet.insight.scenarios.offers import Extent, ScenarioOffer
-from pcmcnet.insight.scenarios.scenario import changed_by, read_sets
+from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
+from pcmcnet.insight.scenarios.scenario import apply_result, read_sets
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
 
@@ -403,45 +403,45 @@ def test_new_gone_and_changed_alternatives_are_found_by_label() -> None:
         },
         **ROLES,
     )
-    offer, extent = changed_by(ScenarioOffer.of(before), after)
+    offer, extent = apply_result(ScenarioOffer.of(before), after)
     assert offer.data.set_ids.tolist() == [1, 2]
     assert offer.names is not None
     assert offer.names.tolist() == ["bus", "car", "bus", "tram"]
     assert offer.origin.tolist() == [1, 0, 3, -1]
     assert offer.touched.tolist() == [False, False, True, True]
     assert offer.lost.tolist() == [False, False, True, False]
-    assert extent == Extent(2, 1)
+    assert extent == ChangeExtent(2, 1)
 
 
 def test_without_labels_places_count_and_individuals_may_change() -> None:
     roles = {**ROLES, "alternative": None}
     before = read(TABLE, **roles)
     after = read({**TABLE, "income": [10.0, 10.0, 25.0, 25.0]}, **roles)
-    offer, _ = changed_by(ScenarioOffer.of(before), after)
+    offer, _ = apply_result(ScenarioOffer.of(before), after)
     assert offer.touched.tolist() == [False, False, True, True]
-    offer, _ = changed_by(ScenarioOffer.of(before), {"income": [10.0, 25.0]})
+    offer, _ = apply_result(ScenarioOffer.of(before), {"income": [10.0, 25.0]})
     assert offer.touched.tolist() == [False, False, True, True]
 
 
 def test_another_tables_sets_or_columns_are_refused() -> None:
     before = read(TABLE, **ROLES)
     with pytest.raises(InputError, match="has the 2 choice sets of the first one, got the choice set 9"):
-        changed_by(ScenarioOffer.of(before), read({**TABLE, "trip": [1, 1, 9, 9]}, **ROLES))
+        apply_result(ScenarioOffer.of(before), read({**TABLE, "trip": [1, 1, 9, 9]}, **ROLES))
     with pytest.raises(InputError, match="has the 2 choice sets of the first one, got 1 choice sets"):
-        changed_by(ScenarioOffer.of(before), before.subset([0]))
+        apply_result(ScenarioOffer.of(before), before.subset([0]))
     with pytest.raises(InputError, match="has the same columns as the first one"):
-        changed_by(
+        apply_result(
             ScenarioOffer.of(before), read({**TABLE, "x": [1, 2, 3, 4]}, **{**ROLES, "features": ["price", "x"]})
         )
     with pytest.raises(InputError, match="this one returned list"):
-        changed_by(ScenarioOffer.of(before), [1])
+        apply_result(ScenarioOffer.of(before), [1])
 
 
 def test_categories_of_other_lists_are_compared_by_name() -> None:
     roles = {**ROLES, "features": ["price", "seat"]}
     before = read({**TABLE, "seat": ["a", "b", "a", "b"]}, **roles)
     after = read({**TABLE, "seat": ["b", "b", "a", "c"]}, **roles)
-    offer, _ = changed_by(ScenarioOffer.of(before), after)
+    offer, _ = apply_result(ScenarioOffer.of(before), after)
     assert offer.touched.tolist() == [True, False, False, True]
     assert isinstance(offer.data, ChoiceData)
     assert np.array_equal(offer.origin, np.arange(4))

@@ -19,9 +19,9 @@ from pcmcnet.errors import InputError, did_you_mean
 # alternatives, or one for all of them. A column of words may be compared with a number, which is then read as a word:
 # labels are words even where they look like numbers.
 
-Kind = Literal["number", "word", "truth"]
+ValueKind = Literal["number", "word", "truth"]
 
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": np.equal,
     "!=": np.not_equal,
     "<": np.less,
@@ -45,10 +45,10 @@ class Value(NamedTuple):
     """What an expression is worth."""
 
     values: NDArray[Any]  # (N,), or () for a constant
-    kind: Kind
+    kind: ValueKind
 
 
-class Names(Mapping[str, Value]):
+class LazyColumns(Mapping[str, Value]):
     """The columns that expressions may name, read when they are asked for."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Value]]) -> None:
@@ -102,7 +102,7 @@ class Operation:
 Expression = Constant | ColumnReference | Operation
 
 
-def evaluate(expression: Expression, names: Mapping[str, Value]) -> Value:
+def evaluate_expression(expression: Expression, names: Mapping[str, Value]) -> Value:
     """Return what an expression is worth for every alternative."""
     match expression:
         case Constant(str(word)):
@@ -115,7 +115,7 @@ def evaluate(expression: Expression, names: Mapping[str, Value]) -> Value:
                 raise InputError(f"no column {name!r}." + did_you_mean(name, names) + quoted)
             return names[name]
         case Operation(sign, parts):
-            return _apply(sign, parts, [evaluate(part, names) for part in parts])
+            return _apply(sign, parts, [evaluate_expression(part, names) for part in parts])
 
 
 def _apply(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> Value:
@@ -123,7 +123,7 @@ def _apply(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> Valu
         _require(sign, "number", parts, given)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return Value(_ARITHMETIC[sign](*(value.values for value in given)), "number")
-    if sign in COMPARE:
+    if sign in COMPARISONS:
         return Value(_compared(sign, parts, given), "truth")
     if sign in ("in", "not in"):
         items = zip(parts[1:], given[1:], strict=True)
@@ -134,7 +134,7 @@ def _apply(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> Valu
     return Value(logic[sign](*(value.values for value in given)), "truth")
 
 
-def _require(sign: str, kind: Kind, parts: tuple[Expression, ...], given: list[Value]) -> None:
+def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], given: list[Value]) -> None:
     for part, value in zip(parts, given, strict=True):
         if value.kind != kind:
             noun = {"number": "numbers", "truth": "conditions"}[kind]
@@ -153,7 +153,7 @@ def _compared(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> N
     if "truth" in (left.kind, right.kind):
         raise InputError(f"{sign!r} is for numbers and words, not for conditions: use and, or, not.")
     kind = np.float32 if left.kind == "number" else object  # columns are float32: 1.1 is to equal what is read as 1.1
-    return np.asarray(COMPARE[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
+    return np.asarray(COMPARISONS[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
 
 
 def _constant_word(value: Value) -> Value | None:
@@ -170,8 +170,8 @@ def _constant_word(value: Value) -> Value | None:
 # tightest: or; and; not; == != < <= > >= in, not in; + -; * /; unary minus; min(a, b), max(a, b), abs(a) and
 # parentheses.
 
-WORDS = ("where", "with", "and", "or", "not", "in")  # that are no names of columns, unless in backticks
-_DEEPEST = 40  # parentheses within each other
+RESERVED_WORDS = ("where", "with", "and", "or", "not", "in")  # that are no names of columns, unless in backticks
+_MAX_DEPTH = 40  # parentheses within each other
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"|(?P<quotes>'[^']*'|\"[^\"]*\")|(?P<backticks>`[^`]+`)|(?P<name>[^\W\d][\w.]*)"
@@ -220,7 +220,7 @@ class Parser:
     def name(self) -> str | None:
         """Read the name of a column, if there is one."""
         kind, text, _ = self.next
-        if kind == "backticks" or (kind == "name" and text not in WORDS):
+        if kind == "backticks" or (kind == "name" and text not in RESERVED_WORDS):
             self.at += 1
             return text.strip("`")
         return None
@@ -243,9 +243,9 @@ class Parser:
     def _comparison(self) -> Expression:
         left = self._sum()
         sign = self.next.text
-        if self.next.kind == "sign" and self.take(*COMPARE):
+        if self.next.kind == "sign" and self.take(*COMPARISONS):
             found: Expression = Operation(sign, (left, self._sum()))
-            if self.next.kind == "sign" and self.next.text in COMPARE:
+            if self.next.kind == "sign" and self.next.text in COMPARISONS:
                 raise self.error("one comparison, as in 1 < x and x < 5")
             return found
         negated = self.take("not")
@@ -302,8 +302,8 @@ class Parser:
 
     def _deeper(self, part: Callable[[], Expression]) -> Expression:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise InputError(f"change {self.text[:60]!r}...: at most {_DEEPEST} parentheses within each other.")
+        if self._depth > _MAX_DEPTH:
+            raise InputError(f"change {self.text[:60]!r}...: at most {_MAX_DEPTH} parentheses within each other.")
         found = part()
         self._depth -= 1
         return found
@@ -335,7 +335,7 @@ def _tokens(text: str) -> list[Token]:
 # `where` and a condition end each of them. A change that begins with one of the
 # words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
 
-ASSIGN = ("=", "*=", "+=", "-=", "/=")
+ASSIGNMENT_SIGNS = ("=", "*=", "+=", "-=", "/=")
 VERBS = ("add", "copy", "remove")
 
 
@@ -369,7 +369,7 @@ class Add:
 Statement = Assign | Remove | Add
 
 
-def read_change(text: str) -> Statement:
+def parse_change(text: str) -> Statement:
     """Read one change; where the text is none, the error says what was expected, and where.
 
     Examples
@@ -380,7 +380,7 @@ def read_change(text: str) -> Statement:
     if not text.strip():
         raise InputError("a change is empty: expected one such as \"price *= 1.1 where mode == 'car'\".")
     reader = Parser(text)
-    is_column = reader.tokens[min(1, len(reader.tokens) - 1)].text in ASSIGN
+    is_column = reader.tokens[min(1, len(reader.tokens) - 1)].text in ASSIGNMENT_SIGNS
     first = reader.next.text
     if is_column or not reader.take(*VERBS):
         found = _assign(reader)
@@ -408,7 +408,9 @@ def read_change(text: str) -> Statement:
 
 def _assign(reader: Parser) -> Assign:
     """Read COLUMN SIGN EXPRESSION."""
-    if reader.next.kind == "name" and reader.tokens[reader.at + 1].text in ASSIGN:  # also where the name is a word
+    if (
+        reader.next.kind == "name" and reader.tokens[reader.at + 1].text in ASSIGNMENT_SIGNS
+    ):  # also where the name is a word
         column: str | None = reader.next.text
         reader.at += 1
     else:
@@ -416,8 +418,8 @@ def _assign(reader: Parser) -> Assign:
     if column is None:
         raise reader.error("a column, or one of the words add, copy and remove", VERBS)
     sign = reader.next.text
-    if not reader.take(*ASSIGN):
-        raise reader.error(f"one of {' '.join(ASSIGN)} after {column!r}", VERBS, written=column)
+    if not reader.take(*ASSIGNMENT_SIGNS):
+        raise reader.error(f"one of {' '.join(ASSIGNMENT_SIGNS)} after {column!r}", VERBS, written=column)
     value = reader.expression()
     return Assign(column, value if sign == "=" else Operation(sign[0], (ColumnReference(column), value)))
 
@@ -443,7 +445,7 @@ def _label(reader: Parser) -> str | None:
     return None
 
 
-def columns_of(statement: Statement) -> Iterator[str]:
+def columns_named_in(statement: Statement) -> Iterator[str]:
     """Yield the columns that a statement names."""
     match statement:
         case Assign(column, value, where):
@@ -452,7 +454,7 @@ def columns_of(statement: Statement) -> Iterator[str]:
         case Remove(_, where):
             yield from _named(where)
         case Add(_, _, changes, where):
-            yield from (name for change in changes for name in columns_of(change))
+            yield from (name for change in changes for name in columns_named_in(change))
             yield from _named(where)
 
 

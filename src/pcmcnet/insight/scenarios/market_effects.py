@@ -15,7 +15,7 @@ from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.data.columns.ragged import consecutive_indices, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.insight.queries import column_of, grouped, segments, with_alternatives
+from pcmcnet.insight.queries import group_values, segments, table_column, with_alternatives
 from pcmcnet.insight.scenarios.offers import ScenarioOffer
 from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -30,7 +30,7 @@ from pcmcnet.reports.tables import TableMixin, number, percent
 # same sets before and after; a column of them that the change itself changes is refused.
 
 LABEL = "label"  # asks for groups by label, whatever their column is called
-_NEW = "(new)"  # group of alternatives that were not there, in groups by a place
+_NEW_GROUP = "(new)"  # group of alternatives that were not there, in groups by a place
 
 
 class Groups(NamedTuple):
@@ -77,7 +77,7 @@ def _labels_or_places(first: ChoiceData, offer: ScenarioOffer) -> tuple[NDArray[
         return first.labels.plain(), offer.names
     place = np.array([f"#{k + 1}" for k in range(first.largest)], object)
     names = place[consecutive_indices(np.zeros(len(first), np.int64), first.sizes)]
-    return names, np.where(_themselves(offer), names[offer.origin], _NEW)
+    return names, np.where(_themselves(offer), names[offer.origin], _NEW_GROUP)
 
 
 def _themselves(offer: ScenarioOffer) -> Bools:
@@ -89,16 +89,16 @@ def _themselves(offer: ScenarioOffer) -> Bools:
 
 def _values(first: ChoiceData, offer: ScenarioOffer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
     """Return the groups by a feature in their order, and the group of each alternative before and after."""
-    before, after = (column_of(data, by)[0].plain() for data in (first, offer.data))
+    before, after = (table_column(data, by)[0].plain() for data in (first, offer.data))
     same = (offer.origin >= 0).all() and np.array_equal(after.astype(str), before[offer.origin].astype(str))
-    names, codes = grouped(before if same else np.concatenate([before, after]))  # one scale for both tables
+    names, codes = group_values(before if same else np.concatenate([before, after]))  # one scale for both tables
     words = np.array(names, object)[codes]
     return names, words[: len(before)], words[offer.origin] if same else words[len(before) :]
 
 
 def _require_kept(first: ChoiceData, offer: ScenarioOffer, by: str) -> None:
     """Refuse segments by a column that the change changes."""
-    before, after = (column_of(data, by)[0].plain().astype(str) for data in (first, offer.data))
+    before, after = (table_column(data, by)[0].plain().astype(str) for data in (first, offer.data))
     if not np.array_equal(before, after):
         raise InputError(
             f"by={by!r}: the change itself changes this column, so its segments are not of the same choice sets before "
@@ -134,7 +134,7 @@ def _natural(name: str) -> tuple[int, str]:
 # coefficient for each alternative, it has none, and the surplus is refused. A gain is positive. The outside option
 # costs 0 and has no cost to raise: L, for a alone, is then that of the other alternatives.
 
-_SAME = 1e-6  # relative difference of marginal utilities that is rounding
+_RELATIVE_TOLERANCE = 1e-6  # relative difference of marginal utilities that is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +208,14 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         (at, marginal_utility(model, before, cost, sums[0], part=0.5)),
         (at[priced], marginal_utility(model, after, cost, later)),
     )
-    if not all(np.allclose(a, b, rtol=_SAME, atol=_SAME * np.abs(at).max()) for a, b in pairs):
+    if not all(
+        np.allclose(a, b, rtol=_RELATIVE_TOLERANCE, atol=_RELATIVE_TOLERANCE * np.abs(at).max()) for a, b in pairs
+    ):
         raise InputError(
             f"the marginal utility of {cost!r} is not the same for all alternatives and amounts, so a difference of "
             f"log-sums has no value in money: use a formula in which {cost} is linear, with one coefficient."
         )
-    if not np.allclose(sums[1], moved, rtol=0, atol=_SAME):
+    if not np.allclose(sums[1], moved, rtol=0, atol=_RELATIVE_TOLERANCE):
         raise InputError("the change moves people between classes: their gains in utility cannot be compared.")
     # 3. A cost that attracts is no price.
     if (at <= 0).any():
@@ -241,10 +243,10 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
 # All are functions of the model alone, so that intervals follow from those of its coefficients by the delta method, or
 # from the members of an ensemble.
 
-_NOTHING = 1e-12  # a change of a share that is rounding
+_MIN_SHARE_CHANGE = 1e-12  # a change of a share that is rounding
 
 
-class Side(NamedTuple):
+class MarketState(NamedTuple):
     """What is on offer before or after a change, by group."""
 
     data: ChoiceData
@@ -253,11 +255,11 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class MarketComparison:
     """What to add up, and how."""
 
-    before: Side
-    after: Side
+    before: MarketState
+    after: MarketState
     segment: Ints  # (G,) segment of choice sets that each group lies in
     changed: Bools  # (G,) groups with an alternative that the change is of
     cost: str | None  # of the surplus, where the model has one
@@ -267,7 +269,7 @@ class Question:
         """G, the number of groups."""
         return len(self.segment)
 
-    def weights(self, side: Side) -> Floats:
+    def weights(self, side: MarketState) -> Floats:
         """(G,) weight of the choice sets of each group's segment."""
         every = np.bincount(self.segment[side.codes[side.data.offsets[:-1]]], side.data.weights, self.segment[-1] + 1)
         found: Floats = np.where(every > 0, every, 1.0)[self.segment]
@@ -284,7 +286,7 @@ class Question:
         money[:, -1] = money.sum(axis=1)
         return volumes, money
 
-    def ask(self, model: Any) -> Floats:
+    def compute(self, model: Any) -> Floats:
         """Return all figures of a model as one vector, which :meth:`split` takes apart."""
         volumes, money = self.volumes(model)
         shares = volumes / np.stack([self.weights(self.before), self.weights(self.after)])
@@ -302,14 +304,16 @@ class Question:
         moved: Floats = np.bincount(self.segment, change * self.changed).astype(np.float64)
         return moved[self.segment]
 
-    def diverts(self, figures: Floats) -> bool:
+    def has_diversion(self, figures: Floats) -> bool:
         """Tell whether the changed alternatives lose or gain anything, in every segment."""
-        return bool((np.abs(self._moved(self.split(figures)["shares"][2])) > _NOTHING).all())
+        return bool((np.abs(self._moved(self.split(figures)["shares"][2])) > _MIN_SHARE_CHANGE).all())
 
-    def mixed(self, figures: Floats) -> bool:
+    def has_mixed_signs(self, figures: Floats) -> bool:
         """Tell whether some changed groups of a segment lose while others gain."""
         change = self.split(figures)["shares"][2]
-        gain, lose = (np.bincount(self.segment, self.changed & (sign * change > _NOTHING)) > 0 for sign in (1, -1))
+        gain, lose = (
+            np.bincount(self.segment, self.changed & (sign * change > _MIN_SHARE_CHANGE)) > 0 for sign in (1, -1)
+        )
         return bool((gain & lose).any())
 
     def _surplus(self, model: Any) -> Floats:
@@ -325,7 +329,7 @@ class Question:
         return {**found, "diversion": diversion, "surplus": surplus}
 
 
-class Answer(NamedTuple):
+class EstimatedFigures(NamedTuple):
     """Figures, the ends of their intervals where there are any, and how they were found or why there are none."""
 
     values: Floats
@@ -334,26 +338,32 @@ class Answer(NamedTuple):
     how: str
 
 
-def answer(model: Any, ask: Callable[[Any], Floats], *, level: float, errors: Any, wanted: bool) -> Answer:
+def estimate_figures(
+    model: Any, compute: Callable[[Any], Floats], *, level: float, errors: Any, wanted: bool
+) -> EstimatedFigures:
     """Ask a model for figures, with intervals if it has any."""
-    values, name = ask(model), type(model).__name__
+    values, name = compute(model), type(model).__name__
     if errors is not None and not isinstance(model, LogitModel):
         raise InputError(f"errors are for the standard errors of a logit, and {name} has none: leave them out.")
     if not wanted:
-        return Answer(values, None, None, "no intervals, as asked for")
+        return EstimatedFigures(values, None, None, "no intervals, as asked for")
     if isinstance(model, Ensemble):
-        spread_ = model.over(ask, level)
+        spread_ = model.over(compute, level)
         ends = np.minimum(spread_.low, values), np.maximum(spread_.high, values)
-        return Answer(values, *ends, f"{level:.0%} intervals between the {len(model.members_)} members of the ensemble")
+        return EstimatedFigures(
+            values, *ends, f"{level:.0%} intervals between the {len(model.members_)} members of the ensemble"
+        )
     if isinstance(model, LogitModel):
         from scipy.special import ndtri
 
         kind = errors or model.default_errors
-        _, error = model.estimates_.delta(lambda b: ask(model.with_values(b)), kind)
+        _, error = model.estimates_.delta(lambda b: compute(model.with_values(b)), kind)
         reach = float(ndtri((1 + level) / 2)) * error
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"
-        return Answer(values, values - reach, values + reach, how)
-    return Answer(values, None, None, f"no intervals: {name} has no standard errors; an Ensemble of it has intervals")
+        return EstimatedFigures(values, values - reach, values + reach, how)
+    return EstimatedFigures(
+        values, None, None, f"no intervals: {name} has no standard errors; an Ensemble of it has intervals"
+    )
 
 
 # -- Effects -----------------------------------------------------------------------------------------------------------
@@ -374,7 +384,7 @@ class MarketEffect:
     after_high: float | None = None
 
 
-class _ByName:
+class _RowsByGroup:
     """Rows that are found by their group."""
 
     __slots__ = ()
@@ -388,7 +398,7 @@ class _ByName:
 
 
 @dataclass(frozen=True)
-class MarketEffects(_ByName, TableMixin):
+class MarketEffects(_RowsByGroup, TableMixin):
     """A figure of all groups before and after; prints as a table. ``effects["car"]`` is the row of a group."""
 
     quantity: str
@@ -418,7 +428,7 @@ class MarketEffects(_ByName, TableMixin):
 
 
 @dataclass(frozen=True, slots=True)
-class Diverted:
+class DiversionRatio:
     """The part of what the changed alternatives lose that goes to a group, or of what they gain that comes from it."""
 
     group: str
@@ -428,11 +438,11 @@ class Diverted:
 
 
 @dataclass(frozen=True)
-class Diversion(ToDictMixin, _ByName, TableMixin):
+class Diversion(ToDictMixin, _RowsByGroup, TableMixin):
     """Diversion ratios of the groups that the change is not of; prints as a table."""
 
     of: tuple[str, ...]  # the groups that the change is of
-    rows: tuple[Diverted, ...]
+    rows: tuple[DiversionRatio, ...]
 
     def _cells(self) -> list[list[str]]:
         between = any(row.low is not None for row in self.rows)
@@ -443,14 +453,19 @@ class Diversion(ToDictMixin, _ByName, TableMixin):
         return cells
 
 
-class Told:
+class MarketTables:
     """The figures of an answer, put into rows."""
 
-    def __init__(self, question: Question, answer: Answer, names: tuple[str, ...]) -> None:
+    def __init__(self, question: MarketComparison, estimate_figures: EstimatedFigures, names: tuple[str, ...]) -> None:
         self.question, self.names = question, names
-        self.values = question.split(answer.values)
-        self.low, self.high = (None if end is None else question.split(end) for end in (answer.low, answer.high))
-        self.diverts, self.mixed = question.diverts(answer.values), question.mixed(answer.values)
+        self.values = question.split(estimate_figures.values)
+        self.low, self.high = (
+            None if end is None else question.split(end) for end in (estimate_figures.low, estimate_figures.high)
+        )
+        self.has_diversion, self.has_mixed_signs = (
+            question.has_diversion(estimate_figures.values),
+            question.has_mixed_signs(estimate_figures.values),
+        )
 
     def effects(self, block: str, quantity: str, more: Sequence[str] = ()) -> MarketEffects:
         """Return shares, volumes or revenue by group."""
@@ -479,11 +494,13 @@ class Told:
         changed = self.question.changed
         if changed.all():
             return "the change is of all alternatives, so nothing is diverted from some of them to others."
-        if self.mixed:
+        if self.has_mixed_signs:
             return "some of the changed alternatives lose and others gain: ask for one change at a time."
-        if not self.diverts:
+        if not self.has_diversion:
             return "the changed alternatives lose and gain nothing, so nothing is diverted."
-        rows = [Diverted(self.names[k], *self._with_ends("diversion", k)) for k in np.flatnonzero(~changed).tolist()]
+        rows = [
+            DiversionRatio(self.names[k], *self._with_ends("diversion", k)) for k in np.flatnonzero(~changed).tolist()
+        ]
         return Diversion(tuple(self.names[k] for k in np.flatnonzero(changed)), tuple(rows))
 
     def surplus(self) -> dict[str, ConsumerSurplus]:

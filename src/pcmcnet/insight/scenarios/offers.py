@@ -27,13 +27,13 @@ from pcmcnet.insight.scenarios.language import (
     Assign,
     Constant,
     Expression,
-    Names,
+    LazyColumns,
     Operation,
     Remove,
     Statement,
     Value,
-    columns_of,
-    evaluate,
+    columns_named_in,
+    evaluate_expression,
 )
 
 _ROLES = {  # of columns that no change may set, and what to do instead
@@ -48,14 +48,14 @@ _ROLES = {  # of columns that no change may set, and what to do instead
 }
 
 
-class Extent(NamedTuple):
+class ChangeExtent(NamedTuple):
     """How many alternatives a change is of, and in how many choice sets."""
 
     alternatives: int
     sets: int
 
     @classmethod
-    def of(cls, mask: Bools, data: ChoiceData) -> Extent:
+    def of(cls, mask: Bools, data: ChoiceData) -> ChangeExtent:
         """Count the alternatives of a mask (N,)."""
         return cls(int(mask.sum()), int((sum_by_set(mask, data.offsets) > 0).sum()))
 
@@ -77,7 +77,7 @@ class ScenarioOffer:
         n, names = len(data.rows), None if data.labels is None else data.labels.plain()
         return cls(data, names, np.arange(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_))
 
-    def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[ScenarioOffer, Extent]:
+    def apply(self, statement: Statement, known: frozenset[str] = frozenset()) -> tuple[ScenarioOffer, ChangeExtent]:
         """Return the offer after a change, and how much of it the change is of.
 
         ``known`` are the labels that the model has seen.
@@ -87,17 +87,17 @@ class ScenarioOffer:
                 mask = self.selected(statement.where)
                 if statement.column not in self.data.individual:
                     mask = self._inside(mask)
-                return self._assign(statement, mask), Extent.of(mask, self.data)
+                return self._assign(statement, mask), ChangeExtent.of(mask, self.data)
             case Remove():
                 mask = self.selected(statement.where) & self._labelled(statement.label, "remove where ...")
                 less = replace(self, notes=(*self.notes, *self._stays(statement, mask)))
                 mask = self._inside(mask)
-                return less._remove(_some(mask, "remove")), Extent.of(mask, self.data)
+                return less._remove(_some(mask, "remove")), ChangeExtent.of(mask, self.data)
             case Add():
                 more, new = self._add(statement, known)
-                return more, Extent.of(new, more.data)
+                return more, ChangeExtent.of(new, more.data)
 
-    def columns(self) -> Names:
+    def columns(self) -> LazyColumns:
         """Return the columns that expressions may name."""
         data, schema = self.data, self.data.schema
         readers: dict[str, Callable[[], Value]] = {}
@@ -112,7 +112,7 @@ class ScenarioOffer:
             readers[schema.choice_set] = lambda: _ids(data)
         if schema.weight is not None:
             readers[schema.weight] = lambda: Value(spread(data.weights, data.offsets), "number")
-        return Names(readers)
+        return LazyColumns(readers)
 
     def selected(self, where: Expression | None) -> Bools:
         """(N,) where a condition holds; everywhere without one. None at all is an error."""
@@ -120,7 +120,7 @@ class ScenarioOffer:
         if where is None:
             return everyone
         names = self.columns()
-        found = evaluate(where, names)
+        found = evaluate_expression(where, names)
         if found.kind != "truth":
             raise InputError(f"expected a condition after where, such as mode == 'car', got the {found.kind} {where}.")
         mask: Bools = everyone & found.values
@@ -146,13 +146,13 @@ class ScenarioOffer:
     def _stays(self, change: Remove, mask: Bools) -> Iterator[str]:
         """Say that the outside option stays, where a condition on labels selects it."""
         schema, out = self.data.schema, self.data.outside
-        if out is not None and (mask & out).any() and schema.alternative in {*columns_of(change)}:
+        if out is not None and (mask & out).any() and schema.alternative in {*columns_named_in(change)}:
             yield f"{schema.outside!r} is the outside option: it stays on offer, whatever is removed"
 
     def _assign(self, change: Assign, mask: Bools) -> ScenarioOffer:
         data, name = self.data, change.column
         _require_assignable(data, name)
-        value = evaluate(change.value, self.columns())
+        value = evaluate_expression(change.value, self.columns())
         given = np.broadcast_to(value.values, mask.shape)
         if name not in data.features and not (_of_sets(mask, data) and _of_sets(given, data)):
             raise InputError(
@@ -234,7 +234,7 @@ def _read(name: str, column: Column, offsets: Ints | None) -> Value:
     if isinstance(column, Contents):
         raise InputError(f"column {name!r} is of kind {column.kind}: changes are about numbers and categories.")
     values = column.plain() if isinstance(column, Categorical) else column.values.astype(np.float64)
-    kind: language.Kind = "word" if isinstance(column, Categorical) else "number"
+    kind: language.ValueKind = "word" if isinstance(column, Categorical) else "number"
     return Value(values if offsets is None else spread(values, offsets), kind)
 
 
@@ -309,7 +309,7 @@ def _renamed(offer: ScenarioOffer, new: Bools, label: str, like: str, known: fro
     return replace(offer, data=data)
 
 
-def _unknown_word(where: Expression, names: Names) -> str:
+def _unknown_word(where: Expression, names: LazyColumns) -> str:
     """Say which word of a condition no alternative has, and what it may be meant for."""
     match where:
         case Operation("==", (language.ColumnReference(name), Constant(word))) if names[name].kind == "word":

@@ -24,19 +24,19 @@ from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_sets
 from pcmcnet.insight.queries import numeric_values, with_values
-from pcmcnet.insight.scenarios.language import columns_of, read_change
+from pcmcnet.insight.scenarios.language import columns_named_in, parse_change
 from pcmcnet.insight.scenarios.market_effects import (
     ConsumerSurplus,
     Diversion,
+    MarketComparison,
     MarketEffects,
-    Question,
-    Side,
-    Told,
-    answer,
+    MarketState,
+    MarketTables,
+    estimate_figures,
     group_alternatives,
     require_surplus,
 )
-from pcmcnet.insight.scenarios.offers import Extent, ScenarioOffer
+from pcmcnet.insight.scenarios.offers import ChangeExtent, ScenarioOffer
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.standard_errors import Errors
 from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame, to_json
@@ -83,7 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def changed_by(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Extent]:
+def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, ChangeExtent]:
     """Take what a function made of an offer: choice data, or the new values of some columns."""
     if isinstance(result, ChoiceData):
         return _matched(offer, with_blank_outside_features(first_choices(result)))
@@ -92,14 +92,14 @@ def changed_by(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Extent
         for name, values in result.items():
             data = with_blank_outside_features(with_values(data, str(name), values))
         moved = _differ(offer.data, data, np.arange(len(touched)))
-        return replace(offer, data=data, touched=touched | moved), Extent.of(moved, data)
+        return replace(offer, data=data, touched=touched | moved), ChangeExtent.of(moved, data)
     raise InputError(
         f"a change that is a function takes choice data and returns choice data, or a mapping from columns to their "
         f"new values; this one returned {type(result).__name__}."
     )
 
 
-def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Extent]:
+def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, ChangeExtent]:
     """Find the alternatives of an offer in a changed table."""
     before = offer.data
     place = {value: k for k, value in enumerate(before.set_ids.tolist())}
@@ -122,7 +122,9 @@ def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, Ext
     gone[at[known]] = False
     lost[offer.origin[gone & (offer.origin >= 0)]] = True
     touched = moved | np.where(known, offer.touched[at], True)
-    return replace(offer, data=data, names=names, origin=origin, touched=touched, lost=lost), Extent.of(moved, data)
+    return replace(offer, data=data, names=names, origin=origin, touched=touched, lost=lost), ChangeExtent.of(
+        moved, data
+    )
 
 
 def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
@@ -161,7 +163,7 @@ def _unlike(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
 # -- Caveats -----------------------------------------------------------------------------------------------------------
 # What to know before trusting a scenario: what the model has not seen, and what its answers are worth.
 
-_WORTH = {
+_NOT_PROBABILITIES = {
     "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
     "ranking": "gives a ranking: the shares are those of first places",
 }
@@ -178,8 +180,8 @@ def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str
         for name, column in getattr(first, role).items():
             yield from _unseen(name, column, after[name], seen.get(name, {}))
     yield from _never_without(first, offer)
-    if (gives := gives_of(model)) in _WORTH:
-        yield f"{type(model).__name__} {_WORTH[gives]}"
+    if (gives := gives_of(model)) in _NOT_PROBABILITIES:
+        yield f"{type(model).__name__} {_NOT_PROBABILITIES[gives]}"
 
 
 def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> Iterator[str]:
@@ -214,7 +216,7 @@ def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class AppliedChange:
     """A change, and how much of the table it is of."""
 
     text: str
@@ -251,7 +253,7 @@ class Scenario(FormatsMixin):
     """
 
     model: str
-    steps: tuple[Step, ...]
+    steps: tuple[AppliedChange, ...]
     by: str
     sets: int
     shares: MarketEffects
@@ -426,21 +428,21 @@ def scenario(
     # 3. Ask the model about both tables, and add its answers up by group.
     groups = group_alternatives(first, offer, by)
     sides = [
-        Side(side, codes, None if revenue is None else _feature(side, revenue, "revenue"))
+        MarketState(side, codes, None if revenue is None else _feature(side, revenue, "revenue"))
         for side, codes in ((first, groups.before), (offer.data, groups.after))
     ]
-    question, parts = Question(sides[0], sides[1], groups.segment, groups.changed, None), {}
+    question, parts = MarketComparison(sides[0], sides[1], groups.segment, groups.changed, None), {}
     try:
         question = replace(question, cost=require_surplus(model, first, offer.data, cost))
     except InputError as error:
         parts["consumer_surplus"] = str(error)
-    found = answer(model, question.ask, level=level, errors=errors, wanted=intervals)
-    told = Told(question, found, groups.names)
+    found = estimate_figures(model, question.compute, level=level, errors=errors, wanted=intervals)
+    told = MarketTables(question, found, groups.names)
     # 4. Say what to know before trusting the figures.
     notes = [*caveats(model, first, offer)]
     if not told.values["shares"][2].any():
         notes.append("no share changes: the model does not use what was changed, or reacts to it by steps")
-    if told.mixed and isinstance(why := told.diversion(), str):
+    if told.has_mixed_signs and isinstance(why := told.diversion(), str):
         notes.append(f"no diversion: {why}")
     if cost is not None and parts:
         notes.append(f"no consumer surplus: {parts['consumer_surplus']}")
@@ -473,23 +475,25 @@ def _listed(changes: Any) -> Iterator[Change]:
 
 def _named(changes: Sequence[Change], *others: str | None) -> Iterator[str]:
     """Yield the columns that are named somewhere."""
-    yield from (name for change in changes if isinstance(change, str) for name in columns_of(read_change(change)))
+    yield from (
+        name for change in changes if isinstance(change, str) for name in columns_named_in(parse_change(change))
+    )
     yield from (name for name in others if name is not None)
 
 
-def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, Step]:
+def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, AppliedChange]:
     if isinstance(change, str):
         text = " ".join(change.split())
         try:
-            after, extent = offer.apply(read_change(change), known)
+            after, extent = offer.apply(parse_change(change), known)
         except InputError as error:
             prefix = "" if str(error).startswith("change ") else f"change {text!r}: "
             raise InputError(f"{prefix}{error}") from None
     else:
         result = change(offer.data) if callable(change) else change
         text = getattr(change, "__name__", "a changed table" if isinstance(change, ChoiceData) else "new values")
-        after, extent = changed_by(offer, result)
-    return after, Step(text=text, alternatives=extent.alternatives, sets=extent.sets)
+        after, extent = apply_result(offer, result)
+    return after, AppliedChange(text=text, alternatives=extent.alternatives, sets=extent.sets)
 
 
 def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
