@@ -39,7 +39,7 @@ def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path
     assert result.out.startswith("PCMCNet on trips.csv\n\n- ")  # findings first
     assert "\n\nchoice_sets: 24\n" in result.out
     assert "seen_in_training: all" in result.out
-    assert "left out: elasticities (skipped, as asked for)" in result.out
+    assert "left out: elasticities (skipped)" in result.out
     assert f"written: {tmp_path / 'r' / 'report.html'}" in result.out
     assert json.loads((tmp_path / "r" / "explanation.json").read_text("utf-8"))["fit"]["baselines"] is None
 
@@ -51,7 +51,7 @@ def test_a_table_without_choices_is_explained_without_the_parts_that_need_them(
     result = cli("explain", model, tmp_path / "new.csv", "-o", tmp_path / "r", *QUICK)
     assert result.status == 0
     for part in ("fit", "calibration", "importance"):
-        assert f"left out: {part} (needs the choices, and the table has none)" in result.out
+        assert f"left out: {part} (needs choices, which the table does not have)" in result.out
     page = (tmp_path / "r" / "report.html").read_text("utf-8")
     assert "no section on calibration" in page
     assert 'id="examples"' in page

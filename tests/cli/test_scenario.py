@@ -46,10 +46,10 @@ def test_several_changes_and_files(cli: Callable[..., Any], model: Path, table: 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--change", "prize = 1"], "change 'prize = 1': no column 'prize' among features"),
+        (["--change", "prize = 1"], "change 'prize = 1': no feature or individual column 'prize'"),
         (["--change", "price = 1 where mode == 'plane'"], "the condition selects none of"),
         (["--change", "took = 1"], "column 'took' holds the choices"),
-        (["--change", "price ="], "expected a number, a word in quotes or the name of a column, found the end"),
+        (["--change", "price ="], "expected a number, a word in quotes or a column name, found the end"),
         (["--change", "price = 1", "-o", "x.xls"], "unknown kind of file. Expected a name that ends in .csv"),
         (["--change", "price = 1", "--by", "colour"], "no column 'colour'"),
     ],

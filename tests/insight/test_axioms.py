@@ -220,7 +220,7 @@ def test_a_weight_of_0_and_sets_of_one_take_no_part() -> None:
     assert found.sets == 1
     assert found["independence"].verdict == found["weak"].verdict == "not checked"
     assert found["uniform"].cases == 2
-    with pytest.raises(InputError, match="a choice set of two alternatives and a weight above 0, got none in 1"):
+    with pytest.raises(InputError, match="a choice set with two alternatives and a positive weight, found none in 1"):
         audit(Logit(), data.subset([1]))
 
 
@@ -228,15 +228,15 @@ def test_models_of_another_kind_are_marked(trips: ChoiceData) -> None:
     cheapest = audit(RankBy("price").fit(trips), trips)
     assert cheapest["independence"].verdict == "not checked"
     assert cheapest["independence"].more["pairs_without_log_ratio"] > 0
-    assert "gives a ranking" in cheapest.notes[0]
+    assert "returns a ranking" in cheapest.notes[0]
     forest = audit(RandomForest(trees=5, min_samples_leaf=5).fit(trips, progress=False), trips, sets=5)
-    assert "scores made to sum to 1" in forest.notes[0]
+    assert "scores that are scaled to sum to 1" in forest.notes[0]
 
     class Ordered(Logit):
         order_matters = True
 
     items = ChoiceData.from_long({"s": [0, 0], "item": [0.0, 1.0]}, choice_set="s", features=["item"])
-    assert "order of a set's rows" in audit(Ordered(), items).notes[0]
+    assert "order of the rows of a set" in audit(Ordered(), items).notes[0]
 
 
 def test_the_audit_is_one_page_and_survives_json(items: ChoiceData) -> None:

@@ -138,7 +138,7 @@ def test_a_calibration_survives_json_and_its_seed_decides(data: ChoiceData) -> N
 def test_what_cannot_be_calibrated_is_refused(data: ChoiceData) -> None:
     ranking = RankBy("cost").fit(data)
     for ask in (calibration, calibrate):
-        with pytest.raises(InputError, match="RankBy gives a ranking"):
+        with pytest.raises(InputError, match="RankBy returns a ranking"):
             ask(ranking, data)  # type: ignore[operator]
     with pytest.raises(ConfigError, match="bins must be a whole number of at least 1"):
         calibration(fitted(data, 1.0), data, bins=0)

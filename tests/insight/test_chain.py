@@ -122,7 +122,7 @@ def test_a_set_of_one_is_a_chain_that_stays() -> None:
 def test_what_has_no_chain_is_refused(games: ChoiceData) -> None:
     with pytest.raises(InputError, match="MNL has no rates"):
         chain(MNL(), games, 0)
-    with pytest.raises(InputError, match="Ask its members"):
+    with pytest.raises(InputError, match="Use its members"):
         chain(Ensemble("pcmcnet"), games, 0)
     model = PCMC(restarts=1, ridge=1.0).fit(games)
     with pytest.raises(InputError, match="choice set 99: not among the 33 of the table, such as 0, 1, 2"):

@@ -211,7 +211,7 @@ def test_what_cannot_be_measured_is_refused(points: ChoiceData) -> None:
         measure(MLBA(), points, 0, 1, {"atraction": 2})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="similarity: expected the place of an alternative, from 0 to 5, got 6"):
         measure(MLBA(), points, 0, 1, {"similarity": 6})
-    with pytest.raises(InputError, match="no third of the kind 'similarity' was given"):
+    with pytest.raises(InputError, match="no effect of kind 'similarity' was measured"):
         measure(MLBA(), points, 0, 1, {"attraction": 2})["similarity"]
 
     class Never:
@@ -298,7 +298,7 @@ def test_a_limit_and_a_seed_draw_sets() -> None:
 
 def test_the_search_prints_as_a_table_and_survives_json(data: ChoiceData) -> None:
     found = search(Decoy(), data, top=1)
-    assert "9 pairs, each alternative with a probability of at least 0.01, in 7 sets with one" in str(found)
+    assert "9 pairs of alternatives with a probability of at least 0.01, in 7 sets with one" in str(found)
     assert "| 11 | d | b | a | -1.792 | -0.693 | -1.099 | 0.143 | 0.333 |" in found.to_markdown()
     back = json.loads(json.dumps(found.to_dict()))
     assert back["cases"][0]["by_adding"] == found.cases[0].by_adding
@@ -318,9 +318,12 @@ def test_a_table_is_read_by_the_models_schema_and_alternatives_are_named(data: C
 
 
 def test_what_has_no_case_is_refused(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match="no choice set has three alternatives"):
+    with pytest.raises(InputError, match="a choice set with three alternatives"):
         search(Decoy(), data.subset([]))
-    with pytest.raises(InputError, match=r"no case among 2 questions: .* a limit of at least 4|no case"):
+    with pytest.raises(
+        InputError,
+        match=r"no context effect can be measured in the 2 predicted sets: .* a limit of at least 4|no context effect",
+    ):
         search(Decoy(), data, limit=2, least=0.9)
     for name, value in {"limit": 0, "top": 0, "seed": -1, "least": 1.0}.items():
         with pytest.raises(ConfigError, match=f"{name} must be"):

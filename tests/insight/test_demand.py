@@ -123,14 +123,14 @@ def test_every_model_has_a_demand_curve(name: str, driven: ChoiceData, fitted: C
     [
         ({"alternative": "buss"}, "alternative='buss' is in none of the choice sets. Did you mean 'bus'"),
         ({"alternative": 9}, "alternative=9 is in none"),
-        ({"alternative": [True, False]}, "expected a label, a place within sets"),
-        ({"alternative": [1e9]}, "expected a label, a place within sets"),
-        ({"alternative": [10**6]}, "expected a label, a place within sets"),
+        ({"alternative": [True, False]}, "expected a label, a position within sets"),
+        ({"alternative": [1e9]}, "expected a label, a position within sets"),
+        ({"alternative": [10**6]}, "expected a label, a position within sets"),
         ({"alternative": "bus", "of": "kar"}, "of='kar'"),
-        ({"alternative": "bus", "factors": [1.0], "values": [1.0]}, "not both"),
+        ({"alternative": "bus", "factors": [1.0], "values": [1.0]}, "got both"),
         ({"alternative": "bus", "factors": []}, "a list of finite numbers"),
         ({"alternative": "bus", "values": [np.nan]}, "a list of finite numbers"),
-        ({"alternative": "bus", "by": "comfort"}, "differs within choice sets"),
+        ({"alternative": "bus", "by": "comfort"}, "varies within choice sets"),
     ],
 )
 def test_bad_questions_are_refused(model: MNL, driven: ChoiceData, options: dict[str, Any], message: str) -> None:

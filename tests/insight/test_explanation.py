@@ -88,7 +88,7 @@ def test_without_choices_the_parts_that_need_them_are_left_out_and_named(
 ) -> None:
     found = explain(fitted("pcmcnet"), make_driven(chosen=None), sets=10, progress=False)
     assert tuple(found.left_out) == NEED_CHOICES
-    assert set(found.left_out.values()) == {"needs the choices, and the table has none"}
+    assert set(found.left_out.values()) == {"needs choices, which the table does not have"}
     assert found.examples is not None
     assert [example.kind for example in found.examples] == ["typical", "uncertain", "large"]
     assert found.elasticities is not None
@@ -220,7 +220,7 @@ def test_a_price_rise_costs_the_elasticity_in_per_cent(found: Explanation) -> No
     own = found.elasticities.tables[0].rows[0].own
     first, second = by_part(found, "elasticities")
     assert own < 0
-    assert first.text == f"A 1% rise of Price costs an alternative {-own:.1f}% of its share."
+    assert first.text == f"A 1% increase in Price lowers the share of an alternative by {-own:.1f}%."
     assert f"elasticity {own:.4g}" in first.figures
     curve = found.elasticities.curves["the favourite of each set"]
     at = int(np.flatnonzero(np.isclose(curve.points, 0.9))[0])
@@ -240,24 +240,26 @@ def test_categories_gain_and_lose_where_their_intervals_say_so(found: Explanatio
 def test_importance_is_not_claimed_where_intervals_reach_zero(found: Explanation) -> None:
     assert found.importance is not None
     (finding,) = by_part(found, "importance")
-    assert finding.text.startswith(f"{found.names[found.importance.rows[0].name]} matters most, then ")
+    assert finding.text.startswith(f"{found.names[found.importance.rows[0].name]} has the largest effect, followed by ")
     rows = tuple(replace(row, low=-0.1) for row in found.importance.rows)
     (none,) = by_part(replace(found, importance=replace(found.importance, rows=rows)), "importance")
-    assert none.text.startswith("No column matters for sure")
+    assert none.text.startswith("No column has a significant effect")
 
 
 def test_time_is_made_up_for_by_money(found: Explanation) -> None:
     assert found.trade_offs is not None
     row = found.trade_offs.rows[0]
     (finding,) = by_part(found, "trade_offs")
-    assert finding.text == f"One min more of Time is made up for by {-row.median:.4g} EUR less of Price."
+    assert finding.text == f"One more min of Time is offset by {-row.median:.4g} EUR less of Price."
     doubtful = replace(row, ends=(-1.0, 1.0))
     silent = replace(found, trade_offs=replace(found.trade_offs, rows=(doubtful,)))
     assert by_part(silent, "trade_offs") == []
 
 
 def test_a_logit_has_no_context_effects_and_a_ranking_no_probabilities(found: Explanation) -> None:
-    assert by_part(found, "context")[0].text.startswith("What else is on offer never changes the preference")
+    assert by_part(found, "context")[0].text.startswith(
+        "The preference between two alternatives does not depend on the others"
+    )
     data = ChoiceData.from_long(
         {"s": [1, 1, 2, 2], "took": [1, 0, 1, 0], "x": [1.0, 2.0, 1.0, 3.0]},
         choice_set="s",
@@ -268,11 +270,18 @@ def test_a_logit_has_no_context_effects_and_a_ranking_no_probabilities(found: Ex
     assert {finding.part for finding in ranked.findings} <= {"importance", "fit", "context"}
 
 
-@pytest.mark.parametrize(("gap", "words"), [(0.2, "It is surer"), (-0.2, "It is less sure"), (0.0, "On average")])
+@pytest.mark.parametrize(
+    ("gap", "words"),
+    [
+        (0.2, "The model is overconfident"),
+        (-0.2, "The model is underconfident"),
+        (0.0, "The probabilities are well calibrated"),
+    ],
+)
 def test_calibration_is_that_of_favourites(gap: float, words: str, found: Explanation) -> None:
     assert found.calibration is not None
     first = found.calibration.first
     moved = replace(first, predicted=first.observed + gap)
     (finding,) = by_part(replace(found, calibration=replace(found.calibration, first=moved)), "calibration")
     assert finding.text.startswith(words)
-    assert f"calibration error {100 * abs(gap):.1f} points" in finding.figures
+    assert f"calibration error {100 * abs(gap):.1f} percentage points" in finding.figures

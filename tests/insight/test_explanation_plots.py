@@ -94,8 +94,8 @@ def test_other_figures_are_asked_for_by_column_example_and_kind(found: Explanati
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda plot: plot.demand(column="prise"), "no figure of column 'prise'. Did you mean 'price'?"),
-        (lambda plot: plot.chain(example=7), "no example 7: there are 3, the first being 0"),
+        (lambda plot: plot.demand(column="prise"), "no figure for column 'prise'. Did you mean 'price'?"),
+        (lambda plot: plot.chain(example=7), "example: expected a number from 0 to 2, got 7"),
         (lambda plot: plot.numbers("importence"), "no figure 'importence'. Did you mean 'importance'?"),
         (lambda plot: plot.calibration(which="last"), "unknown which 'last'. Known: alternatives, first."),
     ],
@@ -110,8 +110,8 @@ def test_a_part_that_was_left_out_says_why(data: ChoiceData) -> None:
     parts = ("fit", "calibration", "elasticities", "categories", "trade_offs", "context", "axioms", "examples", "model")
     few = explain(MNL().fit(data), data, sets=5, skip=parts, progress=False)
     assert few.plot.names() == ["sizes", "importance"]
-    assert repr(few.plot) == "figures: sizes, importance; each is a method, as in .plot.sizes()"
-    with pytest.raises(InputError, match=r"no context to draw: the part 'context' is missing \(skipped"):
+    assert repr(few.plot) == "figures: sizes, importance; call one as .plot.sizes()"
+    with pytest.raises(InputError, match=r"figure 'context' is not available: the part 'context' is missing \(skipped"):
         few.plot.context()
 
 

@@ -113,7 +113,7 @@ def test_every_model_has_importances(name: str, driven: ChoiceData, fitted: Call
     assert len(found.rows) == 7
     assert np.isfinite([(row.value, row.low, row.high) for row in found.rows]).all()
     json.dumps(found.to_dict())
-    assert found.to_markdown().startswith("| shuffled | increase of ")
+    assert found.to_markdown().startswith("| shuffled | increase in ")
     assert len(str(found).splitlines()) == 8
 
 
@@ -141,5 +141,5 @@ def test_bad_questions_are_refused(
 def test_choices_are_needed(model: MNL, make_driven: Callable[..., ChoiceData]) -> None:
     with pytest.raises(InputError, match="importance needs the choices"):
         importance(model, make_driven(chosen=None))
-    with pytest.raises(InputError, match="no importance of 'x'"):
+    with pytest.raises(InputError, match="no importance for 'x'"):
         importance(model, make_driven(), ["price"])["x"]

@@ -174,7 +174,7 @@ def test_what_cannot_be_taken_apart_is_refused(driven: ChoiceData, fitted: Calla
         order_effects(fitted("rank-by"), driven, least=0.0)
     with pytest.raises(InputError, match="lower least, or draw more sets"):
         order_effects(fitted("uniform"), driven, least=0.9)
-    with pytest.raises(InputError, match="no order 7: there are 1, 2, 3"):
+    with pytest.raises(InputError, match="order: expected one of 1, 2, 3, got 7"):
         order_effects(fitted("uniform"), driven)[7]
     with pytest.raises(ConfigError, match="orders"):
         order_effects(fitted("uniform"), driven, orders=0)

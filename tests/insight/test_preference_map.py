@@ -86,7 +86,7 @@ def test_the_two_alternatives_and_the_span_may_be_others() -> None:
 
 @pytest.mark.parametrize(("cells", "span"), [(1, (1.0, 9.0)), (4, (9.0, 1.0)), (4, (1.0, np.nan))])
 def test_a_grid_without_cells_is_refused(cells: int, span: tuple[float, float]) -> None:
-    with pytest.raises(ConfigError, match="expected cells of at least 2 and a span from low to high, got"):
+    with pytest.raises(ConfigError, match="expected at least 2 cells and a span from low to high, got"):
         preference_map(logit, cells=cells, span=span)
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_probability_names_the_place(bad: tuple[float, ...]) -> None:
         p[1] = bad
         return p
 
-    with pytest.raises(InputError, match=r"third alternative at \(7\.0, 3\.0\): expected prob.*; 1 such places"):
+    with pytest.raises(InputError, match=r"third alternative at \(7\.0, 3\.0\): expected prob.*; 1 such cells"):
         preference_map(broken, cells=2)
 
 
@@ -234,7 +234,7 @@ def test_figure_2_is_the_map_of_a_set_of_two_attributes() -> None:
         ({"b": 0}, InputError, "two alternatives of one choice set, got the places 0 and 0"),
         ({"b": 4}, InputError, "two alternatives of one choice set, got the places 0 and 4"),
         ({"third": 6}, InputError, "third: expected the place of an alternative, from 0 to 5, got 6"),
-        ({"features": ("price", "comfort")}, SchemaError, "'comfort' is no numeric feature"),
+        ({"features": ("price", "comfort")}, SchemaError, "'comfort' is not a numeric feature"),
         ({"features": ("price", "minute")}, SchemaError, "Did you mean 'minutes'"),
         ({"features": ("price", "price")}, ConfigError, "two different features"),
         ({"cells": 1}, ConfigError, "cells must be a whole number of at least 2"),

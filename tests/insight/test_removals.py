@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import has_varying_offers
 from pcmcnet.insight.axioms import audit
 from pcmcnet.insight.queries import places_in_set
-from pcmcnet.insight.removals import extrapolation_warning, predict_removals, sample_removals, share
+from pcmcnet.insight.removals import extrapolation_warning, pair_share, predict_removals, sample_removals
 from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Text
 
@@ -122,9 +122,9 @@ def test_no_case_is_no_trouble(data: ChoiceData) -> None:
 
 
 def test_a_share_is_exact_where_probabilities_are_tiny() -> None:
-    assert share(np.float64(-1000.0), np.float64(-1000.0) + np.log(3.0)) == pytest.approx(0.25, rel=1e-12)
-    assert share(np.float64(0.0), np.float64(-np.inf)) == 1
-    assert share(np.float64(-np.inf), np.float64(0.0)) == 0
+    assert pair_share(np.float64(-1000.0), np.float64(-1000.0) + np.log(3.0)) == pytest.approx(0.25, rel=1e-12)
+    assert pair_share(np.float64(0.0), np.float64(-np.inf)) == 1
+    assert pair_share(np.float64(-np.inf), np.float64(0.0)) == 0
 
 
 # -- Availability ------------------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ def test_a_share_is_exact_where_probabilities_are_tiny() -> None:
 
 SAME = item_choices([("abc", "a"), ("cab", "b"), ("abc", "c")] * 4)
 REMOVALS = (
-    "All choice sets of the training table offer the same alternatives. How people choose when one is missing was "
-    "never observed: what is said of removals is extrapolation, by the form of the model."
+    "All choice sets of the training table offer the same alternatives. Choices without one of them were never "
+    "observed, so effects of removals are extrapolated from the form of the model."
 )
 DIFFERENT = item_choices([("abc", "a"), ("ab", "b"), ("abd", "a")] * 4)
 
@@ -175,9 +175,9 @@ def test_the_report_marks_removals_and_leaves_out_clock_times() -> None:
     found = explain(MNL(formula="price + depTime | 0").fit(data), data, sets=10, skip=skip, progress=False)
     assert found.elasticities is not None
     assert [t.column for t in found.elasticities.tables] == ["price"]
-    assert found.elasticities.left_out == {"depTime": "is a clock time: one per cent more of it means nothing"}
+    assert found.elasticities.left_out == {"depTime": "is a clock time: a 1% increase has no meaning"}
     assert found.removals == found.summary()["found"]["removals"] == found.to_dict()["removals"] == REMOVALS
     by_name = {section.name: section for section in explanation_sections(found)}
     assert by_name["context"].blocks[0] == by_name["examples"].blocks[0] == Text(REMOVALS, "warning")
     words = [block.text for block in by_name["elasticities"].blocks if isinstance(block, Text)]
-    assert "No elasticity for depTime: it is a clock time: one per cent more of it means nothing." in words
+    assert "No elasticity for depTime: it is a clock time: a 1% increase has no meaning." in words

@@ -7,7 +7,7 @@ import pytest
 from pcmcnet import ChoiceData
 from pcmcnet.insight.queries import why_no_elasticity
 
-CLOCK, YEAR, IDENTIFIER = "is a clock time", "is a calendar year", "names something by a number"
+CLOCK, YEAR, IDENTIFIER = "is a clock time", "is a calendar year", "is an identifier"
 
 
 def why(name: str, values: list[float], unit: str | None = None) -> str | None:

@@ -111,7 +111,7 @@ def test_a_ranking_changes_where_the_order_does() -> None:
         ({"method": "magic"}, ConfigError, "unknown method"),
         ({"step": 0.0}, ConfigError, "step must be"),
         ({"step": 1.0}, ConfigError, "step must be"),
-        ({"method": "derivatives"}, InputError, "no derivatives of its own: use method='differences'"),
+        ({"method": "derivatives"}, InputError, "no derivatives: use method='differences'"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -145,7 +145,7 @@ def test_a_ranking_has_examples_without_attribution(driven: ChoiceData) -> None:
 
 
 def test_a_table_of_single_alternatives_has_no_example(driven: ChoiceData) -> None:
-    with pytest.raises(InputError, match="no example to show"):
+    with pytest.raises(InputError, match="two alternatives and a positive weight, found none"):
         example_sets(MNL().fit(driven), driven.subset(driven.sizes == 1))
 
 

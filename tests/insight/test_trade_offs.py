@@ -33,7 +33,7 @@ def data() -> ChoiceData:
 
 
 def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(data: ChoiceData) -> None:
-    """With b_time, b_price < 0, a longer ride is made up for by a lower price: -b_time / b_price < 0."""
+    """With b_time, b_price < 0, a longer ride is offset by a lower price: -b_time / b_price < 0."""
     model = MNL(formula="price + time + comfort").fit(data)
     b = dict(zip(("price", "time", "comfort"), (float(row[1]) for row in model.summary().rows), strict=True))
     found = trade_offs(model, data, ["time", "comfort"], "price")
@@ -44,7 +44,7 @@ def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(data: ChoiceData)
         assert (row.odd, row.ends) == (0.0, None)
     assert found.rows[0].median < 0 < found.rows[1].median
     assert found.members == 0
-    assert "is made up for by price" in str(found)
+    assert "is offset by price" in str(found)
 
 
 def test_an_ensemble_gives_the_interval_of_the_median(data: ChoiceData) -> None:
@@ -71,7 +71,7 @@ def test_what_makes_up_for_nothing_is_refused(data: ChoiceData) -> None:
     model = MNL(formula="time").fit(data)
     with pytest.raises(InputError, match="no probability depends on 'price'"):
         trade_offs(model, data, ["time"], "price")
-    with pytest.raises(InputError, match="fewer than two numeric features"):
+    with pytest.raises(InputError, match="at least two numeric features"):
         main_trade_offs(model, data, ["time"])
-    with pytest.raises(InputError, match="gives a ranking"):
+    with pytest.raises(InputError, match="returns a ranking"):
         trade_offs(RankBy(column="price").fit(data), data, ["time"], "price")

@@ -63,7 +63,7 @@ def test_every_model_that_knows_prices_has_one(
 
 def test_bad_questions_are_refused(driven: ChoiceData) -> None:
     model = MNL(formula="price").fit(driven)
-    with pytest.raises(InputError, match="'income' belongs to the individual"):
+    with pytest.raises(InputError, match="'income' is an individual column"):
         willingness_to_pay(model, driven, "income", "price")
     with pytest.raises(InputError, match="no probability depends on 'price'"):
         willingness_to_pay(Uniform().fit(driven), driven, "time", "price")

@@ -1,1 +1,1 @@
-"""What a fitted model has learnt. Every question is put as probabilities of choice sets that are a little different."""
+"""Insight into fitted models, computed from their probabilities for observed and changed choice sets."""

@@ -1,8 +1,8 @@
-"""An audit of any fitted model: which axioms of choice it obeys on sets drawn from a table, and where it does not.
+"""Audit a fitted model: which axioms of choice it satisfies on sets drawn from a table, and which it violates.
 
-A violation is no fault. A logit obeys nearly all axioms, because it cannot do otherwise; people do not, and a model
-that has learnt context effects from them is found to violate independence and regularity. The audit gives their size,
-and cases to look at.
+A violation is not an error. A logit satisfies nearly all axioms by construction. People do not, and a model that has
+learnt their context effects violates independence (IIA) and regularity. The audit reports the size of the violations
+and shows the worst cases.
 """
 
 from __future__ import annotations
@@ -39,36 +39,59 @@ from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
 # -- Axiom checks ------------------------------------------------------------------------------------------------------
-# The axioms of choice, checked on cases drawn from a table: each check asks the model once and returns a finding.
+# The axioms of choice, checked on cases drawn from a table. Each check predicts all its sets in one call.
 #
 # For a set S, alternatives i, j, r of it, and P(i over j) the probability of i in the pair {i, j}:
 #
-#     independence    log P(i | S) / P(j | S) does not change when r leaves S  (Luce, 1959)
+#     independence    log P(i | S) / P(j | S) does not change when r is removed from S  (Luce, 1959)
 #     regularity      P(i | S - r) >= P(i | S)  (all random utility models)
 #     transitivity    P(i over j) >= 1/2 and P(j over k) >= 1/2 imply that P(i over k) is at least
 #                     1/2 (weak), the smaller (moderate) or the larger (strong) of the two
 #     expansion       k copies of every alternative of S: those of i together have P(i | S)  (Ragain & Ugander, 2016)
 #     copies          one alternative i twice: its copies together have P(i | S), the others lose nothing
 #
-# The size of a violation is what is missing: of the log-ratio for independence, of probability for all others. A logit
-# has all but the last: there two copies get 2 P / (1 + P), and the others lose P (1 - P) / (1 + P).
+# The size of a violation is the amount by which the axiom fails: a change of the log-ratio for independence, a
+# probability for all others. A logit satisfies all but the last: two copies get 2 P / (1 + P), and the other
+# alternatives lose P (1 - P) / (1 + P).
 
 Verdict = Literal["holds", "violated", "not checked"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AxiomFinding:
-    """What was found of one axiom."""
+    """Result of the check of one axiom.
+
+    Attributes
+    ----------
+    axiom
+        Name of the axiom.
+    unit
+        Unit of the sizes: "log-ratio" or "probability".
+    cases
+        Number of cases checked.
+    violations
+        Number of cases with a size above the tolerance.
+    mean
+        Mean size over all cases; a case that satisfies the axiom has size 0.
+    largest
+        Largest size.
+    choice_set
+        Id of the set with the largest size; None if there is no violation.
+    example
+        A sentence about that case; None if there is no violation.
+    more
+        Further numbers by name.
+    """
 
     axiom: str
-    unit: str  # of sizes
+    unit: str
     cases: int
-    violations: int  # cases whose size is above the tolerance
-    mean: float  # size over all cases; one that obeys the axiom has size 0
+    violations: int
+    mean: float
     largest: float
-    choice_set: Any = None  # id of the set with the largest size; None where nothing is violated
-    example: str | None = None  # what happens there
-    more: Mapping[str, float] = field(default_factory=dict)  # further numbers by name
+    choice_set: Any = None
+    example: str | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -77,24 +100,24 @@ class AxiomFinding:
 
     @property
     def verdict(self) -> Verdict:
-        """One word."""
+        """The result in words: "holds", "violated" or "not checked"."""
         if not self.cases:
             return "not checked"
         return "violated" if self.violations else "holds"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
+        """Return the result as JSON-compatible values."""
         names = ("axiom", "verdict", "unit", "cases", "violations", "share", "mean", "largest", "choice_set", "example")
         return {**{name: getattr(self, name) for name in names}, **self.more}
 
 
-Describe = Callable[[int], tuple[int, str]]  # case -> place of an alternative of its set, and what happens there
+Describe = Callable[[int], tuple[int, str]]  # case -> place of an alternative of its set, and a sentence about the case
 
 
 def _finding(
     data: ChoiceData, axiom: str, unit: str, size: Floats, tolerance: float, describe: Describe, **more: float
 ) -> AxiomFinding:
-    """Sum up the sizes of single cases, and describe the worst if it is a violation."""
+    """Summarise the sizes of all cases, and describe the largest if it is a violation."""
     worst = int(size.argmax()) if len(size) else None
     place, example = describe(worst) if worst is not None and size[worst] > tolerance else (None, None)
     return AxiomFinding(
@@ -110,32 +133,35 @@ def _finding(
     )
 
 
-def independence(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFinding:
-    """Compare all pairs of others before and after each removal; violations count the removals that change one."""
-    ratios = found.log_ratios()
+def independence(data: ChoiceData, removals: Removals, tolerance: float) -> AxiomFinding:
+    """Check independence of irrelevant alternatives: compare log-ratios of all pairs before and after each removal.
+
+    A removal counts as one violation if it changes the log-ratio of any pair.
+    """
+    ratios = removals.log_ratios()
 
     def describe(case: int) -> tuple[int, str]:
-        i, j, removed = ratios.up[case], ratios.down[case], int(found.removed[ratios.cases[case]])
-        before, after = (float(log_p[i] - log_p[j]) for log_p in (found.log_with, found.log_without))
-        a, b = (alternative_name(data, int(found.places[k])) for k in (i, j))
+        i, j, removed = ratios.up[case], ratios.down[case], int(removals.removed[ratios.cases[case]])
+        before, after = (float(log_p[i] - log_p[j]) for log_p in (removals.log_with, removals.log_without))
+        a, b = (alternative_name(data, int(removals.places[k])) for k in (i, j))
         return (
             removed,
             f"without {alternative_name(data, removed)}, log P({a}) / P({b}) goes from {before:.3f} to {after:.3f}",
         )
 
     more = {"pairs": float(ratios.pairs.sum()), "pairs_without_log_ratio": float(ratios.left_out)}
-    size = found.shift[ratios.up] - found.shift[ratios.down]  # of the pair that changes most
+    size = removals.shift[ratios.up] - removals.shift[ratios.down]  # change of the pair that changes most
     axiom = "independence of irrelevant alternatives"
     finding = _finding(data, axiom, "log-ratio", size, tolerance, describe, **more)
     return replace(finding, mean=float(ratios.sums.sum() / ratios.pairs.sum())) if len(size) else finding
 
 
-def regularity(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFinding:
-    """Look for alternatives that become less probable when another one leaves."""
-    before, after = np.exp(found.log_with), np.exp(found.log_without)
+def regularity(data: ChoiceData, removals: Removals, tolerance: float) -> AxiomFinding:
+    """Check regularity: no alternative becomes less probable when another is removed."""
+    before, after = np.exp(removals.log_with), np.exp(removals.log_without)
 
     def describe(case: int) -> tuple[int, str]:
-        i, removed = int(found.places[case]), alternative_name(data, int(found.removed[found.case[case]]))
+        i, removed = int(removals.places[case]), alternative_name(data, int(removals.removed[removals.case[case]]))
         return (
             i,
             f"without {removed}, P({alternative_name(data, i)}) falls from {before[case]:.3f} to {after[case]:.3f}",
@@ -145,74 +171,78 @@ def regularity(data: ChoiceData, found: Removals, tolerance: float) -> AxiomFind
 
 
 def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: float) -> tuple[AxiomFinding, ...]:
-    """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
+    """Check weak, moderate and strong stochastic transitivity on the three pairs of each triple (T, 3)."""
+    # 1. Predict the three pairs of every triple.
     i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
     pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
     first = np.exp(predict_sets(model, data, list(pairs), set_of(data, pairs[:, 0]))[::2]).reshape(3, -1)
-    over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of member a in the pair with b
+    over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of the a-th alternative in the pair with b
     for p, (a, b) in zip(first, ((0, 1), (1, 2), (0, 2)), strict=True):
         over[a, b], over[b, a] = p, 1 - p
+    # 2. Find the orders (a, b, c) of each triple in which the premise P(a over b), P(b over c) >= 1/2 holds.
     orders = list(permutations(range(3)))
     chain = np.stack([np.stack([over[a, b], over[b, c], over[a, c]]) for a, b, c in orders])  # (6, 3, T)
-    holds = (chain[:, 0] >= 0.5) & (chain[:, 1] >= 0.5)  # of the premise; in some order it does
+    holds = (chain[:, 0] >= 0.5) & (chain[:, 1] >= 0.5)  # true for at least one order of each triple
     bounds = {"weak": np.full(holds.shape, 0.5), "moderate": chain[:, :2].min(1), "strong": chain[:, :2].max(1)}
-    found = []
+    # 3. Compare P(a over c) with the bound of each form.
+    findings = []
     for form, bound in bounds.items():
         gap = np.where(holds, bound - chain[:, 2], -np.inf)  # (6, T)
 
         def describe(t: int, gap: Floats = gap) -> tuple[int, str]:
             order = int(gap[:, t].argmax())
-            x, y, z = (alternative_name(data, int(triples[t, member])) for member in orders[order])
+            x, y, z = (alternative_name(data, int(triples[t, index])) for index in orders[order])
             pairs = zip(((x, y), (y, z), (x, z)), chain[order, :, t], strict=True)
             values = [f"P({u} over {v}) = {p:.3f}" for (u, v), p in pairs]
             return int(triples[t, 0]), f"{values[0]}, {values[1]}, but {values[2]}"
 
         axiom = f"{form} stochastic transitivity"
-        found.append(_finding(data, axiom, "probability", gap.max(axis=0), tolerance, describe))
-    return tuple(found)
+        findings.append(_finding(data, axiom, "probability", gap.max(axis=0), tolerance, describe))
+    return tuple(findings)
 
 
 def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> AxiomFinding:
-    """Offer every alternative of each set several times, and compare the probability of its copies with its own."""
+    """Check uniform expansion: with several copies of every alternative, the copies of each keep its probability."""
     inside = [places_in_set(data, s) for s in sets]
     log_p = predict_sets(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
     places = np.concatenate(inside) if inside else np.empty(0, np.int64)
-    own, summed = np.exp(log_p[: len(places)]), np.exp(log_p[len(places) :]).reshape(-1, copies).sum(axis=1)
+    original, summed = np.exp(log_p[: len(places)]), np.exp(log_p[len(places) :]).reshape(-1, copies).sum(axis=1)
 
     def describe(case: int) -> tuple[int, str]:
         place, p = int(places[case]), f"{summed[case]:.3f}"
-        before = f"{alternative_name(data, place)} has {own[case]:.3f}"
-        return place, f"{before}; with {copies} copies of everything, its copies have {p}"
+        before = f"{alternative_name(data, place)} has {original[case]:.3f}"
+        return place, f"{before}; with {copies} copies of every alternative, its copies together have {p}"
 
-    return _finding(data, "uniform expansion", "probability", np.abs(summed - own), tolerance, describe)
+    return _finding(data, "uniform expansion", "probability", np.abs(summed - original), tolerance, describe)
 
 
 def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> AxiomFinding:
-    """Offer one alternative (C,) of each of some sets twice; what its copies gain, the others lose.
+    """Check copies: offer one alternative (C,) of each set twice; the gain of its copies is the loss of the others.
 
-    ``of_a_logit`` is the loss relative to that in a logit: 0 where copies share what the one had, 1 as in a logit.
+    ``of_a_logit`` is the loss relative to the loss in a logit: 0 if the copies share the original probability, 1 if
+    the others lose as much as in a logit.
     """
-    # 1. Ask about each set as it is, and with the alternative twice, its copy being the last.
+    # 1. Predict each set as observed, and with a copy of the alternative in the last position.
     sets = set_of(data, twice)
     inside = [places_in_set(data, s) for s in sets]
     doubled = [np.append(part, place) for part, place in zip(inside, twice, strict=True)]
     log_p = predict_sets(model, data, [*inside, *doubled], np.tile(sets, 2))
     sizes = data.sizes[sets]
     before, after = np.exp(log_p[: sizes.sum()]), np.exp(log_p[sizes.sum() :])
-    # 2. Take the probabilities of the alternative, and of its two copies, out of the answers.
+    # 2. Extract the probabilities of the alternative and of its two copies.
     at = twice - data.offsets[sets]
-    own = before[np.cumsum(sizes) - sizes + at]
+    original = before[np.cumsum(sizes) - sizes + at]
     ends = np.cumsum(sizes + 1)
     pair = after[ends - sizes - 1 + at], after[ends - 1]
-    # 3. Compare what the copies gain with what they would gain in a logit.
-    size, logit = pair[0] + pair[1] - own, own * (1 - own) / (1 + own)
+    # 3. Compare the gain of the copies with their gain in a logit.
+    size, logit = pair[0] + pair[1] - original, original * (1 - original) / (1 + original)
     more = {
         "of_a_logit": float(size.sum() / logit.sum()) if logit.sum() > 0 else 0.0,
         "largest_gap_between_copies": float(np.abs(pair[0] - pair[1]).max()) if size.size else 0.0,
     }
 
     def describe(case: int) -> tuple[int, str]:
-        p, gain = own[case], size[case]
+        p, gain = original[case], size[case]
         both = f"twice, it has {p + gain:.3f} (in a logit {p + logit[case]:.3f}), and the others lose {gain:.3f}"
         return int(twice[case]), f"{alternative_name(data, int(twice[case]))} has {p:.3f}; {both}"
 
@@ -221,28 +251,46 @@ def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) ->
 
 # -- Axioms ------------------------------------------------------------------------------------------------------------
 
-# Networks compute in float32, where log p of equal alternatives come out up to 1e-5 apart, and a change of a log-ratio
-# has four of them. A difference that matters to anybody is larger.
+# Networks compute in float32, where the log p of equal alternatives differ by up to 1e-5, and a change of a log-ratio
+# combines four of them. Differences of practical interest are larger.
 ROUNDING_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit(ToDictMixin, ReportPartMixin):
-    """What was found of each axiom. Prints as a table."""
+    """Results of :func:`audit`. Prints as a table; ``audit["regularity"]`` is the result of one axiom.
 
-    model: str  # name of its class
-    findings: tuple[AxiomFinding, ...]  # one for each axiom
-    sets: int  # choice sets drawn
-    questions: int  # choice sets that the model was asked about
+    Attributes
+    ----------
+    model
+        Name of the model class.
+    findings
+        One result per axiom.
+    sets
+        Number of choice sets drawn.
+    questions
+        Number of choice sets predicted.
+    seed
+        Seed of the draws.
+    tolerance
+        Size up to which a violation is regarded as rounding.
+    notes
+        Properties of the model that affect the figures.
+    """
+
+    model: str
+    findings: tuple[AxiomFinding, ...]
+    sets: int
+    questions: int
     seed: int
     tolerance: float
-    notes: tuple[str, ...] = ()  # what to know about the model before reading the figures
+    notes: tuple[str, ...] = ()
 
     def _short(self) -> str:
-        return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms obeyed"
+        return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms satisfied"
 
     def __getitem__(self, axiom: str) -> AxiomFinding:
-        """Return the finding on an axiom, by its name or the first word of it."""
+        """Return the result of an axiom, by its name or the first word of its name."""
         names = {finding.axiom: finding for finding in self.findings}
         names |= {finding.axiom.split()[0]: finding for finding in self.findings}
         if axiom not in names:
@@ -251,11 +299,11 @@ class Audit(ToDictMixin, ReportPartMixin):
 
     @property
     def obeyed(self) -> tuple[str, ...]:
-        """Names of the axioms that hold in all cases."""
+        """Names of the axioms that hold in every case."""
         return tuple(finding.axiom for finding in self.findings if finding.verdict == "holds")
 
     def to_markdown(self) -> str:
-        """Return one page: the verdicts, the worst case of each violated axiom, and what to know."""
+        """Return a page of Markdown: the table, the worst case of each violated axiom, and the notes."""
         worst = [
             f"- **{f.axiom}**: choice set {escaped(str(f.choice_set))}: {escaped(f.example)}."
             for f in self.findings
@@ -282,9 +330,9 @@ class Audit(ToDictMixin, ReportPartMixin):
     def _facts(self) -> str:
         relative = round(self["copies"].more["of_a_logit"], 2) + 0.0  # never -0
         return (
-            f"{self.sets:,} choice sets drawn, {self.questions:,} asked about, seed {self.seed}; up to "
-            f"{self.tolerance:g} is rounding. A second copy of an alternative costs the others {relative:.2f} of what "
-            f"it costs them in a logit."
+            f"{self.sets:,} choice sets drawn, {self.questions:,} predicted, seed {self.seed}; violations up to "
+            f"{self.tolerance:g} are regarded as rounding. A second copy of an alternative costs the others "
+            f"{relative:.2f} times as much as in a logit."
         )
 
 
@@ -303,31 +351,43 @@ def audit(
 
     Parameters
     ----------
-    model, data
-        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
-    sets, seed
-        Choice sets to draw, at most, and where all draws come from.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
+    sets
+        Maximum number of choice sets to draw; 100 by default.
+    seed
+        Seed of all draws; 0 by default.
     limit
-        Choice sets to ask about, at most, for independence and regularity: every alternative of a set is removed.
+        Maximum number of choice sets to predict for independence and regularity, where every alternative of a set is
+        removed in turn; 5,000 by default.
     triples
-        Triples of alternatives to ask about as pairs, at most, for transitivity.
+        Maximum number of triples of alternatives to predict as pairs, for transitivity; 1,000 by default.
     expand
-        Copies of every alternative, for uniform expansion.
+        Copies of every alternative, for uniform expansion; 2 by default.
     tolerance
-        Size up to which a violation is taken for rounding.
+        Size up to which a violation is regarded as rounding; 1e-4 by default.
+
+    Returns
+    -------
+    Audit
+        One result per axiom. Prints as a table.
 
     Raises
     ------
     InputError
-        When no set with a weight has two alternatives, or the model gives something else than probabilities.
+        If no set with a positive weight has two alternatives, or the model does not return probabilities.
+    ConfigError
+        If a number is out of range.
 
     Examples
     --------
     >>> from pcmcnet.models import Uniform
     >>> table = {"trip": [1, 1, 1], "took": [0, 1, 0], "price": [3.0, 4.0, 9.0]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
-    >>> found = audit(Uniform().fit(data), data)
-    >>> found["independence"].verdict, found["copies"].verdict, round(found["copies"].more["of_a_logit"], 3)
+    >>> result = audit(Uniform().fit(data), data)
+    >>> result["independence"].verdict, result["copies"].verdict, round(result["copies"].more["of_a_logit"], 3)
     ('holds', 'violated', 1.0)
     """
     require_sampling(sets=sets, seed=seed, limit=limit, triples=triples)
@@ -337,13 +397,15 @@ def audit(
     rng = np.random.default_rng(seed)
     drawn = draw_sets(data, least=2, most=sets, rng=rng)
     if not drawn.size:
-        raise InputError(f"expected a choice set of two alternatives and a weight above 0, got none in {len(data)}.")
+        raise InputError(
+            f"expected a choice set with two alternatives and a positive weight, found none in {len(data)}."
+        )
     removals = predict_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
-    asked = draw_triples(data, drawn, triples, rng)
+    triples_drawn = draw_triples(data, drawn, triples, rng)
     findings = (
         independence(data, removals, tolerance),
         regularity(data, removals, tolerance),
-        *transitivity(model, data, asked, tolerance),
+        *transitivity(model, data, triples_drawn, tolerance),
         expansion(model, data, drawn, expand, tolerance),
         copies(model, data, rng.integers(data.offsets[drawn], data.offsets[drawn + 1]), tolerance),
     )
@@ -351,7 +413,7 @@ def audit(
         model=type(model).__name__,
         findings=findings,
         sets=len(drawn),
-        questions=removals.questions + 3 * len(asked) + 4 * len(drawn),
+        questions=removals.questions + 3 * len(triples_drawn) + 4 * len(drawn),
         seed=seed,
         tolerance=tolerance,
         notes=_notes(model, data),
@@ -359,13 +421,13 @@ def audit(
 
 
 def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw up to ``most`` different triples of alternatives (T, 3), in turn from all sets of at least three."""
-    fit = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
-    if not fit.size:
+    """Draw up to ``most`` different triples of alternatives (T, 3), in turn from all sets with at least three."""
+    eligible = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
+    if not eligible.size:
         return np.empty((0, 3), np.int64)
-    owner = np.resize(fit, most)
+    owner = np.resize(eligible, most)
     low, n = data.offsets[owner], data.sizes[owner]
-    # Three distinct members: the second skips the first, the third skips both in ascending order.
+    # Three distinct alternatives: the second skips the first, the third skips both in ascending order.
     first, second, third = rng.integers(0, n), rng.integers(0, n - 1), rng.integers(0, n - 2)
     second += second >= first
     for taken in (np.minimum(first, second), np.maximum(first, second)):
@@ -375,20 +437,20 @@ def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generat
 
 
 def _notes(model: Predictor, data: ChoiceData) -> tuple[str, ...]:
-    """Mark what makes figures mean something else."""
+    """Return notes on properties of the model that change the meaning of the figures."""
     gives, notes = gives_of(model), []
     if getattr(model, "order_matters", False):
         notes.append(
-            "The order of a set's rows changes this model's probabilities: leaving out or copying a row also moves "
-            "the others, and the figures hold both."
+            "This model's probabilities depend on the order of the rows of a set. Removing or copying a row also "
+            "shifts the others, so the figures include this effect."
         )
     if gives == "scores":
-        notes.append("This model gives scores made to sum to 1 within a set, not probabilities fitted as such.")
+        notes.append("This model returns scores that are scaled to sum to 1 within a set, not fitted probabilities.")
     if gives == "ranking":
         notes.append(
-            "This model gives a ranking: its probabilities are 1 for the first and 0 for the others, and log-ratios "
+            "This model returns a ranking: the first alternative has probability 1, all others have 0. Log-ratios "
             "exist only between alternatives that share the first rank."
         )
-    if (unseen := extrapolation_warning(model, data)) is not None:
-        notes.append(unseen)
+    if (warning := extrapolation_warning(model, data)) is not None:
+        notes.append(warning)
     return tuple(notes)

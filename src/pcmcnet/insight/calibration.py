@@ -1,17 +1,16 @@
-"""Do things that are given 30 % happen 3 times in 10? Predicted probabilities against observed frequencies.
+"""Calibration: predicted probabilities compared with observed frequencies.
 
-All alternatives of all sets, with the weight of their set, are cut by their probability into bins of equal weight;
-alternatives of equal probability stay together. In each bin b, of weight share w_b,
+All alternatives of all sets, weighted by their set, are sorted by predicted probability into bins of equal weight;
+alternatives with equal probability stay in one bin. In each bin b, with weight share w_b,
 
     predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
     error of a curve = sum_b w_b |observed_b - predicted_b|.
 
-The alternatives of a set depend on each other, so the intervals resample whole sets. The second curve looks at the
-favourite of each set alone, its most probable alternative: how often is it chosen, by how sure the model is. The
-calibration error is the error of this curve, everywhere. That of all alternatives is smaller the more there are in a
-set, for most of them are hardly ever chosen and rightly so: it says little. Sets of one alternative have no choice to
-predict and are left out. A perfect model also has an error above 0, by chance, that falls with the
-number of sets per bin.
+The alternatives of a set depend on each other, so the bootstrap intervals resample whole sets. The second curve uses
+only the most probable alternative of each set, the favourite: how often is it chosen, given its probability? The
+calibration error is the error of this second curve. The error over all alternatives is less informative: it shrinks as
+sets grow, because most alternatives are correctly predicted to be rarely chosen. Sets with one alternative offer no
+choice and are left out. Even a perfect model has an error above 0 by chance; it falls with the number of sets per bin.
 """
 
 from __future__ import annotations
@@ -51,29 +50,53 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CalibrationCurve(ToDictMixin):
-    """Predicted against observed, in B bins from the least to the most probable."""
+    """Predicted and observed shares in B bins, from the least to the most probable.
 
-    predicted: Floats  # (B,) mean probability
-    observed: Floats  # (B,) share chosen
-    low: Floats  # (B,) ends of the interval of the observed share; it where no resamples were asked for
+    Attributes
+    ----------
+    predicted
+        (B,) mean predicted probability.
+    observed
+        (B,) share of cases that were chosen.
+    low, high
+        (B,) ends of the interval of the observed share; equal to ``observed`` without resamples.
+    share
+        (B,) share of the total weight; sums to 1.
+    """
+
+    predicted: Floats
+    observed: Floats
+    low: Floats
     high: Floats
-    share: Floats  # (B,) of the weight; sums to 1
+    share: Floats
     _derived = ("error",)
 
     @property
     def error(self) -> float:
-        """The mean distance of predicted and observed."""
+        """Weighted mean absolute difference of predicted and observed shares."""
         return float(self.share @ np.abs(self.observed - self.predicted))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration(ToDictMixin, ReportPartMixin):
-    """How far probabilities can be taken at their word."""
+    """Result of :func:`calibration`: how well predicted probabilities match observed frequencies.
 
-    alternatives: CalibrationCurve  # of all alternatives
-    first: CalibrationCurve  # of the most probable alternative of each set
-    n_sets: int  # with two alternatives or more and a weight above 0
-    level: float = LEVEL  # of the intervals
+    Attributes
+    ----------
+    alternatives
+        Curve over all alternatives.
+    first
+        Curve over the most probable alternative of each set.
+    n_sets
+        Number of sets with at least two alternatives and a positive weight.
+    level
+        Confidence level of the intervals.
+    """
+
+    alternatives: CalibrationCurve
+    first: CalibrationCurve
+    n_sets: int
+    level: float = LEVEL
     _derived = ("error",)
 
     def _short(self) -> str:
@@ -81,7 +104,7 @@ class Calibration(ToDictMixin, ReportPartMixin):
 
     @property
     def error(self) -> float:
-        """The calibration error: by how much the favourite is more, or less, probable than it is often chosen."""
+        """Calibration error: weighted mean absolute difference of predicted and observed shares of the favourites."""
         return self.first.error
 
 
@@ -93,13 +116,29 @@ def calibration(
     Parameters
     ----------
     model
-        Anything with ``predict_log_proba(data)``.
+        A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice sets with choices, better not those that the model was fitted to; or a table, read by its schema.
+        Choice sets with choices, preferably held out, or a table that the model's schema reads.
     bins
-        Number of bins, at most; equal probabilities are not cut apart.
-    seed, resamples, level
-        Of the bootstrap over choice sets; no resamples, no intervals.
+        Maximum number of bins; 10 by default. Equal probabilities share a bin.
+    seed
+        Seed of the bootstrap over choice sets; 0 by default.
+    resamples
+        Number of bootstrap resamples; 1,000 by default. 0 gives no intervals.
+    level
+        Confidence level of the intervals; 0.95 by default.
+
+    Returns
+    -------
+    Calibration
+        Curves of predicted and observed shares, with the calibration error.
+
+    Raises
+    ------
+    InputError
+        If the choices are unknown, the model returns a ranking, or every set has a single alternative.
+    ConfigError
+        If a number is out of range.
 
     Examples
     --------
@@ -108,88 +147,95 @@ def calibration(
     ...         return np.full(data.n_rows, -np.log(2))
     >>> table = {"toss": np.repeat(np.arange(4), 2), "up": [1, 0, 1, 0, 0, 1, 1, 0]}
     >>> data = ChoiceData.from_long(table, choice_set="toss", chosen="up")
-    >>> found = calibration(Fair(), data)
-    >>> found.alternatives.predicted, found.alternatives.observed, found.first.error
+    >>> result = calibration(Fair(), data)
+    >>> result.alternatives.predicted, result.alternatives.observed, result.first.error
     (array([0.5]), array([0.5]), 0.0)
     """
     require_number("bins", bins, whole=True, low=1)
     require_number("resamples", resamples, whole=True, low=0)
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     if gives_of(model) == "ranking":
-        raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
+        raise InputError(f"{type(model).__name__} returns a ranking, which has no probabilities to calibrate.")
     sets = require_data(model, data)
     sets.require_chosen("a calibration")
     require_sets(sets)
     sets = sets.subset((sets.weights > 0) & (sets.sizes > 1))
     if not len(sets):
-        raise InputError("every choice set has a single alternative: there is nothing to calibrate.")
+        raise InputError("every choice set has a single alternative, so there is no choice to calibrate.")
     log_p = predicted_log_p(model, sets)
     chosen = sets.require_chosen("a calibration")
     hit = np.zeros(len(log_p))
     hit[sets.offsets[:-1] + chosen] = 1.0
     best = np.exp(max_by_set(log_p, sets.offsets))
-    right = metrics.top_hits(log_p, sets.offsets, chosen, 1)  # ties count by their chance
-    draw = _Draw(np.random.default_rng(seed), resamples, level)
+    right = metrics.top_hits(log_p, sets.offsets, chosen, 1)  # a tie of k alternatives counts 1 / k
+    bootstrap = _Bootstrap(np.random.default_rng(seed), resamples, level)
     return Calibration(
-        alternatives=_curve(np.exp(log_p), hit, sets.set_of_alternative, sets.weights, bins, draw),
-        first=_curve(best, right, np.arange(len(sets)), sets.weights, bins, draw),
+        alternatives=_curve(np.exp(log_p), hit, sets.set_of_alternative, sets.weights, bins, bootstrap),
+        first=_curve(best, right, np.arange(len(sets)), sets.weights, bins, bootstrap),
         n_sets=len(sets),
         level=level,
     )
 
 
 def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
-    """Return the fitted model at the temperature that suits the choices best.
+    """Return the fitted model with the temperature that maximises the likelihood of these choices.
 
     Parameters
     ----------
     model
-        A fitted model; it is kept inside and not changed.
+        A fitted model. It is wrapped, not changed.
     data
-        Choice sets that the model was not fitted to, or a table of them, read by its schema.
+        Choice sets that the model was not fitted to, or a table that the model's schema reads.
 
     Returns
     -------
     Calibrated
-        Its ``temperature_`` holds T and the mean NLL of these choices before and after.
+        The calibrated model. Its ``temperature_`` holds T and the mean NLL of these choices before and after.
+
+    Raises
+    ------
+    InputError
+        If ``model`` is not a fitted model, returns a ranking, or the choices are unknown.
     """
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
-    schema = model.schema  # raises where the model is not fitted
+    schema = model.schema  # raises if the model is not fitted
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, schema)
     if model.gives == "ranking":
-        raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
+        raise InputError(f"{type(model).__name__} returns a ranking, which has no probabilities to calibrate.")
     return Calibrated(model, find_temperature(model, sets))
 
 
-class _Draw(NamedTuple):
-    """How intervals are drawn."""
+class _Bootstrap(NamedTuple):
+    """Options of the bootstrap intervals."""
 
     rng: np.random.Generator
     resamples: int
     level: float
 
 
-def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, draw: _Draw) -> CalibrationCurve:
-    """Bin M cases with probabilities p and outcomes y, of the sets that ``owner`` names, with the sets' weights."""
+def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, bootstrap: _Bootstrap) -> CalibrationCurve:
+    """Bin M cases with probabilities p and outcomes y; case m belongs to set ``owner[m]``, sets have ``weights``."""
+    # 1. Weighted means of prediction and outcome in each bin.
     w = weights[owner]
     place = equal_bins(p, w, bins)
     n = int(place.max()) + 1
-    mass, said, happened = (np.bincount(place, w * v, n).astype(np.float64) for v in (np.ones(len(p)), p, y))
-    predicted, observed = said / mass, happened / mass
+    mass, sum_p, sum_y = (np.bincount(place, w * v, n).astype(np.float64) for v in (np.ones(len(p)), p, y))
+    predicted, observed = sum_p / mass, sum_y / mass
     low, high = observed, observed
-    if draw.resamples:
+    # 2. Intervals of the observed shares, by resampling sets.
+    if bootstrap.resamples:
         cell = owner * n + place  # set by bin
         counts, hits = (np.bincount(cell, v, len(weights) * n).reshape(-1, n) for v in (np.ones(len(p)), y))
-        means = resampled_means(np.hstack([counts, hits]), weights, rng=draw.rng, resamples=draw.resamples)
-        there = means[:, :n] > 0  # a resample may miss a bin
-        shares = np.where(there, means[:, n:] / np.where(there, means[:, :n], 1.0), observed)
-        low, high = percentile_interval(shares, weights, level=draw.level).T.clip(0, 1)
+        means = resampled_means(np.hstack([counts, hits]), weights, rng=bootstrap.rng, resamples=bootstrap.resamples)
+        filled = means[:, :n] > 0  # a resample may have no case in a bin
+        shares = np.where(filled, means[:, n:] / np.where(filled, means[:, :n], 1.0), observed)
+        low, high = percentile_interval(shares, weights, level=bootstrap.level).T.clip(0, 1)
     return CalibrationCurve(predicted=predicted, observed=observed, low=low, high=high, share=mass / mass.sum())
 
 
 def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
-    """Number the bins, of about equal weight, that values fall into; equal values share one, and none is empty.
+    """Return the bin of each value: bins have about equal weight, equal values share a bin, and no bin is empty.
 
     Examples
     --------
@@ -205,25 +251,37 @@ def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
 
 
 # -- Fit quality -------------------------------------------------------------------------------------------------------
-# How well a fitted model predicts a table, beside baselines that are cross-validated on the same table.
+# Goodness of fit of a model on a table, compared with baselines that are cross-validated on the same table.
 #
-# The two are not alike. The model was fitted elsewhere, or on this very table: then its figures are in-sample, and
-# flatter it (see `seen_by`). The baselines are fitted to parts of this table and tested on
-# the rest, so that theirs never are.
+# The two are measured differently. The model may have been fitted to this table: then its scores are in-sample and
+# optimistic (see `training_overlap`). The baselines are fitted to some folds of this table and tested on
+# the others, so their scores are always out of sample.
 
 TOP_RANKS = (1, 5)
 FOLDS = 5
-MAX_BASELINE_SETS = 5000  # choice sets that baselines are cross-validated on
+MAX_BASELINE_SETS = 5000  # for cross-validation; a larger table is sampled
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitQuality(ReportPartMixin):
-    """Figures of the model on the table, and of the baselines."""
+    """Goodness of fit of the model and of the baselines.
+
+    Attributes
+    ----------
+    report
+        Scores of the model on the table.
+    seen
+        Which choice sets of the table the model was trained on.
+    warning
+        A sentence about that; None if it was trained on none of them.
+    baselines
+        Scores of the baselines; None without baselines, or if the table is too small for folds.
+    """
 
     report: Report
-    seen: TrainingOverlap  # which choice sets of the table the model was trained on
-    warning: str | None = None  # the same in words, where it has seen any
-    baselines: Comparison | None = None  # None where none were asked for, or the table is too small for folds
+    seen: TrainingOverlap
+    warning: str | None = None
+    baselines: Comparison | None = None
 
     def _short(self) -> str:
         nll = self.report.nll
@@ -231,11 +289,11 @@ class FitQuality(ReportPartMixin):
 
     @property
     def in_sample(self) -> bool:
-        """Whether the table is the one that the model was trained on, or its training part was drawn from."""
+        """True if the model was trained on this table, or on a training part drawn from it."""
         return self.seen in ("all", "most")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
+        """Return the scores as JSON-compatible values."""
         figures = {"model": self.report.to_dict(), "baselines": to_json(self.baselines)}
         return {"seen": self.seen, "in_sample": self.in_sample, **figures}
 
@@ -243,15 +301,12 @@ class FitQuality(ReportPartMixin):
 def fit_quality(
     model: ChoiceModel, data: ChoiceData, baselines: Mapping[str, ChoiceModel], *, seed: int = 0
 ) -> FitQuality:
-    """Evaluate a model on a table, and cross-validate baselines on it.
-
-    Baselines see up to 5,000 sets, drawn at random from a larger table; the model is asked about all.
-    """
-    report, measured = evaluate(model, data, TOP_RANKS, seed), None
+    """Evaluate a model on all sets of a table, and cross-validate baselines on up to 5,000 of them."""
+    report, comparison = evaluate(model, data, TOP_RANKS, seed), None
     counted = np.flatnonzero(data.weights > 0)
     if baselines and len(counted) >= 2 * FOLDS:
-        few = np.random.default_rng(seed).permutation(counted)[:MAX_BASELINE_SETS]
-        part = data if len(counted) <= MAX_BASELINE_SETS else data.subset(np.sort(few))
-        measured = compare(baselines, part, FOLDS, seed, top=TOP_RANKS, progress=False)
+        sampled = np.random.default_rng(seed).permutation(counted)[:MAX_BASELINE_SETS]
+        subset = data if len(counted) <= MAX_BASELINE_SETS else data.subset(np.sort(sampled))
+        comparison = compare(baselines, subset, FOLDS, seed, top=TOP_RANKS, progress=False)
     seen = training_overlap(model, data)
-    return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)
+    return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=comparison)

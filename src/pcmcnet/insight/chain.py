@@ -1,16 +1,16 @@
-"""The chain behind the probabilities of one choice set: rates, law, flows, and what goes round in circles.
+"""The Markov chain behind the probabilities of one choice set: rates, stationary distribution, flows and circulation.
 
-The chain moves from alternative i to j at the rate q_ij, and in the long run it is found at i for the share p_i of the
-time. So the moves from i to j make up a flow, and each alternative is left as often as it is entered:
+The chain moves from alternative i to j at the rate q_ij, and in the long run it spends the share p_i of the time at i.
+The moves from i to j form a flow, and each alternative is left as often as it is entered:
 
     f_ij = p_i q_ij,        sum_j f_ij = sum_j f_ji.
 
-The two flows of a pair need not be equal. What remains, f_ij - f_ji, is the net flow, and all net flows together are
-circles. They vanish in a reversible chain: one with q_ij = u_j s_ij for a symmetric s, whose law is proportional to u
-in every choice set, as in a logit. ``circulation`` is the share of all moves that are part of circles, 0 to 1.
+The two flows of a pair need not be equal. Their difference f_ij - f_ji is the net flow; net flows form cycles. They
+vanish in a reversible chain, where q_ij = u_j s_ij with a symmetric s: its stationary distribution is proportional to u
+in every choice set, as in a logit. ``circulation`` is the share of all moves that belong to cycles, from 0 to 1.
 
-Time has no scale, so that the time to settle is counted in moves: the mean number of moves within the relaxation time,
-in which the slowest of the chain's departures from its law shrinks to 1/e.
+The time scale of the chain is arbitrary, so the time to settle is counted in moves: the mean number of moves within the
+relaxation time, in which the slowest deviation from the stationary distribution shrinks to 1/e.
 """
 
 from __future__ import annotations
@@ -32,25 +32,41 @@ from pcmcnet.reports.formats import NotebookMixin, to_json
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import number
 
-_BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in rounding
+_MIN_EIGENVALUE = 1e-13  # relative to the largest rate; smaller eigenvalues are lost in rounding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain(NotebookMixin):
-    """The chain of one choice set of n alternatives."""
+    """The Markov chain of one choice set with n alternatives.
 
-    labels: tuple[str, ...]  # or "#2 (A7/A7)" by number and first category in a table without labels
-    rates: Floats  # (n, n) of leaving i for j; the largest is 1, the diagonal 0
-    probabilities: Floats  # (n,) the stationary law of the rates
-    choice_set: Any = None  # its id
-    of_class: int | None = None  # where the model is a mixture of chains, whose chain this is
-    share: float = 1.0  # of that class in this set
+    Attributes
+    ----------
+    labels
+        Labels of the alternatives, or names such as "#2 (A7/A7)" in a table without labels.
+    rates
+        (n, n) rates of leaving i for j. The largest is 1, the diagonal is 0.
+    probabilities
+        (n,) stationary distribution of the rates.
+    choice_set
+        Id of the choice set.
+    of_class
+        For a mixture of chains, the number of the class, from 1.
+    share
+        Share of that class in this choice set.
+    """
+
+    labels: tuple[str, ...]
+    rates: Floats
+    probabilities: Floats
+    choice_set: Any = None
+    of_class: int | None = None
+    share: float = 1.0
 
     @property
     def name(self) -> str:
-        """What the chain is called: by its choice set, and its class where there are several."""
-        whose = "" if self.of_class is None else f", class {self.of_class} ({self.share:.0%})"
-        return f"choice set {self.choice_set}{whose}"
+        """Title of the chain: its choice set and, for a mixture, its class."""
+        of_class = "" if self.of_class is None else f", class {self.of_class} ({self.share:.0%})"
+        return f"choice set {self.choice_set}{of_class}"
 
     def _short(self) -> str:
         return f"{self.name}, {len(self.labels)} alternatives"
@@ -58,61 +74,66 @@ class Chain(NotebookMixin):
     def _blocks(self) -> list[Block]:
         lines = zip(self.labels, self.probabilities, self.rates, strict=True)
         rows = [[name, f"{p:.4f}", *map(number, rates)] for name, p, rates in lines]
-        text = f"{self.circulation:.1%} of all moves go round in circles."
-        return [Table(cells=[["left", "probability", *(f"to {name}" for name in self.labels)], *rows]), note(text)]
+        text = f"{self.circulation:.1%} of all moves belong to cycles."
+        return [Table(cells=[["from", "probability", *(f"to {name}" for name in self.labels)], *rows]), note(text)]
 
     @property
     def flows(self) -> Floats:
-        """(n, n) moves from i to j in the long run, per unit of time."""
+        """(n, n) long-run moves from i to j, per unit of time."""
         return self.probabilities[:, None] * self.rates
 
     @property
     def net_flows(self) -> Floats:
-        """(n, n) moves from i to j beyond those from j to i, per unit of time; 0 but for rounding if reversible."""
+        """(n, n) moves from i to j minus those from j to i, per unit of time; 0 up to rounding if reversible."""
         return self.flows - self.flows.T
 
     @property
     def circulation(self) -> float:
-        """Share of all moves that belong to circles: 0 for a reversible chain, 1 where all go one way round."""
+        """Share of all moves that belong to cycles: 0 for a reversible chain, 1 if all moves go one way round."""
         total = float(self.flows.sum())
         return float(np.abs(self.net_flows).sum()) / 2 / total if total else 0.0
 
     @property
     def moves_to_settle(self) -> float:
-        """Moves in the relaxation time: 0 without a second alternative, inf beyond what rounding lets one see."""
+        """Mean number of moves in the relaxation time: 0 for one alternative, inf if rounding hides the time."""
         n = len(self.rates)
         if n < 2:
             return 0.0
         generator = self.rates - np.diag(self.rates.sum(axis=1))
-        gap = float(np.sort(-np.linalg.eigvals(generator).real)[1])  # the first is 0, of the law itself
-        return float(self.flows.sum()) / gap if gap > _BLURRED * n else np.inf
+        gap = float(np.sort(-np.linalg.eigvals(generator).real)[1])  # the first is 0: the stationary distribution
+        return float(self.flows.sum()) / gap if gap > _MIN_EIGENVALUE * n else np.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite time is None."""
+        """Return the chain as JSON-compatible values; an infinite time is None."""
         names = ["labels", "probabilities", "rates", "flows", "net_flows", "circulation", "moves_to_settle"]
         names += [] if self.of_class is None else ["of_class", "share"]
         return {"choice_set": str(self.choice_set), **{name: to_json(getattr(self, name)) for name in names}}
 
 
 def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None = None) -> Chain:
-    """Return the chain of one choice set.
+    """Return the Markov chain of one choice set.
 
     Parameters
     ----------
     model
         A fitted model with rates: PCMC-Net, PCMC or linear PCMC.
     data
-        Choice sets, or a table that is read by the model's own schema.
+        Choice sets, or a table that the model's schema reads.
     choice_set
         The id of the set, as in the table.
     of_class
-        Which class's chain, from 1 on, where the model is a mixture of several; that of the class with the largest
-        share in the set unless given.
+        For a mixture of chains, the number of the class, from 1. By default the class with the largest share in the
+        set.
+
+    Returns
+    -------
+    Chain
+        Rates, stationary distribution and flows.
 
     Raises
     ------
     InputError
-        When the model has no rates, or the set or the class is not there.
+        If the model has no rates, or there is no such set or class.
 
     Examples
     --------
@@ -123,9 +144,9 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     ('a', 'b')
     """
     if not isinstance(model, ChainModel):
-        remedies = {"ensemble": " Ask its members, by over().", "calibrated": " Ask the model inside it, model_."}
-        what = f"{type(model).__name__} has no rates: a chain is that of PCMCNet, PCMC or LinearPCMC."
-        raise InputError(what + remedies.get(model.name, ""))
+        remedies = {"ensemble": " Use its members, by over().", "calibrated": " Use the model inside it, model_."}
+        message = f"{type(model).__name__} has no rates: use PCMCNet, PCMC or LinearPCMC."
+        raise InputError(message + remedies.get(model.name, ""))
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     one = sets.subset([position_of(sets, choice_set)])
     (shares,) = model.class_shares(one)

@@ -1,10 +1,10 @@
-"""Demand curves: the predicted share of some alternatives as one column is scaled, or set to values.
+"""Demand curves: the predicted share of some alternatives as one column is scaled or set to values.
 
     share(t) = sum_S w_S sum_{i in A} p_i(S with x -> t x) / sum_S w_S
 
-over all sets, also those where none of the alternatives A is on offer: a share of all choices. The value moves for
-the alternatives named; the share followed is theirs, or that of others (a cross demand curve). A column of the
-individual moves for everyone. All points are asked for together.
+over all sets, including those that offer none of the alternatives A: it is a share of all choices. A feature changes
+only for the selected alternatives. The curve shows their share or that of other alternatives (a cross demand curve). An
+individual column changes for all alternatives. All points are predicted in one call.
 """
 
 from __future__ import annotations
@@ -30,23 +30,45 @@ FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 @dataclass(frozen=True, eq=False)
 class DemandCurve(ToDictMixin, TableMixin):
-    """Shares of G segments at K points. Prints as a table."""
+    """Result of :func:`demand`: shares of G segments at K points. Prints as a table.
+
+    Attributes
+    ----------
+    column
+        The column that changes.
+    changed
+        The alternatives whose value changes; empty for an individual column.
+    of
+        The alternatives whose share is shown.
+    scaled
+        True if the points are factors, False if they are values.
+    points
+        (K,) factors or values.
+    segments
+        Names of the segments.
+    shares
+        (G, K) predicted shares.
+    now
+        (G,) predicted shares without a change.
+    weights
+        (G,) total weight of the choice sets of each segment.
+    """
 
     column: str
-    changed: str  # whose value changes; empty for a column of the individual
-    of: str  # whose share it is
-    scaled: bool  # whether the points are factors, or values
-    points: Floats  # (K,)
+    changed: str
+    of: str
+    scaled: bool
+    points: Floats
     segments: tuple[str, ...]
-    shares: Floats  # (G, K)
-    now: Floats  # (G,) shares as things are
-    weights: Floats  # (G,) of the choice sets
+    shares: Floats
+    now: Floats
+    weights: Floats
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} {'times' if self.scaled else 'at'}", *self.segments]
         columns = zip(self.points, self.shares.T, strict=True)
         rows = [[f"{point:g}", *(f"{share:.4f}" for share in at)] for point, at in columns]
-        return [heads, *rows, ["as it is", *(f"{share:.4f}" for share in self.now)]]
+        return [heads, *rows, ["unchanged", *(f"{share:.4f}" for share in self.now)]]
 
 
 def demand(
@@ -60,28 +82,38 @@ def demand(
     values: ArrayLike | None = None,
     by: str | ArrayLike | None = None,
 ) -> DemandCurve:
-    """Predict how the share of some alternatives goes with one numeric column.
+    """Predict the share of some alternatives as a function of one numeric column.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
     column
-        A feature, which changes for ``alternative`` alone, or a column of the individual, which changes for all.
+        A feature, which changes for ``alternative`` only, or an individual column, which changes for all.
     alternative
-        A label; the place of an alternative within its set, the first being 0; or an array of flat places, or a mask of
-        the N alternatives.
+        A label; the position of an alternative within its set, from 0; an array of places in the flat columns; or a
+        mask of the N alternatives.
     of
-        Whose share is followed, said in the same ways; that of ``alternative`` if None.
-    factors, values
-        What the column is multiplied by, or set to: one of the two; factors from 0.5 to 1.5 by default.
+        The alternatives whose share is shown, in the same forms; by default those of ``alternative``.
+    factors
+        Multiples of the column; 0.5 to 1.5 in steps of 0.1 by default.
+    values
+        Values of the column, instead of factors.
     by
-        Column of the individual, kept column, or one value per choice set: a curve for each segment.
+        An individual column, a kept column, or one value per choice set: the result has a curve for each segment. By
+        default one curve for all sets.
+
+    Returns
+    -------
+    DemandCurve
+        Shares by segment and point. Prints as a table.
 
     Raises
     ------
     InputError
-        When the column is not numeric, the alternative is nowhere on offer, or both factors and values are given.
+        If the column is not numeric, no set offers the alternative, or both ``factors`` and ``values`` are passed.
 
     Examples
     --------
@@ -93,26 +125,29 @@ def demand(
     0.9         0.3846
     1           0.3355
     1.1         0.2958
-    as it is    0.3355
+    unchanged   0.3355
     """
     data = require_data(model, data)
     require_sets(data)
     x, individual = numeric_values(data, column)
     if factors is not None and values is not None:
-        raise InputError("give factors or values, not both.")
-    given = values if values is not None else FACTORS if factors is None else factors
-    points = np.asarray(given, np.float64)
+        raise InputError("expected factors or values, got both.")
+    grid = values if values is not None else FACTORS if factors is None else factors
+    points = np.asarray(grid, np.float64)
     if points.ndim != 1 or not points.size or not np.isfinite(points).all():
-        raise InputError(f"factors and values: expected a list of finite numbers, got {given!r}.")
+        raise InputError(f"factors and values: expected a list of finite numbers, got {grid!r}.")
     moving = _alternatives(data, alternative, "alternative")
     followed = moving if of is None else _alternatives(data, of, "of")
     names, codes = set_segments(data, by)
-    there = points[:, None] * (np.ones_like(x) if values is not None else x)  # (K, N), or (K, S)
-    changed = there if individual else np.where(moving, there, x)
+    # 1. Values of the column at every point: (K, N) for a feature, (K, S) for an individual column.
+    targets = points[:, None] * (np.ones_like(x) if values is not None else x)
+    changed = targets if individual else np.where(moving, targets, x)
+    # 2. Share of the followed alternatives in every set, now and at every point; sets without a change keep theirs.
     now = sum_by_set(np.exp(predicted_log_p(model, data)) * followed, data.offsets)  # (S,)
-    touched = np.full(len(data), individual) | (sum_by_set(moving.astype(np.int64), data.offsets) > 0)
-    at = np.tile(now, (len(points), 1))  # (K, S): where nothing changes the share is known
-    at[:, touched] = _shares(model, data, column, followed, np.flatnonzero(touched), changed)
+    affected = np.full(len(data), individual) | (sum_by_set(moving.astype(np.int64), data.offsets) > 0)
+    at = np.tile(now, (len(points), 1))  # (K, S)
+    at[:, affected] = _shares(model, data, column, followed, np.flatnonzero(affected), changed)
+    # 3. Weighted means over the sets of each segment.
     total: Floats = np.bincount(codes, data.weights, len(names)).astype(np.float64)
     sums = np.stack([np.bincount(codes, data.weights * row, len(names)) for row in (now, *at)], 1)
     shares = sums / np.where(total > 0, total, 1.0)[:, None]
@@ -132,43 +167,46 @@ def demand(
 def _shares(
     model: Predictor, data: ChoiceData, column: str, followed: Bools, sets: Ints, changed: Floats
 ) -> Floats:  # (K, N) or (K, S) -> (K, sets)
-    """Ask for the probability of the alternatives followed in some sets, with each row of changed values."""
-    point, asked = np.repeat(np.arange(len(changed)), len(sets)), np.tile(sets, len(changed))
-    out = np.empty(len(asked))
-    for part in chunk_positions(data.sizes[asked]):
-        k, s = point[part], asked[part]
-        copies = compose_sets(data, [places_in_set(data, position) for position in s], s)
+    """Return the share of the followed alternatives in some sets, for each row of changed values."""
+    point, position = np.repeat(np.arange(len(changed)), len(sets)), np.tile(sets, len(changed))
+    out = np.empty(len(position))
+    for chunk in chunk_positions(data.sizes[position]):
+        k, s = point[chunk], position[chunk]
+        copies = compose_sets(data, [places_in_set(data, one) for one in s], s)
         places = consecutive_indices(data.offsets[s], data.sizes[s])
         values = changed[spread(k, copies.offsets), places] if column in data.features else changed[k, s]
         p = np.exp(predicted_log_p(model, with_values(copies, column, values)))
-        out[part] = sum_by_set(p * followed[places], copies.offsets)
+        out[chunk] = sum_by_set(p * followed[places], copies.offsets)
     return out.reshape(len(changed), -1)
 
 
-def _alternatives(data: ChoiceData, which: str | int | ArrayLike, what: str) -> Bools:
-    """Return a mask (N,) of the alternatives meant, at least one."""
-    if isinstance(which, str):
+def _alternatives(data: ChoiceData, selection: str | int | ArrayLike, parameter: str) -> Bools:
+    """Return a mask (N,) of the selected alternatives; raise InputError if there are none."""
+    if isinstance(selection, str):
         if data.labels is None:
-            raise InputError(f"{what}: the table has no labels: name a place within sets, or flat places.")
-        found: Bools = data.labels.plain() == which
-        hint = did_you_mean(which, data.labels.categories)
-    elif isinstance(which, int | np.integer) and not isinstance(which, bool):
-        found, hint = consecutive_indices(np.zeros(len(data), np.int64), data.sizes) == which, ""
-    else:
-        given, hint = np.asarray(which), ""
-        found = given if given.dtype == np.bool_ else np.isin(np.arange(len(data.rows)), given)
-        strange = given.dtype.kind not in "biu" or found.shape != (len(data.rows),)
-        if strange or (given.dtype != np.bool_ and found.sum() != len(np.unique(given))):
             raise InputError(
-                f"{what}: expected a label, a place within sets, or flat places or a mask of {len(data.rows)} "
-                f"alternatives, got {which!r}."
+                f"{parameter}: the table has no labels: use a position within sets, or places in the flat columns."
             )
-    if not found.any():
-        raise InputError(f"{what}={which!r} is in none of the choice sets." + hint)
-    return found
+        mask: Bools = data.labels.plain() == selection
+        hint = did_you_mean(selection, data.labels.categories)
+    elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):
+        mask, hint = consecutive_indices(np.zeros(len(data), np.int64), data.sizes) == selection, ""
+    else:
+        values, hint = np.asarray(selection), ""
+        mask = values if values.dtype == np.bool_ else np.isin(np.arange(len(data.rows)), values)
+        invalid = values.dtype.kind not in "biu" or mask.shape != (len(data.rows),)
+        if invalid or (values.dtype != np.bool_ and mask.sum() != len(np.unique(values))):
+            raise InputError(
+                f"{parameter}: expected a label, a position within sets, or places or a mask of {len(data.rows)} "
+                f"alternatives, got {selection!r}."
+            )
+    if not mask.any():
+        raise InputError(f"{parameter}={selection!r} is in none of the choice sets." + hint)
+    return mask
 
 
-def _name(which: str | int | ArrayLike) -> str:
-    if isinstance(which, str):
-        return which
-    return f"place {which}" if isinstance(which, int | np.integer) else "the alternatives named"
+def _name(selection: str | int | ArrayLike) -> str:
+    """Return a name for the selected alternatives."""
+    if isinstance(selection, str):
+        return selection
+    return f"place {selection}" if isinstance(selection, int | np.integer) else "the selected alternatives"

@@ -1,18 +1,18 @@
-"""Elasticities of choice probabilities, own and cross, for any model.
+"""Own and cross elasticities of choice probabilities, for any model.
 
 Within a set, for the value x_j of one column and every alternative i,
 
-    elasticity   d log p_i / d log x_j     per cent by which p_i changes when x_j rises by one per cent
-    semi         d log p_i / d x_j         for values that may be 0 or below
-    marginal     d p_i / d x_j             in probability per unit
+    elasticity   d log p_i / d log x_j     percentage change of p_i when x_j rises by 1%
+    semi         d log p_i / d x_j         for values that may be 0 or negative
+    marginal     d p_i / d x_j             probability per unit
 
-Over sets they are averaged by sample enumeration, an alternative counting as much as it is chosen:
+Over sets they are averaged by sample enumeration, where an alternative is weighted by its probability:
 
     aggregate elasticity = sum_S w_S p_i E_ij / sum_S w_S p_i
 
-with the weights w of the sets, over all sets that offer i; where j is not on offer E_ij is 0. So it is the elasticity
-of the predicted share of i. Marginal effects are averaged with w alone. A column of the individual moves all
-alternatives of a set together, so it has one response per alternative, and these sum to 0 when weighted by p.
+with the weights w of the sets, over all sets that offer i; E_ij is 0 in sets that do not offer j. This is the
+elasticity of the predicted share of i. Marginal effects are averaged with w only. An individual column changes for all
+alternatives of a set, so it has one response per alternative, and these sum to 0 when weighted by p.
 """
 
 from __future__ import annotations
@@ -42,87 +42,93 @@ from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
 
 # -- Slopes ------------------------------------------------------------------------------------------------------------
-# Derivatives of a model's log-probabilities in one numeric column, by its own formula or by central differences.
+# Derivatives of a model's log-probabilities in one numeric column, by the model's formula or by central differences.
 #
-#     feature         d log p_i / d x_j for the ordered pairs (i, j) of every set, see `ordered_pairs`: (sum n^2,)
-#     the individual  d log p_i / d x for every alternative i: (N,)
+#     feature            d log p_i / d x_j for the ordered pairs (i, j) of every set, see `ordered_pairs`: (sum n^2,)
+#     individual column  d log p_i / d x for every alternative i: (N,)
 #
-# Networks differentiate themselves and the multinomial logit has a formula. Every other model is asked about two copies
-# of each set for each j, with x_j moved up and down by a small part of itself. Columns are float32, so the step that
-# divides the difference is the one really taken. Missing values do not move: their derivatives are 0.
+# Networks use automatic differentiation, and the multinomial logit has a formula. Every other model predicts two copies
+# of each set for each j, with x_j raised and lowered by a small fraction. Columns are float32, so the difference is
+# divided by the step after rounding. Missing values stay missing: their derivatives are 0.
 
 Method = Literal["auto", "derivatives", "differences"]
 
-MAX_ROWS_PER_CALL = 2**20  # alternatives that a model is asked about at once, at most
-SMOOTH_STEP, STEPWISE_STEP = (
-    1e-3,
-    0.1,
-)  # relative steps: those of scores and rankings, such as a forest's, must cross thresholds
+MAX_ROWS_PER_CALL = 2**20  # alternatives that a model predicts in one call
+SMOOTH_STEP = 1e-3  # relative step of differences
+STEPWISE_STEP = 0.1  # relative step for scores and rankings: a forest's predictions change only at thresholds
 
 
 def slopes(
     model: Predictor, data: ChoiceData, column: str, *, method: Method = "auto", step: float | None = None
 ) -> Floats:
-    """Differentiate log-probabilities in a numeric feature, or in a numeric column of the individual.
+    """Differentiate log-probabilities in a numeric feature or individual column.
 
     Parameters
     ----------
-    model, data
-        A fitted model and the choice sets to ask it about.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        The choice sets to predict.
     column
-        What changes.
+        The column that changes.
     method
-        "derivatives" of the model's own, "differences", or "auto" for the former where there are such.
+        "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
+        for derivatives if the model has them and differences otherwise.
     step
-        Of differences, relative to the value (to the column's mean size where the value is 0); 0.001 by default, and
-        0.1 for models whose probabilities are made of scores or rankings.
+        Step of differences, relative to the value, or to the mean absolute value of the column if the value is 0.
+        0.001 by default, and 0.1 for models that return scores or rankings.
 
     Returns
     -------
     array
-        (sum n^2,) for a feature, (N,) for a column of the individual.
+        (sum n^2,) for a feature, (N,) for an individual column.
 
     Raises
     ------
     InputError
-        When the column is not numeric, or there is no such column.
+        If there is no such column, it is not numeric, or the model has no derivatives of its own.
     ConfigError
-        When the method is unknown or the step not above 0 and below 1.
+        If the method is unknown, or the step is not between 0 and 1.
     """
     require_word("method", method, get_args(Method))
     if step is not None:
         require_number("step", step, low=0, high=1, open_low=True, open_high=True)
-    numeric_values(data, column)  # refuses what has no derivative
-    own: Any = getattr(model, "_slopes", None)
-    if method != "differences" and own is not None:
-        found: Floats | None = own(data, column)
-        if found is not None:
-            if not np.isfinite(found).all():
+    numeric_values(data, column)  # raises if the column is not numeric
+    model_slopes: Any = getattr(model, "_slopes", None)
+    if method != "differences" and model_slopes is not None:
+        derivatives: Floats | None = model_slopes(data, column)
+        if derivatives is not None:
+            if not np.isfinite(derivatives).all():
                 raise InputError(f"{type(model).__name__}: not all derivatives in {column!r} are finite numbers.")
-            return found
+            return derivatives
     if method == "derivatives":
-        raise InputError(f"{type(model).__name__} has no derivatives of its own: use method='differences'.")
+        raise InputError(f"{type(model).__name__} has no derivatives: use method='differences'.")
     relative = step or (SMOOTH_STEP if gives_of(model) == "probabilities" else STEPWISE_STEP)
     return _differences(model, data, column, relative)
 
 
 def chunk_positions(rows: Ints) -> Iterator[Ints]:
-    """Cut positions into stretches of at most ``MAX_ROWS_PER_CALL`` rows, given the rows of each; one may exceed it alone."""
-    stretch = np.cumsum(rows) // MAX_ROWS_PER_CALL
-    yield from np.split(np.arange(len(rows)), np.flatnonzero(np.diff(stretch)) + 1) if len(rows) else []
+    """Yield chunks of positions with at most ``MAX_ROWS_PER_CALL`` rows; ``rows`` has the number of rows of each.
+
+    A single position with more rows is a chunk by itself.
+    """
+    chunk = np.cumsum(rows) // MAX_ROWS_PER_CALL
+    yield from np.split(np.arange(len(rows)), np.flatnonzero(np.diff(chunk)) + 1) if len(rows) else []
 
 
 def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -> Floats:
-    """Ask about two copies of each set for every value that moves, as many sets at once as memory allows."""
+    """Return central differences: two copies of each set are predicted for every value that changes."""
+    # 1. Both ends of the step of each value, and where the results of each set are stored.
     x, individual = numeric_values(data, column)
     ends = np.stack([x + side * step * step_sizes(x) for side in (1, -1)]).astype(np.float32)  # (2, N) or (2, S)
     p = np.exp(predicted_log_p(model, data)) if len(data) else np.empty(0)
     lengths = data.sizes if individual else data.sizes**2
     starts = np.cumsum(lengths) - lengths
     out = np.zeros(int(lengths.sum()))
-    ask = _individual_changes if individual else _feature_changes
+    predict = _individual_changes if individual else _feature_changes
+    # 2. Predict both ends for as many sets as fit into one call, and divide by the steps.
     for sets in chunk_positions(2 * lengths):
-        log_p = ask(model, data, column, sets, ends)  # (2, M)
+        log_p = predict(model, data, column, sets, ends)  # (2, M)
         inside = consecutive_indices(data.offsets[sets], data.sizes[sets])
         if individual:
             base, moved = p[inside], np.repeat(sets, data.sizes[sets])
@@ -135,14 +141,15 @@ def _differences(model: Predictor, data: ChoiceData, column: str, step: float) -
 
 
 def _individual_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
-    """Return log-probabilities with each individual's value up and down: (2, alternatives)."""
+    """Return log-probabilities with each individual's value raised and lowered: (2, alternatives)."""
     parts = [places_in_set(data, s) for s in sets]
     both = compose_sets(data, parts * 2, np.tile(sets, 2))
     return predicted_log_p(model, with_values(both, column, ends[:, sets].ravel())).reshape(2, -1)
 
 
 def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints, ends: NDArray[Any]) -> Floats:
-    """Return log-probabilities of i with the value of j up and down: (2, ordered pairs (i, j))."""
+    """Return log-probabilities of i with the value of j raised and lowered: (2, ordered pairs (i, j))."""
+    # 1. Predict n copies of each set of n alternatives; in the j-th copy the value of j changes.
     sizes = data.sizes[sets]
     owners = consecutive_indices(data.offsets[sets], sizes)  # the j of each copy
     copies = [part for s in sets for part in [places_in_set(data, s)] * data.sizes[s]]
@@ -152,21 +159,22 @@ def _feature_changes(model: Predictor, data: ChoiceData, column: str, sets: Ints
     x = numeric_values(data, column)[0].astype(np.float32)[places]
     values = np.concatenate([np.where(moving, end[places], x) for end in ends])
     log_p = predicted_log_p(model, with_values(both, column, values)).reshape(2, -1)  # in the order (j, i)
+    # 2. Transpose each set's block from the order (j, i) to the order (i, j).
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     i, j = ordered_pairs(offsets)
     rows = spread(sizes, offsets)
-    turned = (np.cumsum(rows) - rows)[j] + i - spread(offsets[:-1], offsets)[i]  # where (j, i) stands
-    return log_p[:, turned]
+    transposed = (np.cumsum(rows) - rows)[j] + i - spread(offsets[:-1], offsets)[i]  # index of (j, i)
+    return log_p[:, transposed]
 
 
 def _quotient(log_p: Floats, p: Floats, taken: Floats) -> Floats:  # (2, M), (M,), (M,) -> (M,)
-    """Divide changes of log p by the steps taken; where a probability is 0, changes of p over p, and 0 if p is 0."""
+    """Divide changes of log p by the steps. If an end has probability 0, use the change of p over p; 0 if p is 0."""
     both = np.isfinite(log_p).all(axis=0)
     safe = np.where(both, log_p, 0.0)
     plain = np.diff(np.exp(log_p[::-1]), axis=0)[0] / np.where(p > 0, p, np.inf)
     change = np.where(both, safe[0] - safe[1], plain)
-    found: Floats = np.divide(change, taken, out=np.zeros_like(change), where=taken != 0)
-    return found
+    quotient: Floats = np.divide(change, taken, out=np.zeros_like(change), where=taken != 0)
+    return quotient
 
 
 # -- Elasticity --------------------------------------------------------------------------------------------------------
@@ -176,24 +184,49 @@ Kind = Literal["elasticity", "semi", "marginal"]
 
 @dataclass(frozen=True, slots=True)
 class ElasticityRow:
-    """The alternatives of one segment."""
+    """Average responses of one segment.
+
+    Attributes
+    ----------
+    segment
+        Name of the segment.
+    alternatives
+        Number of alternatives.
+    share
+        Predicted share of the choices.
+    own
+        Response of the alternative whose value changes.
+    other
+        Response of the other alternatives in the same sets; None for an individual column.
+    """
 
     segment: str
     alternatives: int
-    share: float  # of the choices, as predicted
-    own: float  # response of the alternative whose value changes
-    other: float | None  # that of its rivals in the same sets; None for a column of the individual
+    share: float
+    own: float
+    other: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticityTable(ToDictMixin, TableMixin):
-    """Average responses by segment of the alternative whose value changes. Prints as a table."""
+    """Average responses by segment of the alternative whose value changes. Prints as a table.
+
+    Attributes
+    ----------
+    column
+        The column that changes.
+    kind
+        "elasticity", "semi" or "marginal".
+    rows
+        One row per segment; ``table["car"]`` is the row of a segment.
+    """
 
     column: str
     kind: Kind
     rows: tuple[ElasticityRow, ...]
 
     def __getitem__(self, segment: str) -> ElasticityRow:
+        """Return the row of a segment."""
         for row in self.rows:
             if row.segment == segment:
                 return row
@@ -212,15 +245,27 @@ class ElasticityTable(ToDictMixin, TableMixin):
 
 @dataclass(frozen=True, slots=True)
 class CrossTable(ToDictMixin, TableMixin):
-    """Average responses of the alternatives of one group when those of another change. Prints as a table."""
+    """Average responses of each group of alternatives when the values of another group change. Prints as a table.
+
+    Attributes
+    ----------
+    column
+        The column that changes.
+    kind
+        "elasticity", "semi" or "marginal".
+    names
+        Names of the G groups.
+    values
+        (G, G) response of the row group when the column group changes; 0 if no set offers both.
+    """
 
     column: str
     kind: Kind
     names: tuple[str, ...]
-    values: Floats  # (G, G): row whose response it is, column who changes; 0 where the two never meet
+    values: Floats
 
     def __getitem__(self, pair: tuple[str, str]) -> float:
-        """Return the response of the first when the second changes."""
+        """Return the response of the first group when the second changes."""
         of, when = (self._position(name) for name in pair)
         return float(self.values[of, when])
 
@@ -230,97 +275,151 @@ class CrossTable(ToDictMixin, TableMixin):
         return self.names.index(name)
 
     def _cells(self) -> list[list[str]]:
-        heads = [f"{self.kind} of, when {self.column} of", *self.names]
+        heads = [f"{self.kind} of row to {self.column} of column", *self.names]
         return [heads, *([n, *(f"{v:.4f}" for v in row)] for n, row in zip(self.names, self.values, strict=True))]
 
 
 @dataclass(frozen=True, eq=False)
 class Responses:
-    """Responses of every probability to every value of one column; prints as the table of their averages."""
+    """Result of :func:`elasticity`: the response of every probability to every value of one column.
+
+    Prints as the table of average responses.
+
+    Attributes
+    ----------
+    column
+        The column that changes.
+    kind
+        "elasticity", "semi" or "marginal".
+    data
+        The choice sets.
+    p
+        (N,) predicted probabilities.
+    values
+        (sum n^2,) responses over the ordered pairs (i, j) of each set, or (N,) for an individual column.
+    individual
+        True if the column is an individual column.
+    """
 
     column: str
     kind: Kind
     data: ChoiceData
-    p: Floats  # (N,) probabilities
-    values: Floats  # (sum n^2,) over the ordered pairs (i, j) of each set, or (N,) for a column of the individual
-    individual: bool  # whether the column is one of the individual
+    p: Floats
+    values: Floats
+    individual: bool
 
     @property
     def own(self) -> Floats:
-        """(N,) response of each alternative to its own value, or to that of the individual."""
+        """(N,) response of each alternative to its own value, or to the individual's value."""
         if self.individual:
             return self.values
         return own_responses(self.values, self.data.offsets)
 
     def matrix(self, position: int) -> Floats:
-        """Return the responses of one set: (n, n), row i to the value of column j; (n,) for the individual's column."""
+        """Return the responses of one set.
+
+        Parameters
+        ----------
+        position
+            Position of the set in the data; negative positions count from the end.
+
+        Returns
+        -------
+        array
+            (n, n) responses of i (row) to the value of j (column), or (n,) for an individual column.
+
+        Raises
+        ------
+        IndexError
+            If there is no such position.
+        """
         sizes = self.data.sizes
         at = range(len(sizes))[position]
         lengths = sizes if self.individual else sizes**2
         begin = int(lengths[:at].sum())
-        found = self.values[begin : begin + int(lengths[at])]
-        return found if self.individual else found.reshape(sizes[at], sizes[at])
+        responses = self.values[begin : begin + int(lengths[at])]
+        return responses if self.individual else responses.reshape(sizes[at], sizes[at])
 
     @property
     def _mass(self) -> Floats:
-        """(N,) what each alternative counts in an average."""
+        """(N,) weight of each alternative in an average."""
         weight: Floats = spread(self.data.weights, self.data.offsets)
         return weight if self.kind == "marginal" else weight * self.p
 
     def table(self, by: str | ArrayLike | None = None) -> ElasticityTable:
-        """Average over sets, by segment of the alternative whose value changes.
+        """Average the responses over sets, by segment of the alternative whose value changes.
 
         Parameters
         ----------
         by
-            A feature, the column of labels, an individual or kept column, or a value for each set or alternative;
-            numbers of many values are cut at their quartiles. None puts all in one segment.
+            A feature, the label column, an individual column, a kept column, or a value for each set or alternative.
+            Numbers with many distinct values are cut at their quartiles. By default one segment for all.
+
+        Returns
+        -------
+        ElasticityTable
+            Own and other responses by segment.
 
         Raises
         ------
         InputError
-            When there is no such column, or averages over whole sets are asked for a column of the individual: they
-            are 0.
+            If there is no such column, or ``column`` is an individual column and the segments consist of whole sets:
+            the average response of a set is 0.
         """
         groups = segments(self.data, by)
         if self.individual and groups.of_sets:
             remedy = f"by={self.data.schema.alternative!r}" if self.data.labels is not None else "by=<a feature>"
             raise InputError(
-                f"{self.column!r} belongs to the individual: what one alternative gains another loses, and the average "
-                f"over a set is 0. Average by segments of alternatives: {remedy}."
+                f"{self.column!r} is an individual column: the gains and losses of the alternatives of a choice set "
+                f"cancel, so their average is 0. Average by segments of alternatives: {remedy}."
             )
         codes, G = groups.codes, len(groups.names)
-        own = weighted_group_means(self.own, self._mass, codes, G)
+        own_means = weighted_group_means(self.own, self._mass, codes, G)
         other: list[Any] = [None] * G
         if not self.individual:
             other = mean_rival_responses(self.values, self._mass, self.data.offsets, codes, G).tolist()
         weights = spread(self.data.weights, self.data.offsets)
         share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
         count = np.bincount(groups.codes, minlength=len(groups.names))
-        figures = zip(groups.names, count.tolist(), share.tolist(), own.tolist(), other, strict=True)
+        figures = zip(groups.names, count.tolist(), share.tolist(), own_means.tolist(), other, strict=True)
         return ElasticityTable(self.column, self.kind, tuple(ElasticityRow(*row) for row in figures))
 
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
-        """Average over sets, for groups of alternatives against each other: by label if no column is named.
+        """Average the cross responses between groups of alternatives.
 
-        Where several alternatives of a set are in one group, their values change together. Every set that offers the
-        one that responds counts: these are the responses of predicted shares.
+        If several alternatives of a set are in one group, their values change together. The average is over every set
+        that offers the responding group, so it is the response of the predicted share.
+
+        Parameters
+        ----------
+        by
+            The column that defines the groups, as in :meth:`table`; the labels by default.
+
+        Returns
+        -------
+        CrossTable
+            Responses of each group to changes of every group.
+
+        Raises
+        ------
+        InputError
+            If ``column`` is an individual column, or there are neither labels nor ``by``.
         """
         if self.individual:
-            raise InputError(f"{self.column!r} belongs to the individual, not to an alternative: use table.")
+            raise InputError(f"{self.column!r} is an individual column and has no cross responses: use table.")
         if by is None and self.data.labels is None:
-            raise InputError("alternatives have no labels: name a feature that groups them, between(by=...).")
+            raise InputError("the table has no labels: pass a feature that groups the alternatives, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
         G, offsets = len(groups.names), self.data.offsets
         means = mean_cross_responses(self.values, self._mass, offsets, groups.codes, G)
         return CrossTable(self.column, self.kind, groups.names, means)
 
     def __str__(self) -> str:
-        if self.individual and self.data.labels is None:  # there is no table without a choice of segments
+        if self.individual and self.data.labels is None:  # a table needs segments, which only the caller can choose
             mean = float(np.average(np.abs(self.own), weights=self._mass)) if self._mass.any() else 0.0
             return (
                 f"{self.kind}, {self.column}: {len(self.own):,} alternatives, mean size {mean:.4f}; "
-                f"for averages by a feature of theirs, ask for table(by=...)"
+                f"for averages by a feature, use table(by=...)"
             )
         return str(self.table(self.data.schema.alternative if self.individual else None))
 
@@ -334,38 +433,48 @@ def elasticity(
     method: Method = "auto",
     step: float | None = None,
 ) -> Responses:
-    """Differentiate all choice probabilities in one numeric feature, or in a numeric column of the individual.
+    """Compute the response of all choice probabilities to one numeric feature or individual column.
 
     Parameters
     ----------
     model
-        Any fitted model; also an object with the method ``predict_log_proba``.
+        A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads. The result holds a number for each ordered pair of
-        alternatives of each set: take a part of a very large table.
+        Choice data, or a table that the model's schema reads. The result has a number for each ordered pair of
+        alternatives of each set, so use a subset of a very large table.
     column
-        What changes.
+        The column that changes.
     kind
-        "elasticity" for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
-    method, step
-        How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
+        "elasticity" (the default) for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
+    method
+        "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
+        for derivatives if the model has them and differences otherwise.
+    step
+        Relative step of differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+
+    Returns
+    -------
+    Responses
+        The responses of each set; ``table()`` and ``between()`` average them.
 
     Raises
     ------
     InputError
-        When the column is not numeric, there is none, no set has a weight, or elasticities are asked for values
-        below 0.
+        If there is no such column, it is not numeric, no set has a positive weight, or ``kind`` is "elasticity" and
+        the column has negative values.
+    ConfigError
+        If ``kind``, ``method`` or ``step`` is invalid.
 
     Examples
     --------
     >>> from pcmcnet.models import MNL
     >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
-    >>> found = elasticity(MNL().fit(data), data, "cost")
-    >>> found.matrix(0).round(3)
+    >>> responses = elasticity(MNL().fit(data), data, "cost")
+    >>> responses.matrix(0).round(3)
     array([[-0.251,  0.502],
            [ 1.603, -3.207]])
-    >>> print(found.table())
+    >>> print(responses.table())
     elasticity, cost  alternatives   share      own   other
     all                          8  1.0000  -0.7985  0.7985
     """
@@ -375,7 +484,7 @@ def elasticity(
     x, individual = numeric_values(data, column)
     if kind == "elasticity" and (x < 0).any():
         raise InputError(
-            f"column {column!r} has {int((x < 0).sum())} values below 0, of which one per cent more is less: ask for "
+            f"column {column!r} has {int((x < 0).sum())} negative values, for which elasticities are not defined: use "
             f"kind='semi' or kind='marginal'."
         )
     slope, p = slopes(model, data, column, method=method, step=step), np.exp(predicted_log_p(model, data))

@@ -1,20 +1,20 @@
-"""A fitted model and a table -> all that can be said of the two, part by part.
+"""Explain a fitted model on a table, part by part.
 
-Each part is computed by a module of its own, and is None where it was skipped or cannot be had: ``left_out`` says why.
-Costly parts ask about a sample of the choice sets, so that the work is bounded however long the table is.
+A part is None if it was skipped or cannot be computed; ``left_out`` gives the reason. Expensive parts predict a sample
+of the choice sets, so the cost is bounded for tables of any length.
 
-    part           needs choices  asks about
+    part           needs choices  predicts
     table          no             nothing
     model          no             nothing
-    fit            yes            all sets; up to 5,000 for baselines
+    fit            yes            all sets; baselines up to 5,000
     calibration    yes            all sets
     importance     yes            the sample, each column shuffled 5 times
-    elasticities   no             the sample, two copies of each set per alternative where there are no derivatives
+    elasticities   no             the sample; two copies of each set per alternative if the model has no derivatives
     categories     no             the sample, a copy of each set per category
     trade_offs     no             60 sets of the sample, as for elasticities
-    context        no             10 sets for each of the sample
-    axioms         no             the sample, 25 sets for each
-    examples       no             up to 5,000 sets, and three without each of their alternatives
+    context        no             10 sets for each set of the sample
+    axioms         no             the sample, 25 sets for each set of it
+    examples       no             up to 5,000 sets, and three sets without each of their alternatives
 """
 
 from __future__ import annotations
@@ -57,85 +57,97 @@ from pcmcnet.reports.tables import number, percent
 from pcmcnet.storage import package_version
 
 # -- Findings ----------------------------------------------------------------------------------------------------------
-# The parts of an explanation -> what they say, in sentences that need no statistics, each with its figures.
+# Sentences that summarise an explanation without statistical terms, each with the figures behind it.
 #
-# A sentence is only said where its figures bear it: a category gains or loses where the interval of its lift leaves out
-# 1, a column matters where the interval of its importance lies above 0, and context counts where it is no rounding.
+# A sentence is included only if it is supported: a category gains or loses if the interval of its lift excludes 1, a
+# column has an effect if the interval of its importance is above 0, and context matters if it exceeds rounding error.
 
-_CALIBRATED_WITHIN = 0.02  # points between predicted and chosen that nobody would notice
+_CALIBRATED_WITHIN = 0.02  # largest difference of predicted and observed shares that counts as calibrated
 
 
 @dataclass(frozen=True, slots=True)
 class Finding(ToDictMixin):
-    """One sentence, the figures behind it, and the part of the explanation where they come from."""
+    """A sentence about the model.
+
+    Attributes
+    ----------
+    text
+        The sentence.
+    figures
+        The figures behind it.
+    part
+        The part of the explanation that the figures come from.
+    """
 
     text: str
     figures: str
     part: str
 
 
-def findings(found: Explanation) -> tuple[Finding, ...]:
-    """Say what was found, the most useful first."""
-    names = found.names
+def findings(explanation: Explanation) -> tuple[Finding, ...]:
+    """Return the findings of an explanation, the most useful first."""
+    names = explanation.names
     parts: list[tuple[Any, Callable[[Any], Iterator[Finding]]]] = [
-        (found.elasticities, lambda part: _responses(part, names)),
-        (found.importance, lambda part: _importance(part, found.categories, names)),
-        (found.trade_offs, lambda part: _trade_offs(part, names)),
-        *((found.context, _context), (found.fit, _fit), (found.calibration, _calibration)),
+        (explanation.elasticities, lambda part: _responses(part, names)),
+        (explanation.importance, lambda part: _importance(part, explanation.categories, names)),
+        (explanation.trade_offs, lambda part: _trade_offs(part, names)),
+        *((explanation.context, _context), (explanation.fit, _fit), (explanation.calibration, _calibration)),
     ]
-    return tuple(finding for part, say in parts if part is not None for finding in say(part))
+    return tuple(finding for part, describe in parts if part is not None for finding in describe(part))
 
 
 def _responses(part: NumericEffects, names: ColumnNames) -> Iterator[Finding]:
-    """What one per cent more, and a tenth less, of the most important number does."""
+    """Yield the effect of a 1% increase and of a 10% decrease of the most important numeric feature."""
     table = part.tables[0]
     own, other = table.rows[0].own, table.rows[0].other
-    what = names[table.column]
+    name, verb = names[table.column], "raises" if own > 0 else "lowers"
     if table.kind != "elasticity":
-        per, unit = "raises" if own > 0 else "lowers", names.unit(table.column) or "unit"
-        text = f"One {unit} more of {what} {per} the share of an alternative by {percent(abs(own))}."
+        unit = names.unit(table.column) or "unit"
+        text = f"One more {unit} of {name} {verb} the share of an alternative by {percent(abs(own))}."
     else:
-        verb = "costs" if own < 0 else "gains"
-        text = f"A 1% rise of {what} {verb} an alternative {percent(abs(own / 100))} of its share."
+        text = f"A 1% increase in {name} {verb} the share of an alternative by {percent(abs(own / 100))}."
     kind = "elasticity" if table.kind == "elasticity" else "semi-elasticity"
-    rivals = "" if other is None else f"; of its rivals {number(other)}"
+    rivals = "" if other is None else f"; of the other alternatives {number(other)}"
     yield Finding(text, f"{kind} {number(own)}{rivals}; average over {part.sets:,} choice sets", "elasticities")
     of, curve = next(iter(part.curves.items()))
     at = np.flatnonzero(np.isclose(curve.points, 0.9)) if curve.scaled else np.empty(0, np.int64)
     if at.size:
         now, less = float(curve.now[0]), float(curve.shares[0, at[0]])
-        side = "rises" if less > now else "falls"
+        verb = "rises" if less > now else "falls"
         yield Finding(
-            f"With 10% less {what}, the share of {of} {side} from {percent(now)} to {percent(less)}.",
-            f"demand curve of {what}, at 0.9 of what it is",
+            f"If {name} falls by 10%, the share of {of} {verb} from {percent(now)} to {percent(less)}.",
+            f"demand curve for {name} at 90% of today's value",
             "elasticities",
         )
 
 
 def _importance(part: Importance, categories: AllCategories | None, names: ColumnNames) -> Iterator[Finding]:
-    """Which columns matter most; of a categorical one, who gains and who loses."""
-    sure = [row for row in part.rows if row.low > 0]
-    liked = {table.column: table for table in (categories.tables if categories else ())}
-    if not sure:
+    """Yield the columns with the largest effects and, for categorical ones, the categories that gain and lose."""
+    significant = [row for row in part.rows if row.low > 0]
+    category_tables = {table.column: table for table in (categories.tables if categories else ())}
+    if not significant:
         yield Finding(
-            "No column matters for sure: predictions are hardly worse where one is shuffled.",
-            f"all 95 % intervals reach 0; {part.repeats} shuffles",
+            "No column has a significant effect: shuffling any of them hardly changes the predictions.",
+            f"all 95% intervals include 0; {part.repeats} shuffles",
             "importance",
         )
         return
-    first, *others = sure
-    then = f", then {' and '.join(names[row.name] for row in others[:2])}" if others else ""
-    what = "NLL" if part.loss == "nll" else "misses"
-    figures = ", ".join(f"{names[row.name]} {row.value:+.3f}" for row in sure[:3])
+    first, *rest = significant
+    next_columns = f", followed by {' and '.join(names[row.name] for row in rest[:2])}" if rest else ""
+    loss = "NLL" if part.loss == "nll" else "misses"
+    figures = ", ".join(f"{names[row.name]} {row.value:+.3f}" for row in significant[:3])
     yield Finding(
-        f"{names[first.name]} matters most{then}.", f"increase of {what} when shuffled: {figures}", "importance"
+        f"{names[first.name]} has the largest effect{next_columns}.",
+        f"increase in {loss} when shuffled: {figures}",
+        "importance",
     )
-    for row in sure:
-        if row.name in liked:
-            yield from _liked(names[row.name], liked[row.name].rows)
+    for row in significant:
+        if row.name in category_tables:
+            yield from _categories(names[row.name], category_tables[row.name].rows)
 
 
-def _liked(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
+def _categories(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
+    """Yield the categories of one column that gain and lose significantly."""
     gains = [row for row in rows if row.is_significant and row.lift > 1][:2]
     loses = [row for row in rows[::-1] if row.is_significant and row.lift < 1][:2]
     if not gains and not loses:
@@ -148,72 +160,76 @@ def _liked(column: str, rows: tuple[CategoryRow, ...]) -> Iterator[Finding]:
     figures = ", ".join(f"{r.category} {r.lift:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in (*gains, *loses))
     yield Finding(
         f"{column}: {', '.join(parts)}, all else equal.",
-        f"times the share of an average one, with 95 % intervals: {figures}",
+        f"share relative to an average category, with 95% intervals: {figures}",
         "categories",
     )
 
 
 def _trade_offs(part: TradeOffs, names: ColumnNames) -> Iterator[Finding]:
-    """What makes up for one more of the most important other feature, where the sign is clear."""
-    # Members of an ensemble must agree on the sign; a single model has none to ask.
+    """Yield the trade-off of the most important feature whose sign is clear."""
+    # The members of an ensemble must agree on the sign; a single model has no interval.
     clear = [row for row in part.rows if row.odd < 0.25 and (row.ends is None or row.ends[0] * row.ends[1] > 0)]
     if not clear:
         return
     row, reference = clear[0], part.reference
     unit = names.unit(row.column) or "unit"
     size = f"{number(abs(row.median))} {names.unit(reference)}".strip()
-    less = "less" if row.median < 0 else "more"
-    ends = "" if row.ends is None else f"; {part.members} members say {number(row.ends[0])} to {number(row.ends[1])}"
+    compensation = f"is offset by {size} less" if row.median < 0 else f"is worth an extra {size}"
+    ends = "" if row.ends is None else f"; {part.members} members: {number(row.ends[0])} to {number(row.ends[1])}"
     yield Finding(
-        f"One {unit} more of {names[row.column]} is made up for by {size} {less} of {names[reference]}.",
+        f"One more {unit} of {names[row.column]} {compensation} of {names[reference]}.",
         f"median {number(row.median)}, quartiles {number(row.low)} to {number(row.high)}{ends}",
         "trade_offs",
     )
 
 
 def _context(part: ContextSummary) -> Iterator[Finding]:
-    found = part.search
+    """Yield whether the other alternatives on offer change preferences."""
+    search = part.search
     if part.has_no_effects:
-        text = "What else is on offer never changes the preference between two alternatives, as in every logit."
-        figures = f"largest change of a log-ratio among {found.pairs:,} pairs: {part.strongest:.1g}"
+        text = "The preference between two alternatives does not depend on the others, as in every logit (IIA)."
+        figures = f"largest change of a log-ratio among {search.pairs:,} pairs: {part.strongest:.1g}"
     else:
-        first = found.cases[0]
+        first = search.cases[0]
         text = (
-            f"What else is on offer changes preferences: at most from {first.share_without:.1%} to "
-            f"{first.share_with:.1%} for one alternative against another."
+            f"Preferences depend on the other alternatives on offer: in the strongest case, adding one changes "
+            f"the share of an alternative against another from {first.share_without:.1%} to {first.share_with:.1%}."
         )
         figures = (
             f"choice set {first.choice_set}: {first.i} against {first.j}, without and with {first.removed}; change of "
-            f"the log-ratio {first.by_adding:+.2f}, on average {found.mean:.3g} over {found.pairs:,} pairs"
+            f"the log-ratio {first.by_adding:+.2f}, on average {search.mean:.3g} over {search.pairs:,} pairs"
         )
     yield Finding(text, figures, "context")
 
 
 def _fit(part: FitQuality) -> Iterator[Finding]:
+    """Yield how often the most probable alternative is chosen."""
     right = part.report.top.get(1)
     if right is None:
         return
     chance = part.report.uniform["top_1"]
-    where = ", measured on its own training table" if part.in_sample else ""
+    in_sample = ", in-sample (on the training table)" if part.in_sample else ""
     yield Finding(
-        f"The model's favourite is what people choose in {percent(right)} of the sets; a blind guess is right in "
-        f"{percent(chance)}.",
-        f"top-1 accuracy over {part.report.n_sets:,} choice sets{where}",
+        f"People choose the model's favourite in {percent(right)} of the choice sets; guessing at random would be "
+        f"right in {percent(chance)}.",
+        f"top-1 accuracy over {part.report.n_sets:,} choice sets{in_sample}",
         "fit",
     )
 
 
 def _calibration(part: Calibration) -> Iterator[Finding]:
-    said, happened = (float(part.first.share @ v) for v in (part.first.predicted, part.first.observed))
-    if abs(said - happened) <= _CALIBRATED_WITHIN:
-        verdict = "On average its probabilities can be taken at their word"
-    elif said > happened:
-        verdict = "It is surer than it should be"
+    """Yield whether the probabilities of the favourites are calibrated on average."""
+    predicted, observed = (float(part.first.share @ v) for v in (part.first.predicted, part.first.observed))
+    if abs(predicted - observed) <= _CALIBRATED_WITHIN:
+        verdict = "The probabilities are well calibrated on average"
+    elif predicted > observed:
+        verdict = "The model is overconfident"
     else:
-        verdict = "It is less sure than it could be"
+        verdict = "The model is underconfident"
     yield Finding(
-        f"{verdict}: favourites get {percent(said)} on average, and are chosen in {percent(happened)}.",
-        f"calibration error {100 * part.error:.1f} points over {part.n_sets:,} choice sets",
+        f"{verdict}: favourites have a mean probability of {percent(predicted)} and are chosen in "
+        f"{percent(observed)} of the choice sets.",
+        f"calibration error {100 * part.error:.1f} percentage points over {part.n_sets:,} choice sets",
         "calibration",
     )
 
@@ -230,15 +246,33 @@ SAMPLED_SETS = 150
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSummary(ToDictMixin, ReportPartMixin):
-    """What a fitted model tells of itself."""
+    """Options, size and training of a fitted model.
 
-    kind: str  # name of the class
+    Attributes
+    ----------
+    kind
+        Name of the model class.
+    options
+        Options of the model.
+    parameters
+        Number of parameters.
+    training
+        Facts about the fit.
+    caveats
+        Limitations that the model reports.
+    summary
+        The summary of the model.
+    histories
+        Losses by epoch of each network; empty for models without epochs.
+    """
+
+    kind: str
     options: Mapping[str, Any]
     parameters: int
-    training: Mapping[str, Any]  # plain facts of the fit
+    training: Mapping[str, Any]
     caveats: tuple[str, ...]
     summary: Summary
-    histories: Mapping[str, list[dict[str, Any]]]  # by epoch, of each network; empty for models that have no epochs
+    histories: Mapping[str, list[dict[str, Any]]]
 
     def _short(self) -> str:
         return f"{self.kind}, {self.parameters:,} parameters"
@@ -246,22 +280,22 @@ class ModelSummary(ToDictMixin, ReportPartMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation(ReportPartMixin):
-    """What :func:`explain` found about a model on a table.
+    """Result of :func:`explain`.
 
     Attributes
     ----------
     title
         The title of the report.
     table, model, fit, calibration, importance, elasticities, categories, trade_offs, context, axioms, examples
-        The parts; None where a part was left out.
+        The parts; None if a part was left out.
     removals
-        That figures of removals are extrapolation, where all training sets offer the same alternatives.
+        A warning that effects of removals are extrapolated, if all training sets offer the same alternatives.
     names
-        What people call the columns.
+        Display names and units of the columns.
     left_out
-        For each part that is missing, why.
+        For each missing part, the reason.
     facts
-        Seed, sample, versions, machine and seconds.
+        Seed, sample size, versions, machine and run time.
     """
 
     title: str
@@ -278,12 +312,16 @@ class Explanation(ReportPartMixin):
     examples: tuple[ExampleSet, ...] | None = None
     removals: str | None = None
     names: ColumnNames = DEFAULT_NAMES
-    left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
-    facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def _short(self) -> str:
-        there = [name for name in PARTS if getattr(self, name) is not None]
-        return f"{self.title}; {', '.join(there)}; figures by .plot"
+        return f"{self.title}; {', '.join(self._parts)}; figures: .plot"
+
+    @property
+    def _parts(self) -> list[str]:
+        """Names of the parts that are present."""
+        return [name for name in PARTS if getattr(self, name) is not None]
 
     @property
     def plot(self) -> ExplanationPlots:
@@ -292,40 +330,39 @@ class Explanation(ReportPartMixin):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, in sentences."""
+        """The main results in plain sentences, the most useful first."""
         return findings(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON; an infinite number is None."""
-        there = [name for name in PARTS if getattr(self, name) is not None]
-        names = ("title", "findings", *there, "removals", "left_out", "facts")
+        """Return the explanation as JSON-compatible values; an infinite number is None."""
+        names = ("title", "findings", *self._parts, "removals", "left_out", "facts")
         return {name: to_json(getattr(self, name)) for name in names}
 
     def summary(self) -> dict[str, Any]:
-        """Return the numbers to see first, and what was left out, as plain values that survive JSON."""
-        found: dict[str, Any] = {}
+        """Return the key figures and the missing parts as JSON-compatible values."""
+        figures: dict[str, Any] = {}
         if self.findings:
-            found["findings"] = [finding.text for finding in self.findings]
+            figures["findings"] = [finding.text for finding in self.findings]
         if self.table is not None:
-            found |= {"choice_sets": self.table.choice_sets, "alternatives": self.table.alternatives}
+            figures |= {"choice_sets": self.table.choice_sets, "alternatives": self.table.alternatives}
         if self.model is not None:
-            found |= {"model": self.model.kind, "parameters": self.model.parameters}
+            figures |= {"model": self.model.kind, "parameters": self.model.parameters}
         if self.fit is not None:
             report = self.fit.report
-            found |= {"seen_in_training": self.fit.seen, "nll": report.nll}
-            found |= {f"top_{n}": value for n, value in report.top.items()}
+            figures |= {"seen_in_training": self.fit.seen, "nll": report.nll}
+            figures |= {f"top_{n}": value for n, value in report.top.items()}
         if self.calibration is not None:
-            found["calibration_error"] = self.calibration.error
+            figures["calibration_error"] = self.calibration.error
         if self.importance is not None:
-            found["most_important"] = self.importance.rows[0].name
+            figures["most_important"] = self.importance.rows[0].name
         if self.context is not None:
-            found["strongest_context_effect"] = self.context.strongest
+            figures["strongest_context_effect"] = self.context.strongest
             if self.removals is not None:
-                found["removals"] = self.removals
+                figures["removals"] = self.removals
         if self.axioms is not None:
-            found["axioms_obeyed"] = list(self.axioms.obeyed)
-        first: dict[str, Any] = to_json({"title": self.title, "found": found, "left_out": self.left_out})
-        return first
+            figures["axioms_obeyed"] = list(self.axioms.obeyed)
+        summary: dict[str, Any] = to_json({"title": self.title, "found": figures, "left_out": self.left_out})
+        return summary
 
 
 def explain(
@@ -339,38 +376,40 @@ def explain(
     title: str | None = None,
     progress: bool = True,
 ) -> Explanation:
-    """Find out what a fitted model makes of a table.
+    """Explain what a fitted model has learnt, on a table of choices.
 
     Parameters
     ----------
     model
         A fitted model of any kind.
     data
-        Choice data, or a table that the model's schema reads, with or without the column of choices.
+        Choice data, or a table that the model's schema reads, with or without the choices.
     seed
-        Where all draws come from.
+        Seed of all draws; 0 by default.
     sets
-        Choice sets to draw for the costly parts.
+        Number of choice sets to sample for the expensive parts; 150 by default.
     skip
-        Parts to leave out, of :data:`PARTS`.
+        Names of parts to skip, from :data:`PARTS`; none by default.
     baselines
-        Label -> model to cross-validate on the table beside; the uniform model and a multinomial logit if None.
+        Label -> model to cross-validate on the table for comparison. By default the uniform model and a multinomial
+        logit.
     title
-        What it is about; the model's class by default.
+        Title of the report; the model class by default.
     progress
-        Show a bar on a terminal, or log a line per part elsewhere.
+        If True (the default), show a progress bar on a terminal, or log a line per part elsewhere.
 
     Returns
     -------
     Explanation
-        Written to a folder by :func:`pcmcnet.plots.write_explanation`.
+        The parts; :func:`pcmcnet.plots.write_explanation` writes them to a folder. A part that cannot be computed is
+        None, and ``left_out`` gives the reason.
 
     Raises
     ------
     InputError
-        When the table cannot be read, or no set has a weight. A part that cannot be had is left out, and named.
+        If the table cannot be read, or no set has a positive weight.
     ConfigError
-        When a number is out of its range, or there is no such part to skip.
+        If a number is out of range, or ``skip`` names an unknown part.
     """
     began = time.perf_counter()
     require_sampling(sets=sets, seed=seed)
@@ -380,10 +419,10 @@ def explain(
     data = _read(model, data)
     require_sets(data)
     baselines = {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines
-    work = _PartBuilder(model, data, seed, sets, baselines)
-    left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
+    builder = _PartBuilder(model, data, seed, sets, baselines)
+    left_out = {name: "skipped" for name in PARTS if name in skip}
     if data.chosen is None:
-        left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
+        left_out |= {name: "needs choices, which the table does not have" for name in NEED_CHOICES if name not in skip}
     with show_steps(len(PARTS) - len(left_out), show=progress) as report, log_once():
         for name in PARTS:
             if name in left_out:
@@ -391,7 +430,7 @@ def explain(
             report.begin(name)
             since = time.perf_counter()
             try:
-                work.found[name] = work.parts[name]()
+                builder.results[name] = builder.parts[name]()
                 report.end(name, f"{time.perf_counter() - since:.1f} s")
             except PcmcNetError as error:
                 left_out[name] = str(error)
@@ -399,14 +438,14 @@ def explain(
     where = describe_environment()
     return Explanation(
         title=title or type(model).__name__,
-        **work.found,
+        **builder.results,
         removals=extrapolation_warning(model, data),
         names=data.schema.names,
         left_out={name: left_out[name] for name in PARTS if name in left_out},
         facts={
             "table (SHA-256)": data.fingerprint(),
             "seed": seed,
-            "sampled choice sets": len(work.sample),
+            "sampled choice sets": len(builder.sample),
             "versions": {"pcmcnet": package_version("pcmcnet"), **where["versions"]},
             "machine": where["machine"],
             "seconds": round(time.perf_counter() - began, 1),
@@ -422,7 +461,7 @@ class _PartBuilder:
     ) -> None:
         counted = np.random.default_rng(seed).permutation(np.flatnonzero(data.weights > 0))
         self.sample = data.subset(np.sort(counted[:sets]))
-        self.found: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
         limits = {"context": 10 * sets, "axioms": 25 * sets}
         self.parts: dict[str, Callable[[], Any]] = {
             "table": lambda: summarise_table(data),
@@ -441,29 +480,29 @@ class _PartBuilder:
         }
 
     def order(self) -> list[str] | None:
-        """Return all columns, the most important first, where that is known."""
-        found = self.found.get("importance")
-        return None if found is None else [row.name for row in found.rows]
+        """Return all columns, the most important first, or None if the importance is unknown."""
+        importance = self.results.get("importance")
+        return None if importance is None else [row.name for row in importance.rows]
 
     def amounts(self) -> list[str]:
-        """Return the numeric features that respond as amounts do, the most important first, where that is known."""
-        if "elasticities" in self.found:
-            return [table.column for table in self.found["elasticities"].tables]
+        """Return the numeric features on a ratio scale, the most important first if the importance is known."""
+        if "elasticities" in self.results:
+            return [table.column for table in self.results["elasticities"].tables]
         return self.features() or numeric_features(self.sample)
 
     def features(self) -> list[str] | None:
-        """Return the numeric features, the most important first, where that is known."""
+        """Return the numeric features, the most important first, or None if their importance is unknown."""
         varying = numeric_features(self.sample)
-        if "importance" in self.found:
-            return [row.name for row in self.found["importance"].rows if row.name in varying]
-        if "elasticities" in self.found:
-            return [table.column for table in self.found["elasticities"].tables]
+        if "importance" in self.results:
+            return [row.name for row in self.results["importance"].rows if row.name in varying]
+        if "elasticities" in self.results:
+            return [table.column for table in self.results["elasticities"].tables]
         return None
 
 
 def summarise_model(model: ChoiceModel) -> ModelSummary:
-    """Gather what a fitted model tells of itself."""
-    inside = {"": model, **{f"member {k}": member for k, member in enumerate(getattr(model, "members_", []), start=1)}}
+    """Return the options, the size and the training history of a fitted model."""
+    models = {"": model, **{f"member {k}": member for k, member in enumerate(getattr(model, "members_", []), start=1)}}
     return ModelSummary(
         kind=type(model).__name__,
         options=asdict(model.config),
@@ -473,17 +512,17 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
         },
         caveats=model.caveats,
         summary=model.summary(),
-        histories={name: list(each.history) for name, each in inside.items() if each.history},
+        histories={name: list(each.history) for name, each in models.items() if each.history},
     )
 
 
 def _read(model: Any, data: Any) -> ChoiceData:
-    """Pass choice data on; read a table by the schema of the model, with choices and weights where it has them."""
+    """Return choice data; a table is read by the model's schema, with choices and weights if it has them."""
     if not isinstance(model, ChoiceModel):
         raise InputError(f"model: expected a fitted model such as PCMCNet, got {type(model).__name__}.")
     schema = model.schema
     if isinstance(data, ChoiceData):
         return data
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
-    known = schema.has_choices_in(rows.column_names)
-    return ChoiceData.from_schema(rows, schema if known else schema.for_prediction())
+    has_choices = schema.has_choices_in(rows.column_names)
+    return ChoiceData.from_schema(rows, schema if has_choices else schema.for_prediction())

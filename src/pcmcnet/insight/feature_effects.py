@@ -1,4 +1,4 @@
-"""Effects of features on choice probabilities: responses to numbers, and which categories are liked."""
+"""Effects of features on choice probabilities: responses to numeric features, and lifts of categories."""
 
 from __future__ import annotations
 
@@ -22,43 +22,57 @@ from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin, to_json
 from pcmcnet.reports.tables import TableMixin, number
 
 # -- Numeric effects ---------------------------------------------------------------------------------------------------
-# What numeric features do to the probabilities, side by side: responses of all, and demand curves of the first three.
+# Average responses to all numeric features, and demand curves of the three most important ones.
 #
-# Own and cross elasticities are those of `elasticity`, averaged over all alternatives; a feature with values below 0
-# gets semi-elasticities, and one whose zero means nothing, such as a clock time, gets none. A demand curve scales the
-# feature for some alternatives and follows their share: for each of the labels with the largest shares or, in a table
-# without labels, for the most probable alternative of each set and for one drawn at random.
+# Own and cross elasticities are averaged over all alternatives. A feature with negative values gets semi-elasticities;
+# one without a true zero, such as a clock time, gets none. A demand curve scales the feature for some alternatives
+# and shows their share: for each label with a large share or, in a table without labels, for the most probable
+# alternative of each set and for a random one.
 
 MAX_DEMAND_COLUMNS = 3  # columns with demand curves
-MAX_DEMAND_LABELS = 5  # with a demand curve of their own
-_QUANTILE_GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to
+MAX_DEMAND_LABELS = 5  # labels with a demand curve
+_QUANTILE_GRID = np.linspace(0.05, 0.95, 11)  # points of the demand curve of a feature with negative values
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NumericEffects(ReportPartMixin):
-    """Responses to each numeric feature, the most important first, and demand curves of the first of them."""
+    """Responses to each numeric feature, and demand curves of the most important ones.
+
+    Attributes
+    ----------
+    tables
+        Average responses, the most important feature first.
+    demand
+        Demand curves by column, then by the alternative whose share is shown.
+    sets
+        Number of choice sets predicted.
+    others
+        Features that are not numeric.
+    left_out
+        Numeric features without an elasticity, with the reason.
+    """
 
     tables: tuple[ElasticityTable, ...]
-    demand: Mapping[str, Mapping[str, DemandCurve]]  # by column, and by whose share it is
-    sets: int  # choice sets asked about
-    others: tuple[str, ...] = ()  # features that are no numbers, and so have no response of this kind
-    left_out: Mapping[str, str] = field(default_factory=dict)  # numbers without an elasticity, and why
+    demand: Mapping[str, Mapping[str, DemandCurve]]
+    sets: int
+    others: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def _short(self) -> str:
         return f"{len(self.tables)} features, demand curves of {', '.join(self.demand) or 'none'}"
 
     @property
     def column(self) -> str:
-        """The most important one."""
+        """The most important column."""
         return next(iter(self.demand))
 
     @property
     def curves(self) -> Mapping[str, DemandCurve]:
-        """Demand curves of the most important column, by whose share it is."""
+        """Demand curves of the most important column, by the alternative whose share is shown."""
         return self.demand[self.column]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
+        """Return the effects as JSON-compatible values."""
         facts = {"sets": self.sets, "others": list(self.others), "left_out": dict(self.left_out)}
         further = to_json(self.demand)
         curves = {"demand": further.pop(self.column), "further_demand": further}
@@ -66,7 +80,7 @@ class NumericEffects(ReportPartMixin):
 
 
 def numeric_features(data: ChoiceData) -> list[str]:
-    """Return the names of numeric features that vary."""
+    """Return the names of the numeric features that vary."""
     numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
     return [name for name, x in numeric.items() if np.nanmin(x, initial=np.inf) < np.nanmax(x, initial=-np.inf)]
 
@@ -74,22 +88,23 @@ def numeric_features(data: ChoiceData) -> list[str]:
 def numeric_effects(
     model: Predictor, data: ChoiceData, features: Sequence[str] | None, *, seed: int = 0
 ) -> NumericEffects:
-    """Measure the responses to numeric features, given the most important first.
+    """Measure the responses to numeric features, listed with the most important first.
 
-    None asks for all, sorted by the size of the own response. The seed draws an alternative of each set without labels.
+    If ``features`` is None, all are used, sorted by the size of the own response. In a table without labels the seed
+    draws an alternative of each set.
     """
-    asked = numeric_features(data) if features is None else list(features)
-    if not asked:
+    columns = numeric_features(data) if features is None else list(features)
+    if not columns:
         raise InputError("the table has no numeric feature that varies.")
-    left_out = {name: why for name in asked if (why := why_no_elasticity(data, name)) is not None}
-    asked = [name for name in asked if name not in left_out]
-    if not asked:
+    left_out = {name: why for name in columns if (why := why_no_elasticity(data, name)) is not None}
+    columns = [name for name in columns if name not in left_out]
+    if not columns:
         raise InputError("; ".join(f"{name} {why}" for name, why in left_out.items()) + ".")
     if gives_of(model) == "ranking":
-        raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
-    kinds: dict[bool, Kind] = {True: "semi", False: "elasticity"}  # by whether there are values below 0
-    below = {name: bool((numeric_values(data, name)[0] < 0).any()) for name in asked}
-    tables = [elasticity(model, data, name, kind=kinds[below[name]]).table() for name in asked]
+        raise InputError(f"{type(model).__name__} returns a ranking: its probabilities are 0 or 1 and have no slopes.")
+    kinds: dict[bool, Kind] = {True: "semi", False: "elasticity"}  # by whether the column has negative values
+    negative = {name: bool((numeric_values(data, name)[0] < 0).any()) for name in columns}
+    tables = [elasticity(model, data, name, kind=kinds[negative[name]]).table() for name in columns]
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
     p = np.exp(predicted_log_p(model, data))
@@ -103,14 +118,18 @@ def numeric_effects(
 
 
 def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
-    known = numeric_values(data, name)[0]
-    known = known[~np.isnan(known)]
-    values = np.unique(np.quantile(known, _QUANTILE_GRID)) if (known < 0).any() else None
-    return {of: demand(model, data, name, alternative=which, values=values) for of, which in _subjects(data, p, seed)}
+    """Return the demand curves of one column, by the alternative whose value changes."""
+    column = numeric_values(data, name)[0]
+    column = column[~np.isnan(column)]
+    values = np.unique(np.quantile(column, _QUANTILE_GRID)) if (column < 0).any() else None
+    return {
+        title: demand(model, data, name, alternative=selection, values=values)
+        for title, selection in _subjects(data, p, seed)
+    }
 
 
 def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
-    """Return whose value is changed: names, and labels or flat places."""
+    """Return the alternatives whose value changes: a title, and a label or places in the flat columns."""
     if data.labels is not None:
         share = np.bincount(data.labels.codes, p * spread(data.weights, data.offsets), len(data.labels.categories))
         most = np.argsort(-share, kind="stable")[:MAX_DEMAND_LABELS]
@@ -121,47 +140,73 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
 
 
 # -- Category effects --------------------------------------------------------------------------------------------------
-# Which categories are liked: the share an alternative would have with another category, all else equal.
+# The share that an alternative would have with another category, all else equal.
 #
-# In each set S one alternative is drawn, and given each of the K most frequent categories in turn:
+# In each set S one alternative is drawn, and each of the K most frequent categories is assigned to it in turn:
 #
 #     share_c = sum_S w_S p(drawn one with category c) / sum_S w_S,        lift_c = share_c / sum_c f_c share_c
 #
-# with the frequencies f of the K categories among the alternatives of the table. A lift of 1.5 says: an alternative
-# with this category is chosen one and a half times as often as with an average one. Intervals resample whole sets.
+# with the frequencies f of the K categories among the alternatives of the table. With a lift of 1.5, an alternative is
+# chosen 1.5 times as often as with an average category. Intervals resample whole sets.
 
-MAX_CATEGORIES = 12  # categories of a column
-MAX_REPORT_COLUMNS = 4  # in a report
+MAX_CATEGORIES = 12  # most frequent categories of a column that are compared
+MAX_REPORT_COLUMNS = 4  # categorical columns in a report
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryRow:
-    """One category."""
+    """Effect of one category.
+
+    Attributes
+    ----------
+    category
+        Name of the category.
+    frequency
+        Share of the alternatives of the table with this category.
+    share
+        Mean predicted share of an alternative with this category.
+    lift
+        Share relative to the average category.
+    low, high
+        95% interval of the lift, by the bootstrap over choice sets.
+    """
 
     category: str
-    frequency: float  # among the alternatives of the table
-    share: float  # of an alternative drawn, with this category
-    lift: float  # over the average category
-    low: float  # 95 % interval of the lift, by the bootstrap over choice sets
+    frequency: float
+    share: float
+    lift: float
+    low: float
     high: float
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval leaves out an average category's 1."""
+        """True if the interval of the lift excludes 1."""
         return self.low > 1 or self.high < 1
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryEffects(ToDictMixin, TableMixin):
-    """The categories of one column, the most liked first. Prints as a table."""
+    """Result of :func:`category_effects`. Prints as a table.
+
+    Attributes
+    ----------
+    column
+        The categorical feature.
+    rows
+        One row per category, the largest lift first.
+    sets
+        Number of choice sets predicted.
+    others
+        Number of less frequent categories, which were left out.
+    """
 
     column: str
     rows: tuple[CategoryRow, ...]
-    sets: int  # choice sets asked about
-    others: int  # less frequent categories, which were not asked about
+    sets: int
+    others: int
 
     def _cells(self) -> list[list[str]]:
-        heads = [self.column, "frequency", "share", "times the average", "95 % interval"]
+        heads = [self.column, "frequency", "share", "lift", "95% interval"]
         rows = [
             [r.category, f"{r.frequency:.1%}", f"{r.share:.1%}", number(r.lift), f"{number(r.low)} to {number(r.high)}"]
             for r in self.rows
@@ -172,63 +217,74 @@ class CategoryEffects(ToDictMixin, TableMixin):
 def category_effects(
     model: Predictor, data: Any, column: str, *, most: int = MAX_CATEGORIES, seed: int = 0, resamples: int = 1000
 ) -> CategoryEffects:
-    """Ask a model how often an alternative would be chosen with each category of a feature.
+    """Predict how often an alternative would be chosen with each category of a feature.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
     column
         A categorical feature.
     most
-        Categories to ask about, the most frequent ones of the table.
-    seed, resamples
-        Which alternative of each set is drawn, and the bootstrap.
+        Maximum number of categories, the most frequent ones of the table; 12 by default.
+    seed
+        Seed of the draw of an alternative from each set, and of the bootstrap; 0 by default.
+    resamples
+        Number of bootstrap resamples; 1,000 by default.
+
+    Returns
+    -------
+    CategoryEffects
+        Shares and lifts of the categories. Prints as a table.
 
     Raises
     ------
     InputError
-        When the column is no categorical feature or has one category, or the model gives a ranking.
+        If the column is not a categorical feature or has one category, or the model returns a ranking.
 
     Examples
     --------
     >>> from pcmcnet.models import MNL
     >>> table = {"trip": np.repeat(np.arange(30), 2), "took": [1, 0] * 20 + [0, 1] * 10, "by": ["bus", "car"] * 30}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["by"])
-    >>> found = category_effects(MNL().fit(data), data, "by", resamples=100)
-    >>> [row.category for row in found.rows], found.rows[0].lift > 1 > found.rows[1].lift
+    >>> effects = category_effects(MNL().fit(data), data, "by", resamples=100)
+    >>> [row.category for row in effects.rows], effects.rows[0].lift > 1 > effects.rows[1].lift
     (['bus', 'car'], True)
     """
     data = require_data(model, data)
     require_sets(data)
     values = data.features.get(column)
     if not isinstance(values, Categorical):
-        raise InputError(f"{column!r} is no categorical feature: expected one of {categorical_features(data)}.")
+        raise InputError(f"{column!r} is not a categorical feature: expected one of {categorical_features(data)}.")
     if gives_of(model) == "ranking":
-        raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1.")
+        raise InputError(f"{type(model).__name__} returns a ranking: its probabilities are 0 or 1.")
+    # 1. Predict the share of one alternative per set with each of the most frequent categories.
     counts = np.bincount(values.codes, minlength=len(values.categories))
-    asked = [int(k) for k in np.argsort(-counts, kind="stable")[:most] if counts[k]]
-    if len(asked) < 2:
-        raise InputError(f"{column!r} has one category in this table: there is nothing to compare.")
+    compared = [int(k) for k in np.argsort(-counts, kind="stable")[:most] if counts[k]]
+    if len(compared) < 2:
+        raise InputError(f"{column!r}: expected at least two categories in this table, got one.")
     rng = np.random.default_rng(seed)
-    p = _shares(model, data, column, [values.categories[k] for k in asked], rng)  # (S, K)
-    frequency = counts[asked] / counts[asked].sum()
+    p = _shares(model, data, column, [values.categories[k] for k in compared], rng)  # (S, K)
+    # 2. Lifts over the average category, with bootstrap intervals.
+    frequency = counts[compared] / counts[compared].sum()
     share: Floats = np.average(p, axis=0, weights=data.weights)
     means = resampled_means(p, data.weights, rng=rng, resamples=resamples)  # (R, K)
     ends = percentile_interval(means / (means @ frequency)[:, None], data.weights)
     lift = share / (share @ frequency)
     rows = [
         CategoryRow(values.categories[k], float(counts[k] / counts.sum()), *map(float, (share[c], lift[c], *ends[c])))
-        for c, k in enumerate(asked)
+        for c, k in enumerate(compared)
     ]
     rows.sort(key=lambda row: -row.lift)
-    return CategoryEffects(column, tuple(rows), len(data), int((counts > 0).sum()) - len(asked))
+    return CategoryEffects(column, tuple(rows), len(data), int((counts > 0).sum()) - len(compared))
 
 
 def _shares(
     model: Predictor, data: ChoiceData, column: str, categories: Sequence[str], rng: np.random.Generator
 ) -> Floats:
-    """Ask for the probability of one alternative of each set with each category: (S, K)."""
+    """Return the probability of one alternative of each set with each category: (S, K)."""
     drawn = rng.integers(data.offsets[:-1], data.offsets[1:])
     inside = [places_in_set(data, s) for s in range(len(data))]
     copies = compose_sets(data, inside * len(categories), np.tile(np.arange(len(data)), len(categories)))
@@ -236,19 +292,19 @@ def _shares(
     at = (drawn[None, :] + len(data.rows) * np.arange(len(categories))[:, None]).ravel()
     values[at] = np.repeat(np.array(categories, object), len(data))
     p = np.exp(predicted_log_p(model, with_values(copies, column, values)))
-    found: Floats = p[at].reshape(len(categories), len(data)).T
-    return found
+    shares: Floats = p[at].reshape(len(categories), len(data)).T
+    return shares
 
 
 def categorical_features(data: ChoiceData) -> list[str]:
-    """Return the names of categorical features with two categories or more in use."""
-    named = {name: column for name, column in data.features.items() if isinstance(column, Categorical)}
-    return [name for name, column in named.items() if len(np.unique(column.codes)) > 1]
+    """Return the names of the categorical features with at least two categories in use."""
+    columns = {name: column for name, column in data.features.items() if isinstance(column, Categorical)}
+    return [name for name, column in columns.items() if len(np.unique(column.codes)) > 1]
 
 
 @dataclass(frozen=True, slots=True)
 class AllCategories(ReportPartMixin):
-    """The effects of several columns, the most important first."""
+    """Category effects of several columns, the most important first."""
 
     tables: tuple[CategoryEffects, ...]
 
@@ -256,16 +312,16 @@ class AllCategories(ReportPartMixin):
         return ", ".join(table.column for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
+        """Return the effects as JSON-compatible values."""
         return {"columns": [table.to_dict() for table in self.tables]}
 
 
 def all_category_effects(
     model: Predictor, data: ChoiceData, order: Sequence[str] | None, *, seed: int = 0
 ) -> AllCategories:
-    """Measure the effects of up to four categorical features; ``order`` names columns, the most important first."""
-    there = categorical_features(data)
-    asked = there if order is None else [name for name in order if name in there]
-    if not asked:
-        raise InputError("the table has no categorical feature with two categories or more.")
-    return AllCategories(tuple(category_effects(model, data, name, seed=seed) for name in asked[:MAX_REPORT_COLUMNS]))
+    """Measure the effects of up to four categorical features; ``order`` lists columns, the most important first."""
+    columns = categorical_features(data)
+    columns = columns if order is None else [name for name in order if name in columns]
+    if not columns:
+        raise InputError("the table has no categorical feature with at least two categories.")
+    return AllCategories(tuple(category_effects(model, data, name, seed=seed) for name in columns[:MAX_REPORT_COLUMNS]))

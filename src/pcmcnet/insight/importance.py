@@ -1,20 +1,21 @@
-"""Permutation importance: how much worse the known choices are predicted when a column is shuffled.
+"""Permutation importance: the increase in loss when a column is shuffled.
 
-A shuffled column keeps its values and loses its link with all others and with the choices. What is exchanged:
+A shuffled column keeps its values but loses its relation to the other columns and to the choices. What is permuted:
 
-    of the individual   the values of different choice sets, whole for whole
-    of alternatives     "within"  the values of the alternatives of a set among each other (the default)
-                        "sets"    the values of whole sets, in their order, with those of another set of equal size
-                        "rows"    any alternative's value with any other's, over all sets
+    individual column   the values of the choice sets
+    feature or label    "within"  the values within each set (the default)
+                        "sets"    the values of a whole set, in order, with those of another set of equal size
+                        "rows"    the values of all alternatives, over all sets
 
-"within" leaves every set with the very values it had, so no set appears that could not have been; what it breaks is
-which alternative has which value, and that is what a choice is about. It cannot see what a column says about a set as a
-whole: a feature that is constant within sets has importance 0. "sets" can, but sets of a size that occurs once stay
-as they are. "rows" mixes sets of different levels, short trips with long ones, and so asks about sets that never occur.
+"within" keeps the values of every set, so all shuffled sets are plausible. It only changes which alternative has which
+value, and that is what a choice depends on. It does not measure what a column says about the set as a whole: a feature
+that is constant within sets has importance 0. "sets" does, but a set whose size occurs only once stays unchanged.
+"rows" mixes sets of different levels, such as short and long trips, and predicts sets that never occur.
 
-    importance = loss with the column shuffled - loss as it is
+    importance = loss with the column shuffled - loss with the original column
 
-The loss is the weighted mean negative log-likelihood or, for models that rank alone, the share of misses 1 - p(chosen).
+The loss is the weighted mean negative log-likelihood (NLL) or, for models that only rank, the share of misses,
+1 - p(chosen).
 """
 
 from __future__ import annotations
@@ -41,35 +42,66 @@ Loss = Literal["auto", "nll", "misses"]
 
 @dataclass(frozen=True, slots=True)
 class ImportanceRow:
-    """One column, or group of columns."""
+    """Importance of one column or group of columns.
+
+    Attributes
+    ----------
+    name
+        Name of the column or group.
+    columns
+        The columns that are shuffled.
+    value
+        Mean increase in loss.
+    spread
+        Standard deviation over the repeats.
+    low, high
+        95% interval by the bootstrap over choice sets; infinite for a single set.
+    """
 
     name: str
     columns: tuple[str, ...]
-    value: float  # mean increase of the loss
-    spread: float  # standard deviation over the repeats
-    low: float  # 95 % interval by the bootstrap over choice sets; infinite for a single set
+    value: float
+    spread: float
+    low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Importance(ToDictMixin, TableMixin):
-    """Columns, the most important first. Prints as a table."""
+    """Result of :func:`importance`. Prints as a table; ``importance["price"]`` is the row of a column.
+
+    Attributes
+    ----------
+    model
+        Name of the model class.
+    loss
+        "nll" or "misses".
+    scheme
+        How columns were shuffled: "within", "sets" or "rows".
+    base
+        Loss with the original columns.
+    repeats
+        Number of permutations of each column.
+    rows
+        One row per column or group, the most important first.
+    """
 
     model: str
     loss: Loss
     scheme: Scheme
-    base: float  # the loss as it is
+    base: float
     repeats: int
     rows: tuple[ImportanceRow, ...]
 
     def __getitem__(self, name: str) -> ImportanceRow:
+        """Return the row of a column or group."""
         for row in self.rows:
             if row.name == name:
                 return row
-        raise InputError(f"no importance of {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
+        raise InputError(f"no importance for {name!r}." + did_you_mean(name, [row.name for row in self.rows]))
 
     def _cells(self) -> list[list[str]]:
-        heads = ["shuffled", f"increase of {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95 % interval"]
+        heads = ["shuffled", f"increase in {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95% interval"]
         rows = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in self.rows]
         return [heads, *rows]
 
@@ -85,31 +117,39 @@ def importance(
     repeats: int = 5,
     seed: int = 0,
 ) -> Importance:
-    """Measure how much worse a model predicts known choices without the information of a column.
+    """Measure the increase in loss when a column is shuffled.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data with choices, best of a part
-        that the model was not fitted to.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data with choices, preferably held out, or a table that the model's schema reads.
     columns
-        Features, columns of the individual, and the column of labels; all of them where neither these nor groups
-        are given.
+        Features, individual columns, and the label column; all of them by default, unless ``groups`` is passed.
     groups
         Name -> columns that are shuffled together, by the same permutation.
     scheme
-        What is exchanged for a column of alternatives: "within" sets, between "sets" of equal size, or any "rows".
+        How features and labels are shuffled: "within" sets (the default), between "sets" of equal size, or over all
+        "rows".
     loss
-        "nll", "misses", or "auto" for the first where the model gives more than a ranking.
+        "nll", "misses", or "auto" (the default) for "misses" if the model returns a ranking and "nll" otherwise.
     repeats
-        Permutations of each column.
+        Number of permutations of each column; 5 by default.
     seed
-        Where they come from.
+        Seed of the permutations; 0 by default.
+
+    Returns
+    -------
+    Importance
+        Columns, the most important first. Prints as a table.
 
     Raises
     ------
     InputError
-        When choices are unknown, there is no such column, or a choice has probability 0 and so no likelihood.
+        If the choices are unknown, there is no such column, or a choice has probability 0 and the loss is "nll".
+    ConfigError
+        If an option is invalid.
     """
     require_word("scheme", scheme, get_args(Scheme))
     require_word("loss", loss, get_args(Loss))
@@ -118,40 +158,40 @@ def importance(
     data = require_data(model, data)
     require_sets(data)
     data = data.subset(data.weights > 0)
-    which: Loss = ("misses" if gives_of(model) == "ranking" else "nll") if loss == "auto" else loss
-    asked = _columns_by_name(data, columns, groups)
-    base = _losses(model, data, which)
+    resolved_loss: Loss = ("misses" if gives_of(model) == "ranking" else "nll") if loss == "auto" else loss
+    columns_by_name = _columns_by_name(data, columns, groups)
+    base = _losses(model, data, resolved_loss)
     rows = []
-    for at, (name, members) in enumerate(asked.items()):
-        rng = np.random.default_rng([seed, at])
-        shuffled = [_losses(model, _shuffled(data, members, scheme, rng), which) for _ in range(repeats)]
-        rows.append(_row(name, members, np.stack(shuffled) - base, data.weights, rng))
+    for index, (name, group) in enumerate(columns_by_name.items()):
+        rng = np.random.default_rng([seed, index])
+        shuffled = [_losses(model, _shuffled(data, group, scheme, rng), resolved_loss) for _ in range(repeats)]
+        rows.append(_row(name, group, np.stack(shuffled) - base, data.weights, rng))
     rows.sort(key=lambda row: -row.value)
     return Importance(
-        type(model).__name__, which, scheme, float(np.average(base, weights=data.weights)), repeats, tuple(rows)
+        type(model).__name__, resolved_loss, scheme, float(np.average(base, weights=data.weights)), repeats, tuple(rows)
     )
 
 
 def _row(
-    name: str, members: tuple[str, ...], worse: Floats, weights: Floats, rng: np.random.Generator
+    name: str, columns: tuple[str, ...], increase: Floats, weights: Floats, rng: np.random.Generator
 ) -> ImportanceRow:
-    """Sum up increases of the loss (repeats, S)."""
-    by_repeat = worse @ weights / weights.sum()
-    low, high = bootstrap_interval(worse.mean(axis=0), weights, rng=rng).tolist()
+    """Summarise the increases in loss (repeats, S) of one column or group."""
+    by_repeat = increase @ weights / weights.sum()
+    low, high = bootstrap_interval(increase.mean(axis=0), weights, rng=rng).tolist()
     spread = float(by_repeat.std(ddof=1)) if len(by_repeat) > 1 else 0.0
-    return ImportanceRow(name, members, float(by_repeat.mean()), spread, low, high)
+    return ImportanceRow(name, columns, float(by_repeat.mean()), spread, low, high)
 
 
 def _losses(model: Predictor, data: ChoiceData, loss: Loss) -> Floats:
-    """(S,) loss of each choice."""
+    """Return the loss of each choice (S,)."""
     log_p: Floats = predicted_log_p(model, data)[data.offsets[:-1] + data.require_chosen("importance")]
     if loss == "misses":
         misses: Floats = 1 - np.exp(log_p)
         return misses
     if np.isneginf(log_p).any():
         raise InputError(
-            f"{type(model).__name__} gives probability 0 to {int(np.isneginf(log_p).sum())} choices, whose likelihood "
-            f"cannot be compared: ask with loss='misses'."
+            f"{type(model).__name__} gives probability 0 to {int(np.isneginf(log_p).sum())} choices, so the NLL is "
+            f"infinite: use loss='misses'."
         )
     return -log_p
 
@@ -159,35 +199,36 @@ def _losses(model: Predictor, data: ChoiceData, loss: Loss) -> Floats:
 def _columns_by_name(
     data: ChoiceData, columns: Sequence[str] | None, groups: Mapping[str, Sequence[str]] | None
 ) -> dict[str, tuple[str, ...]]:
-    """Name -> columns to shuffle together."""
+    """Return name -> columns to shuffle together."""
     label = [] if data.labels is None or data.schema.alternative is None else [data.schema.alternative]
-    known = list(dict.fromkeys([*data.features, *data.individual, *label]))
+    names = list(dict.fromkeys([*data.features, *data.individual, *label]))
     if isinstance(columns, str) or any(isinstance(group, str) for group in (groups or {}).values()):
         raise InputError("columns and groups: expected lists of names, such as columns=['price'].")
     if columns is None:
-        columns = known if groups is None else []
-    asked = {**{name: (name,) for name in columns}, **{name: tuple(group) for name, group in (groups or {}).items()}}
-    for name in (name for group in asked.values() for name in group):
-        if name not in known:
-            raise InputError(f"no column {name!r} to shuffle." + did_you_mean(name, known))
-    if not asked or not all(asked.values()):
+        columns = names if groups is None else []
+    selected = {**{name: (name,) for name in columns}, **{name: tuple(group) for name, group in (groups or {}).items()}}
+    for name in (name for group in selected.values() for name in group):
+        if name not in names:
+            raise InputError(f"no column {name!r} to shuffle." + did_you_mean(name, names))
+    if not selected or not all(selected.values()):
         raise InputError("expected at least one column to shuffle, in every group.")
-    return asked
+    return selected
 
 
-def _shuffled(data: ChoiceData, members: Sequence[str], scheme: Scheme, rng: np.random.Generator) -> ChoiceData:
-    """Shuffle columns together: those of alternatives by one permutation, those of individuals by another."""
+def _shuffled(data: ChoiceData, columns: Sequence[str], scheme: Scheme, rng: np.random.Generator) -> ChoiceData:
+    """Return the data with shuffled columns: one permutation for features and labels, one for individual columns."""
     sets, flat = rng.permutation(len(data)), _permutation(data, scheme, rng)
-    new: dict[str, Any] = {
-        "individual": {n: c.take(sets) if n in members else c for n, c in data.individual.items()},
-        "features": {n: c.take(flat) if n in members else c for n, c in data.features.items()},
+    changed: dict[str, Any] = {
+        "individual": {n: c.take(sets) if n in columns else c for n, c in data.individual.items()},
+        "features": {n: c.take(flat) if n in columns else c for n, c in data.features.items()},
     }
-    if data.labels is not None and data.schema.alternative in members:
-        new["labels"] = data.labels.take(flat)
-    return replace(data, **new)
+    if data.labels is not None and data.schema.alternative in columns:
+        changed["labels"] = data.labels.take(flat)
+    return replace(data, **changed)
 
 
 def _permutation(data: ChoiceData, scheme: Scheme, rng: np.random.Generator) -> Ints:  # -> (N,)
+    """Return a permutation of the alternatives."""
     n = len(data.rows)
     if scheme == "rows":
         return rng.permutation(n)
@@ -195,6 +236,6 @@ def _permutation(data: ChoiceData, scheme: Scheme, rng: np.random.Generator) -> 
         return np.lexsort((rng.random(n), data.set_of_alternative))
     partner = np.arange(len(data))
     for size in np.unique(data.sizes):
-        alike = np.flatnonzero(data.sizes == size)
-        partner[alike] = rng.permutation(alike)
+        same_size = np.flatnonzero(data.sizes == size)
+        partner[same_size] = rng.permutation(same_size)
     return consecutive_indices(data.offsets[partner], data.sizes)

@@ -1,10 +1,10 @@
-"""The preference of a over b as a third alternative moves: a map of context.
+"""Map of context effects: the preference of a over b as the features of a third alternative vary.
 
-    P(a) / (P(a) + P(b))   in a set that holds a, b and c, for every c on a grid of two features,
+    P(a) / (P(a) + P(b))   in a set with a, b and c, for every c on a grid of two features,
 
-constant for a model without context effects (figure 2 of the paper, after figure 7 of Trueblood, Brown & Heathcote,
-2014). ``preference_map`` takes alternatives of two attributes, as simulators know them; ``preference_map_in_set`` takes
-a and b out of a table, and a third whose other columns are held.
+is constant for a model without context effects (figure 2 of the paper, after figure 7 of Trueblood, Brown & Heathcote,
+2014). ``preference_map`` uses alternatives with two attributes, as simulators do; ``preference_map_in_set`` uses two
+alternatives of a table, and a third whose other columns are constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data
 from pcmcnet.insight.queries import alternative_name, compose_sets, places_in_set, require_place, set_of, with_values
-from pcmcnet.insight.removals import share
+from pcmcnet.insight.removals import pair_share
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Point = tuple[float, float]
@@ -32,15 +32,29 @@ A, B = (4.0, 6.0), (6.0, 4.0)  # as in the paper
 
 
 class PreferenceMap(NamedTuple):
-    """The preference of a over b: ``preference[j, i]`` is that with c = (x[i], y[j])."""
+    """Preference of a over b on a grid of positions of a third alternative c.
 
-    x: Floats  # (cells,) centres of the cells
-    y: Floats  # (cells,)
-    preference: Floats  # (cells, cells), from 0 to 1
+    Attributes
+    ----------
+    x, y
+        (cells,) centres of the cells along each feature.
+    preference
+        (cells, cells) preferences from 0 to 1; ``preference[j, i]`` is the one with c = (x[i], y[j]).
+    a, b
+        The two features of a and of b.
+    c
+        The two features of the third alternative in the table; None without a table.
+    without
+        Preference without c; 0.5, indifference, without a table.
+    """
+
+    x: Floats
+    y: Floats
+    preference: Floats
     a: Point
     b: Point
-    c: Point | None = None  # where the third stands in the table
-    without: float = 0.5  # the preference where c is not there, or of indifference
+    c: Point | None = None
+    without: float = 0.5
 
 
 def preference_map(
@@ -52,7 +66,7 @@ def preference_map(
     cells: int = 128,
     features: tuple[str, str] = ("attr1", "attr2"),
 ) -> PreferenceMap:
-    """Compute the preference of a over b for every place of a third alternative.
+    """Compute the preference of a over b for every position of a third alternative c.
 
     Parameters
     ----------
@@ -60,20 +74,25 @@ def preference_map(
         A function from attributes (sets, 3, 2) of a, b, c to probabilities (sets, 3), such as
         ``pcmcnet.datasets.mlba.probabilities``; or a model that was fitted on two features.
     a, b
-        The two alternatives that stay.
+        Attributes of the two fixed alternatives; (4, 6) and (6, 4), as in the paper, by default.
     span
-        Range of both attributes of c.
+        Range of both attributes of c; 1 to 9 by default.
     cells
-        Cells of the grid along each attribute; c stands in their centres.
+        Number of grid cells along each attribute; 128 by default. c is at the centres of the cells.
     features
-        Names of the two features, where ``model`` is a fitted one.
+        Names of the two features, if ``model`` is a fitted model; "attr1" and "attr2" by default.
+
+    Returns
+    -------
+    PreferenceMap
+        The preference in every cell.
 
     Raises
     ------
     ConfigError
-        When ``cells`` is below 2 or ``span`` is empty.
+        If ``cells`` is below 2 or ``span`` is empty.
     InputError
-        When what comes back is not a probability for each of the three alternatives.
+        If the model does not return a probability for each of the three alternatives.
 
     Examples
     --------
@@ -84,7 +103,7 @@ def preference_map(
     """
     low, high = span
     if cells < 2 or not low < high:
-        raise ConfigError(f"expected cells of at least 2 and a span from low to high, got {cells} and {span}.")
+        raise ConfigError(f"expected at least 2 cells and a span from low to high, got {cells} and {span}.")
     centres = _centres(low, high, cells)
     attributes = np.empty((cells * cells, 3, 2))
     attributes[:, 0], attributes[:, 1] = a, b
@@ -100,12 +119,12 @@ def _centres(low: float, high: float, cells: int) -> Floats:
 
 
 def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
-    """Return a fitted model as a function of attributes; such a function stays what it is."""
+    """Return the probabilities as a function of attributes; ``model`` is such a function or a fitted model."""
     if not hasattr(model, "predict_proba"):
         function: Probabilities = model
         return function
 
-    def ask(attributes: Floats) -> Floats:  # (sets, 3, 2) -> (sets, 3)
+    def predict(attributes: Floats) -> Floats:  # (sets, 3, 2) -> (sets, 3)
         sets, n, _ = attributes.shape
         table = {
             "choice_set": np.repeat(np.arange(sets), n),
@@ -115,11 +134,11 @@ def _probabilities(model: Any, features: tuple[str, str]) -> Probabilities:
         data = ChoiceData.from_long(table, choice_set="choice_set", alternative="alternative", features=features)
         return np.asarray(model.predict_proba(data)).reshape(sets, n)
 
-    return ask
+    return predict
 
 
 def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3, 2) -> (sets,)
-    """P(a) / (P(a) + P(b)), refusing what is no probability."""
+    """Return P(a) / (P(a) + P(b)); raise InputError if the input is not a probability."""
     if p.shape != attributes.shape[:2]:
         raise InputError(f"expected probabilities of shape {attributes.shape[:2]}, got {p.shape}.")
     both = p[:, 0] + p[:, 1]
@@ -127,17 +146,35 @@ def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3
     if bad.size:
         at = bad[0]
         raise InputError(
-            f"third alternative at {tuple(attributes[at, 2].tolist())}: expected probabilities of a, b and "
-            f"c, one of a and b above 0, got {tuple(p[at].tolist())}; {bad.size} such places."
+            f"third alternative at {tuple(attributes[at, 2].tolist())}: expected probabilities of a, b and c, with a "
+            f"or b above 0, got {tuple(p[at].tolist())}; {bad.size} such cells."
         )
     preference: Floats = p[:, 0] / both
     return preference
 
 
 def preference_error(found: PreferenceMap, truth: PreferenceMap) -> PreferenceMap:
-    """Return the distance of one map from another, cell by cell: ``preference`` is |found - truth|."""
+    """Return the absolute difference of two maps, cell by cell.
+
+    Parameters
+    ----------
+    found
+        The map to compare.
+    truth
+        The reference map, over the same cells.
+
+    Returns
+    -------
+    PreferenceMap
+        A map with |found - truth| as ``preference``.
+
+    Raises
+    ------
+    InputError
+        If the two maps have different cells.
+    """
     if not (np.array_equal(found.x, truth.x) and np.array_equal(found.y, truth.y)):
-        raise InputError("expected two preference maps over the same cells: give both the same span and cells.")
+        raise InputError("expected two preference maps over the same cells: use the same span and cells for both.")
     return found._replace(preference=np.abs(found.preference - truth.preference))
 
 
@@ -154,99 +191,104 @@ def preference_map_in_set(
     cells: int = 32,
     quantiles: Point = (0.05, 0.95),
 ) -> PreferenceMap:
-    """Compute the preference of a over b, two alternatives of a set, as a third one moves in two of its features.
+    """Compute the preference of a over b, two alternatives of a set, as two features of a third alternative vary.
 
     Parameters
     ----------
-    model, data
-        Any fitted model, and choice data or a table that its schema reads.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
     a, b
         Places of two alternatives of one set; see :func:`pcmcnet.insight.queries.place_of`.
     third
-        Place of the third. All its columns but the two features, and its label, are held. It may be a or b, or
-        belong to another set: then a copy of it moves.
+        Place of the third alternative. Its label and its other columns stay constant. If it is a or b, or belongs to
+        another set, a copy of it is used.
     features
-        The two numeric features that move, the first along the map's x.
+        The two numeric features that vary, the first along the x axis of the map.
     others
-        Whether the rest of the set is there as well. Without it the sets are {a, b, c}.
+        If True, the other alternatives of the set are also offered. By default the sets are {a, b, c}.
     copy
-        With ``others``: whether a copy of the third moves while it stays itself.
+        With ``others``: if True, a copy of the third alternative varies and the original stays in the set. False by
+        default.
     cells
-        Cells of the grid along each feature; the third stands in their centres.
+        Number of grid cells along each feature; 32 by default. The third alternative is at the centres of the cells.
     quantiles
-        Range of the grid as quantiles of each feature over the table; widened to hold a, b and the third.
+        Range of the grid as quantiles of each feature over the table, extended to include a, b and the third; 0.05 to
+        0.95 by default.
 
     Returns
     -------
     PreferenceMap
-        With the preference in the set without the third as ``without``.
+        The preference in every cell, and without the third alternative as ``without``.
 
     Raises
     ------
     InputError
-        When a and b are not two alternatives of one set, or both have probability 0 somewhere.
+        If a and b are not two alternatives of one set, or both have probability 0 in a cell.
     SchemaError
-        When a feature is not a numeric one of the table.
+        If a feature is not a numeric feature of the table.
     ConfigError
-        When ``cells`` or ``quantiles`` are out of range.
+        If ``cells`` or ``quantiles`` are out of range.
     """
     require_number("cells", cells, whole=True, low=2)
-    # 1. Where a, b and the third are, and the grid that the third moves on.
+    # 1. Find the alternatives, and the grid of the third.
     data = require_data(model, data)
     a, b, third = (require_place(data, at, what) for at, what in ((a, "a"), (b, "b"), (third, "third")))
-    here = int(set_of(data, a))
-    if a == b or set_of(data, b) != here:
+    position = int(set_of(data, a))
+    if a == b or set_of(data, b) != position:
         raise InputError(f"a and b: expected two alternatives of one choice set, got the places {a} and {b}.")
     grids = [_grid(data, name, (a, b, third), cells, quantiles) for name in features]
     if features[0] == features[1]:
         raise ConfigError(f"expected two different features, got {features[0]!r} twice.")
-    # 2. The set without the third, and with it in every cell of the grid.
-    inside = places_in_set(data, here)
-    moves = third if third not in (a, b) and not copy else -1  # the one that is not at its old place
+    # 2. Build the set without the third, and with it in every cell of the grid.
+    inside = places_in_set(data, position)
+    moves = third if third not in (a, b) and not copy else -1  # replaced by the moving one; -1 if a copy moves
     rest = inside[~np.isin(inside, (a, b, moves))] if others else np.empty(0, np.int64)
-    company = np.array([a, b, *rest])
+    fixed = np.array([a, b, *rest])
     count = cells * cells
-    asked = compose_sets(data, [company, *[np.append(company, third)] * count], np.full(count + 1, here))
-    at = asked.offsets[2:] - 1  # where the third is, in all sets but the first
+    sets = compose_sets(data, [fixed, *[np.append(fixed, third)] * count], np.full(count + 1, position))
+    at = sets.offsets[2:] - 1  # place of the third in all sets but the first
     for name, values in zip(features, (np.tile(grids[0], cells), np.repeat(grids[1], cells)), strict=True):
-        column = _numbers(asked, name).copy()
+        column = _numbers(sets, name).copy()
         column[at] = values
-        asked = with_values(asked, name, column)
-    # 3. The share of a against b in each of these sets.
-    log_p = predicted_log_p(model, asked)
-    log_a, log_b = log_p[asked.offsets[:-1]], log_p[asked.offsets[:-1] + 1]
+        sets = with_values(sets, name, column)
+    # 3. Compute the share of a against b in each of these sets.
+    log_p = predicted_log_p(model, sets)
+    log_a, log_b = log_p[sets.offsets[:-1]], log_p[sets.offsets[:-1] + 1]
     if np.isneginf(np.maximum(log_a, log_b)).any():
         raise InputError(
-            f"{alternative_name(data, a)} and {alternative_name(data, b)} both get probability 0, so that neither has a share."
+            f"{alternative_name(data, a)} and {alternative_name(data, b)} both have probability 0, so their shares are "
+            f"undefined."
         )
-    shares = share(log_a, log_b)
+    shares = pair_share(log_a, log_b)
     at_a, at_b, at_c = zip(*(_numbers(data, name)[[a, b, third]].tolist() for name in features), strict=True)
     x, y = grids
     return PreferenceMap(x, y, shares[1:].reshape(cells, cells), at_a, at_b, at_c, float(shares[0]))
 
 
 def _grid(data: ChoiceData, name: str, held: tuple[int, ...], cells: int, quantiles: Point) -> Floats:
-    """Centres of cells that span quantiles of a feature, and the values of the alternatives named."""
+    """Return the centres of cells that cover the quantiles of a feature and its values at the places ``held``."""
     for quantile in quantiles:
         require_number("quantiles", quantile, low=0, high=1)
     if not quantiles[0] < quantiles[1]:
-        raise ConfigError(f"quantiles must be two shares from low to high, got {quantiles}.")
+        raise ConfigError(f"quantiles: expected two shares from low to high, got {quantiles}.")
     values = _numbers(data, name)
-    known = values[~np.isnan(values)].astype(np.float64)
-    low, high = np.quantile(known, quantiles) if known.size else (0.0, 0.0)
-    own = values[list(held)].astype(np.float64)
-    if np.isnan(own).any():
-        raise InputError(f"feature {name!r} is missing for a, b or the third: choose others.")
-    low, high = min(low, own.min()), max(high, own.max())
+    present = values[~np.isnan(values)].astype(np.float64)
+    low, high = np.quantile(present, quantiles) if present.size else (0.0, 0.0)
+    included = values[list(held)].astype(np.float64)
+    if np.isnan(included).any():
+        raise InputError(f"feature {name!r} is missing for a, b or the third: choose other alternatives.")
+    low, high = min(low, included.min()), max(high, included.max())
     if not low < high:
-        raise ConfigError(f"feature {name!r} spans no range between the quantiles {quantiles}: choose wider ones.")
+        raise ConfigError(f"feature {name!r} is constant between the quantiles {quantiles}: use a wider range.")
     return _centres(float(low), float(high), cells)
 
 
 def _numbers(data: ChoiceData, name: str) -> NDArray[np.float32]:
-    """(N,) values of a numeric feature."""
+    """Return the values (N,) of a numeric feature."""
     column = data.features.get(name)
     if not isinstance(column, Numeric):
-        numeric = [known for known, values in data.features.items() if isinstance(values, Numeric)]
-        raise SchemaError(f"{name!r} is no numeric feature of the table." + did_you_mean(name, numeric))
+        numeric = [feature for feature, values in data.features.items() if isinstance(values, Numeric)]
+        raise SchemaError(f"{name!r} is not a numeric feature of the table." + did_you_mean(name, numeric))
     return column.values

@@ -1,7 +1,7 @@
-"""Which choice sets to ask a model about, and the answers.
+"""Choice sets to query a model with, and the log-probabilities that it returns.
 
-An alternative is known by its *place*, from 0 to N - 1 in the flat columns of a table. All questions of a kind go to
-the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set.
+An alternative is identified by its *place*: its index, from 0 to N - 1, in the flat columns of a table. All queries of
+one kind are predicted in one call: the places of Q sets -> log-probabilities (sum of sizes,), set after set.
 """
 
 from __future__ import annotations
@@ -26,57 +26,58 @@ from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
 from pcmcnet.reports.tables import number
 
 # -- Alternative names -------------------------------------------------------------------------------------------------
-# What an alternative is called in a report: its label, or what tells it apart from the others of its set.
+# The name of an alternative in a report: its label, or its number and the values that distinguish it within its set.
 #
-# In a table without labels it is called by its number among those on offer in its set, from 1 on in the order of the
-# table, and by its first category. Where others of the set have that category too, the column comes in that tells most
-# of them apart, and a third one where two do not suffice: #2 (A7/A7), #2 (A7/A7, 219 EUR), #2 (A7/A7, 219 EUR, stops
-# 1). A table without categories names numbers, and one without numbers the beginning of a text. Units are those of the
-# schema; one that several columns have does not stand for the name.
+# Without labels, the name starts with the number of the alternative in its set, counted from 1 in the order of the
+# table, followed by its first category. If other alternatives of the set share that category, the name also shows the
+# column that distinguishes most of them, and a third column if two are not enough: #2 (A7/A7), #2 (A7/A7, 219 EUR),
+# #2 (A7/A7, 219 EUR, stops 1). Without categorical columns the name shows numbers; without numeric columns it shows the
+# start of a text. Units come from the schema. A unit replaces the column name only if no other column has that unit.
 
-_MAX_CATEGORY_LENGTH = 24  # letters of a category in a name
-_MAX_NAME_COLUMNS = 3  # columns in a name
+_MAX_CATEGORY_LENGTH = 24  # characters of a category that a name shows
+_MAX_NAME_COLUMNS = 3  # columns that a name shows
 
 
 def alternative_name(data: ChoiceData, place: int) -> str:
-    """Name an alternative, given by its place from 0 to N - 1 in the flat columns of a table."""
+    """Return the name of the alternative at a place."""
     if data.labels is not None:
         label: str = data.labels.categories[int(data.labels.codes[place])]
         return label
     inside = places_in_set(data, int(set_of(data, place)))
     first = f"#{place - int(inside[0]) + 1}"
     words = [_word(data, name, place) for name in distinguishing_columns(data, inside)]
-    said = ", ".join(word for word in words if word) or _text(data, place)
-    return f"{first} ({said})" if said else first
+    detail = ", ".join(word for word in words if word) or _text(data, place)
+    return f"{first} ({detail})" if detail else first
 
 
 def distinguishing_columns(data: ChoiceData, inside: Ints) -> list[str]:
-    """Choose the columns that name the alternatives of a set, given by their places."""
-    codes = {name: found for name in data.features if (found := _codes(data, name, inside)) is not None}
-    named = [name for name in codes if isinstance(data.features[name], Categorical)]
-    chosen = named[:1]
+    """Return the columns that name the alternatives of a set, given by their places."""
+    codes = {name: values for name in data.features if (values := _codes(data, name, inside)) is not None}
+    chosen = [name for name in codes if isinstance(data.features[name], Categorical)][:1]
     groups = codes[chosen[0]] if chosen else np.zeros(len(inside), np.int64)
+    # Add the column that splits the alternatives into the most groups, until all differ or no column helps.
     while len(chosen) < _MAX_NAME_COLUMNS and (not chosen or len(np.unique(groups)) < len(inside)):
-        apart = {n: groups * (int(code.max()) + 1) + code for n, code in codes.items() if n not in chosen}
-        best = max(apart, key=lambda name: len(np.unique(apart[name])), default=None)  # the first of equals
-        if best is None or (chosen and len(np.unique(apart[best])) == len(np.unique(groups))):
+        finer = {n: groups * (int(code.max()) + 1) + code for n, code in codes.items() if n not in chosen}
+        best = max(finer, key=lambda name: len(np.unique(finer[name])), default=None)  # ties: the first column
+        if best is None or (chosen and len(np.unique(finer[best])) == len(np.unique(groups))):
             break
-        chosen, groups = [*chosen, best], apart[best]
+        chosen, groups = [*chosen, best], finer[best]
     return chosen
 
 
 def _codes(data: ChoiceData, name: str, inside: Ints) -> Ints | None:
-    """Number the values of a column within a set; None where some are missing, or it holds contents."""
+    """Return a code for each value of a column within a set; None if a value is missing or the column has contents."""
     column = data.features[name]
     if isinstance(column, Categorical):
         return column.codes[inside].astype(np.int64)
     if not isinstance(column, Numeric) or np.isnan(column.values[inside]).any():
         return None
-    found: Ints = np.unique(column.values[inside], return_inverse=True)[1]
-    return found
+    codes: Ints = np.unique(column.values[inside], return_inverse=True)[1]
+    return codes
 
 
 def _word(data: ChoiceData, name: str, place: int) -> str:
+    """Return the value of one column as part of a name."""
     column = data.features[name]
     if isinstance(column, Categorical):
         return _cut(column.categories[int(column.codes[place])])
@@ -87,7 +88,7 @@ def _word(data: ChoiceData, name: str, place: int) -> str:
 
 
 def _text(data: ChoiceData, place: int) -> str:
-    """Return the beginning of the first text."""
+    """Return the start of the first text that is not missing, or an empty string."""
     for column in data.features.values():
         if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != MISSING_CODE:
             return _cut(str(column.table[column.codes[place]]))
@@ -99,18 +100,34 @@ def _cut(word: str) -> str:
 
 
 # -- What if -----------------------------------------------------------------------------------------------------------
-# Choice sets that were never observed: a table's alternatives in other company, or with other values.
+# Choice sets that were never observed: alternatives of a table in new combinations, or with other values.
 #
-# `compose` takes alternatives out of sets, copies them, or puts them together anew; `with_alternatives` does so for all
-# sets of a table at once, and `with_values` changes a column. The results are choice data like any other, of which
-# every model can be asked. Their choices are unknown, but for `with_values`, which leaves them as they are.
+# `compose_sets` builds sets from any alternatives of a table, with copies if needed; `with_alternatives` changes the
+# alternatives of all sets of a table, and `with_values` changes a column. The results are ordinary choice data, so
+# every model can predict them. Their choices are unknown, except that `with_values` keeps the choices of the table.
 
 
 def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> ChoiceData:
-    """Make choice sets out of the alternatives of a table; they are numbered from 0.
+    """Build choice sets from the alternatives of a table; their ids count from 0.
 
-    For each new set, ``sets`` has the places of its alternatives, in which a place may occur more than once, and
-    ``individuals`` the position of the set whose individual, kept columns and weight it gets.
+    Parameters
+    ----------
+    data
+        The table that the alternatives come from.
+    sets
+        For each new set, the places of its alternatives. A place may occur more than once.
+    individuals
+        For each new set, the position of the set that provides its individual, kept columns and weight.
+
+    Returns
+    -------
+    ChoiceData
+        The new sets, without choices.
+
+    Raises
+    ------
+    InputError
+        If a set is empty, a place or a position is out of range, or the two lists differ in length.
 
     Examples
     --------
@@ -120,30 +137,30 @@ def compose_sets(data: ChoiceData, sets: Sequence[ArrayLike], individuals: Array
     >>> pair.sizes.tolist(), pair.features["price"].values.tolist()
     ([2, 3], [3.0, 9.0, 4.0, 4.0, 9.0])
     """
-    who = np.asarray(individuals, np.int64)
-    parts = [np.asarray(part, np.int64) for part in sets]
-    if len(who) != len(parts):
-        raise InputError(f"expected an individual for each of {len(parts)} sets, got {len(who)}.")
-    if any(part.size == 0 for part in parts):
+    positions = np.asarray(individuals, np.int64)
+    set_places = [np.asarray(places, np.int64) for places in sets]
+    if len(positions) != len(set_places):
+        raise InputError(f"expected an individual for each of {len(set_places)} sets, got {len(positions)}.")
+    if any(places.size == 0 for places in set_places):
         raise InputError("a choice set needs at least one alternative.")
-    places = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    for what, index, most in (("places", places, len(data.rows)), ("individuals", who, len(data))):
-        if index.size and not (index.min() >= 0 and index.max() < most):
-            raise InputError(f"{what}: expected numbers from 0 to {most - 1}, got {index.min()} to {index.max()}.")
+    flat = np.concatenate(set_places) if set_places else np.empty(0, np.int64)
+    for name, index, end in (("places", flat, len(data.rows)), ("individuals", positions, len(data))):
+        if index.size and not (index.min() >= 0 and index.max() < end):
+            raise InputError(f"{name}: expected numbers from 0 to {end - 1}, got {index.min()} to {index.max()}.")
     people = replace(
         data,
-        set_ids=np.arange(len(parts)),
-        weights=data.weights[who],
-        individual=take(data.individual, who),
-        keep=take(data.keep, who),
+        set_ids=np.arange(len(set_places)),
+        weights=data.weights[positions],
+        individual=take(data.individual, positions),
+        keep=take(data.keep, positions),
     )
-    return with_alternatives(people, places, np.array([len(part) for part in parts], np.int64))
+    return with_alternatives(people, flat, np.array([len(places) for places in set_places], np.int64))
 
 
 def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData:
-    """Offer other alternatives in each set: places (M,) in the flat columns, set after set, and how many in each (S,).
+    """Replace the alternatives of every set by those at ``places`` (M,), set after set, ``sizes`` (S,) in each.
 
-    The sets keep their ids, individuals, kept columns and weights; their choices are unknown.
+    The sets keep their ids, individuals, kept columns and weights. Their choices become unknown.
     """
     return replace(
         data,
@@ -158,21 +175,21 @@ def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData
 
 
 def with_values(data: ChoiceData, column: str, values: ArrayLike) -> ChoiceData:
-    """Change one column: a feature, given for all N alternatives, or a column of the individual, for all S sets.
+    """Return the data with new values of one column: N values of a feature, or S values of an individual column.
 
-    Categories that the table does not know are as good as any: a model takes them for unseen.
+    Categories that are not in the table are allowed; a model treats them as unseen categories.
     """
     for role in ("features", "individual"):
         columns = getattr(data, role)
         if column in columns:
-            changed = _column(columns[column], np.asarray(values), column)
-            new: dict[str, Any] = {role: {**columns, column: changed}}
-            return replace(data, **new)
-    known = [*data.features, *data.individual]
-    raise InputError(f"no column {column!r} among features and individual columns." + did_you_mean(column, known))
+            changed: dict[str, Any] = {role: {**columns, column: _column(columns[column], np.asarray(values), column)}}
+            return replace(data, **changed)
+    names = [*data.features, *data.individual]
+    raise InputError(f"no column {column!r} among features and individual columns." + did_you_mean(column, names))
 
 
 def _column(before: Column, values: NDArray[Any], name: str) -> Column:
+    """Return a column of the same kind with new values."""
     if values.shape != (len(before),):
         raise InputError(f"column {name!r}: expected {len(before)} values, got shape {values.shape}.")
     if isinstance(before, Numeric):
@@ -188,42 +205,59 @@ def _column(before: Column, values: NDArray[Any], name: str) -> Column:
     return Categorical(codes.astype(np.int32), categories)
 
 
-# -- Questions ---------------------------------------------------------------------------------------------------------
+# -- Queries -----------------------------------------------------------------------------------------------------------
 
 
 def predict_sets(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
-    """Return the log-probabilities of sets that :func:`compose_sets` makes, one for each place given, in float64."""
+    """Return the log-probabilities, in float64, of the sets that :func:`compose_sets` builds: one for each place."""
     return predicted_log_p(model, compose_sets(data, sets, individuals)) if len(sets) else np.empty(0)
 
 
 def require_place(data: ChoiceData, place: object, what: str) -> int:
-    """Return the place of an alternative, refusing what is none."""
+    """Return the place as an int; raise InputError if the table has no such place."""
     place = int(place) if isinstance(place, np.integer) else place
-    most = len(data.rows) - 1
-    if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place <= most:
+    last = len(data.rows) - 1
+    if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place <= last:
         raise InputError(
-            f"{what}: expected the place of an alternative, from 0 to {most}, got {place!r}; see place_of."
+            f"{what}: expected the place of an alternative, from 0 to {last}, got {place!r}; see place_of."
         )
     return place
 
 
 def position_of(data: ChoiceData, choice_set: Any) -> int:
-    """Find the position of a choice set by its id, which may have been read as text."""
-    found = np.flatnonzero(data.set_ids == choice_set)
-    if not found.size:
-        found = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
-    if found.size != 1:
-        some = ", ".join(map(str, data.set_ids[:3].tolist()))
+    """Return the position of a choice set by its id; an id that was read as text also matches."""
+    positions = np.flatnonzero(data.set_ids == choice_set)
+    if not positions.size:
+        positions = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
+    if positions.size != 1:
+        examples = ", ".join(map(str, data.set_ids[:3].tolist()))
         raise InputError(
-            f"choice set {plain_repr(choice_set)}: not among the {len(data)} of the table, such as {some}."
+            f"choice set {plain_repr(choice_set)}: not among the {len(data)} of the table, such as {examples}."
         )
-    return int(found[0])
+    return int(positions[0])
 
 
 def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
-    """Find the place of an alternative by the id of its set and its label.
+    """Return the place of an alternative in the flat columns of a table.
 
-    In a table without labels it is found by its row in the table, such as 3, or its name in a report, such as "#2".
+    Parameters
+    ----------
+    data
+        The choice sets.
+    choice_set
+        The id of the set.
+    alternative
+        The label. In a table without labels, the row in the table, such as 3, or the name in a report, such as "#2".
+
+    Returns
+    -------
+    int
+        The place, from 0 to N - 1.
+
+    Raises
+    ------
+    InputError
+        If the table has no such set, or the set does not have exactly one such alternative.
 
     Examples
     --------
@@ -236,48 +270,48 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     names = data.rows[inside] if data.labels is None else data.labels.take(inside).plain()
     numbered = re.fullmatch(r"#(\d+)( .*)?", alternative) if isinstance(alternative, str) else None
     if data.labels is None and numbered is not None:
-        there = inside[np.arange(1, len(inside) + 1) == int(numbered[1])]
+        matches = inside[np.arange(1, len(inside) + 1) == int(numbered[1])]
     else:
-        there = inside[names == alternative]
-    if there.size != 1:
+        matches = inside[names == alternative]
+    if matches.size != 1:
         noun = "row" if data.labels is None else "label"
         raise InputError(
-            f"choice set {plain_repr(choice_set)}: expected one alternative with the {noun} {plain_repr(alternative)}, found "
-            f"{there.size} among {', '.join(map(str, names[:5].tolist()))}{', ...' if len(names) > 5 else ''}."
+            f"choice set {plain_repr(choice_set)}: expected one alternative with the {noun} "
+            f"{plain_repr(alternative)}, found {matches.size} among "
+            f"{', '.join(map(str, names[:5].tolist()))}{', ...' if len(names) > 5 else ''}."
         )
-    return int(there[0])
+    return int(matches[0])
 
 
 def places_in_set(data: ChoiceData, position: int) -> Ints:
-    """Places of the alternatives of a set, given by its position."""
+    """Return the places of the alternatives of the set at a position."""
     return np.arange(data.offsets[position], data.offsets[position + 1])
 
 
 def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
-    """Positions of the sets that places belong to."""
-    found: Ints = np.searchsorted(data.offsets, np.asarray(places, np.int64), side="right") - 1
-    return found
+    """Return the positions of the sets that places belong to."""
+    positions: Ints = np.searchsorted(data.offsets, np.asarray(places, np.int64), side="right") - 1
+    return positions
 
 
 def plain_repr(value: Any) -> str:
-    """Write a value as Python does, a number of numpy's as a plain one."""
+    """Return the repr of a value, with numpy numbers written as Python numbers."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def set_id_of(data: ChoiceData, place: int) -> Any:
-    """Return the id of an alternative's choice set as a plain number or string."""
+    """Return the id of the choice set of an alternative as a Python number or string."""
     value = data.set_ids[int(set_of(data, place))]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def draw_sets(data: ChoiceData, *, least: int, most: int | None, rng: np.random.Generator) -> Ints:
-    """Draw up to ``most`` sets of at least ``least`` alternatives and a weight above 0; positions in random order."""
-    fit = np.flatnonzero((data.sizes >= least) & (data.weights > 0))
-    return rng.permutation(fit)[:most]
+    """Draw up to ``most`` sets with at least ``least`` alternatives and positive weight; return shuffled positions."""
+    return rng.permutation(np.flatnonzero((data.sizes >= least) & (data.weights > 0)))[:most]
 
 
 def require_sampling(**counts: object) -> None:
-    """Refuse numbers of questions, sets or cases that are no whole numbers above 0, and a seed below 0."""
+    """Raise ConfigError unless the counts are whole numbers above 0 and the seed is a whole number of at least 0."""
     for name, count in counts.items():
         if name == "seed":
             require_number(name, count, whole=True, low=0, high=2**63 - 1)
@@ -286,24 +320,24 @@ def require_sampling(**counts: object) -> None:
 
 
 # -- Scales ------------------------------------------------------------------------------------------------------------
-# Which numbers have a zero that means something, so that one per cent more of them does, too.
+# Which numeric columns are on a ratio scale, so that a 1% increase is meaningful.
 #
-# A price, a time on the way or a number of stops begins at nothing; a clock time, a calendar year or an identifier does
-# not: 1% more than 8 o'clock is no answer to any question. Such a column has no elasticity. What a column is, is known
+# A price, a travel time or a number of stops has a true zero. A clock time, a calendar year or an identifier does not:
+# "1% more than 8 o'clock" means nothing. Such a column has no elasticity. The scale of a column follows
 #
-#   by its unit, where the schema declares one: "clock", "calendar year", "code" or "id" have no zero, all others have;
-#     else by its name and its values:
+#   from its unit if the schema declares one: "clock", "calendar year", "code" and "id" have no true zero, all other
+#     units do; otherwise from its name and values:
 #
 #     identifier      whole numbers, and the name ends in id, code, nr, no, number, key or index
-#     calendar year   whole numbers from 1800 to 2200, and year is in the name
-#     clock time      0 to 24 hours, 1,440 minutes or 86,400 seconds, and the name speaks of the time or hour of a
-#                     departure, arrival, start or end, or of the day; not of a time before, until or since one
+#     calendar year   whole numbers from 1800 to 2200, and the name contains year
+#     clock time      0 to 24 hours, 1,440 minutes or 86,400 seconds, and the name mentions the time or hour of a
+#                     departure, arrival, start or end, or of the day, but no time before, until or since one
 
 _UNITS = {"clock": "clock time", "calendar year": "calendar year", "code": "identifier", "id": "identifier"}
 _WHY = {
-    "clock time": "is a clock time: one per cent more of it means nothing",
-    "calendar year": "is a calendar year: one per cent more of it means nothing",
-    "identifier": "names something by a number: more of it means nothing",
+    "clock time": "is a clock time: a 1% increase has no meaning",
+    "calendar year": "is a calendar year: a 1% increase has no meaning",
+    "identifier": "is an identifier: an increase has no meaning",
 }
 _IDENTIFIERS = {"id", "code", "nr", "no", "number", "key", "index", "idx"}
 _MOMENTS = {"dep", "departure", "arr", "arrival", "start", "begin", "end", "day", "clock"}
@@ -314,24 +348,25 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def why_no_elasticity(data: ChoiceData, name: str) -> str | None:
-    """Say why a numeric feature has no elasticity; None where it has one.
+    """Return the reason why a numeric feature has no elasticity, or None if it has one.
 
     Examples
     --------
     >>> table = {"trip": [1, 1], "price": [3.0, 4.5], "depTime": [480, 615]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", features=["price", "depTime"])
-    >>> no_elasticity(data, "depTime"), no_elasticity(data, "price")
-    ('is a clock time: one per cent more of it means nothing', None)
+    >>> why_no_elasticity(data, "depTime"), why_no_elasticity(data, "price")
+    ('is a clock time: a 1% increase has no meaning', None)
     """
     column = data.features[name]
     assert isinstance(column, Numeric)
     words = data.schema.named.get(name)
     unit = "" if words is None else words.unit.strip().lower()
-    found = _UNITS.get(unit) if unit else _guess(name, column.values[~np.isnan(column.values)].astype(np.float64))
-    return None if found is None else _WHY[found]
+    scale = _UNITS.get(unit) if unit else _guess(name, column.values[~np.isnan(column.values)].astype(np.float64))
+    return None if scale is None else _WHY[scale]
 
 
 def _guess(name: str, values: Floats) -> str | None:
+    """Return the scale without a true zero that the name and the values suggest, or None."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or not len(values):
         return None
@@ -346,32 +381,32 @@ def _guess(name: str, values: Floats) -> str | None:
 
 
 # -- Segments ----------------------------------------------------------------------------------------------------------
-# Groups of alternatives or of choice sets, by a column or by given values, and weighted figures of each group.
+# Groups of alternatives or of choice sets, by a column or by values from the caller.
 #
-# Categories and numbers of few distinct values are groups as they are; other numbers are cut at their quartiles.
+# Each category is a group. Each number is a group if there are few distinct ones; otherwise quartiles are the cuts.
 
 ALL_SEGMENT, MISSING_SEGMENT = "all", "(missing)"
-_MAX_DISTINCT_NUMBERS = 8  # distinct numbers that are groups of their own
+_MAX_DISTINCT_NUMBERS = 8  # distinct numbers up to which each is its own group
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Groups by name, and the group of each alternative."""
+    """Names of groups, and the group of each alternative."""
 
     names: tuple[str, ...]
     codes: Ints  # (N,)
-    of_sets: bool  # whether all alternatives of a set are in one group
+    of_sets: bool  # True if all alternatives of a set are in the same group
 
 
 def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
-    """Group alternatives by a column of any role, or by a value for each choice set or alternative; in one if None.
+    """Group alternatives by a column of any role or by a value for each choice set or alternative; None: one group.
 
     Examples
     --------
     >>> table = {"trip": [1, 1, 2, 2], "price": [3.0, 4.0, 9.0, 1.0], "purpose": ["work", "work", "fun", "fun"]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", individual=["purpose"], features=["price"])
-    >>> found = segments(data, "purpose")
-    >>> found.names, found.codes.tolist()
+    >>> groups = segments(data, "purpose")
+    >>> groups.names, groups.codes.tolist()
     (('fun', 'work'), [1, 1, 0, 0])
     """
     if by is None:
@@ -382,15 +417,15 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
 
 
 def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[str, ...], Ints]:
-    """Group choice sets: names, and the group of each set (S,)."""
-    found = segments(data, by)
-    if not found.of_sets:
-        raise InputError(f"by={by!r} differs within choice sets: name a column of the individual, or a kept one.")
-    return found.names, found.codes[data.offsets[:-1]]
+    """Group choice sets; return the names of the groups and the group of each set (S,)."""
+    groups = segments(data, by)
+    if not groups.of_sets:
+        raise InputError(f"by={by!r} varies within choice sets: use an individual column or a kept column.")
+    return groups.names, groups.codes[data.offsets[:-1]]
 
 
 def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Floats:
-    """Return the smallest values that at least such shares of the weight do not exceed.
+    """Return weighted quantiles: for each share, the smallest value that at least this share of the weight is at most.
 
     Examples
     --------
@@ -400,37 +435,38 @@ def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Fl
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order]) / weights.sum()
     at = np.searchsorted(reached, np.asarray(shares, np.float64) - 1e-12)
-    found: Floats = values[order][np.minimum(at, len(values) - 1)]
-    return found
+    quantiles: Floats = values[order][np.minimum(at, len(values) - 1)]
+    return quantiles
 
 
 def table_column(data: ChoiceData, name: str) -> tuple[Column, bool]:
-    """Find a column of any role, and tell whether it is one of choice sets."""
+    """Return a column of any role, and whether it has one value per choice set."""
     if name == data.schema.alternative and data.labels is not None:
         return data.labels, False
     for columns, of_sets in ((data.features, False), (data.individual, True), (data.keep, True)):
         if name in columns:
             return columns[name], of_sets
-    known = [*data.features, *data.individual, *data.keep, *([data.schema.alternative] if data.labels else [])]
-    raise InputError(f"no column {name!r} in the table." + did_you_mean(name, [str(k) for k in known]))
+    names = [*data.features, *data.individual, *data.keep, *([data.schema.alternative] if data.labels else [])]
+    raise InputError(f"no column {name!r} in the table." + did_you_mean(name, [str(k) for k in names]))
 
 
 def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
-    """Return a numeric feature (N,), or a numeric column of the individual (S,), and whether it is the latter."""
+    """Return a numeric feature (N,) or individual column (S,), and whether it is an individual column."""
     columns = {**data.individual, **data.features}
     if name not in columns:
-        raise InputError(f"{name!r} is no feature and no column of the individual." + did_you_mean(name, columns))
+        raise InputError(f"no feature or individual column {name!r}." + did_you_mean(name, columns))
     column = columns[name]
     if not isinstance(column, Numeric):
-        raise InputError(f"column {name!r} is {column.kind}: expected a numeric one.")
+        raise InputError(f"column {name!r}: expected a numeric column, got a {column.kind} column.")
     return column.values.astype(np.float64), name not in data.features
 
 
 def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
+    """Return the values to group by, and whether there is one per choice set."""
     if isinstance(by, str):
         column, of_sets = table_column(data, by)
         if isinstance(column, Contents):
-            raise InputError(f"by={by!r} is of kind {column.kind}: only numbers and categories make groups.")
+            raise InputError(f"by={by!r} is of kind {column.kind}: only numbers and categories can define groups.")
         return column.plain(), of_sets
     values = np.asarray(by)
     if values.shape not in ((len(data),), (len(data.rows),)):
@@ -442,19 +478,19 @@ def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
 
 
 def group_values(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
-    """Group values: names of the groups, and the group of each value."""
+    """Return the names of the groups of equal or similar values, and the group of each value."""
     if values.dtype.kind not in "fiu":
         words, codes = np.unique(values.astype(str), return_inverse=True)
         return tuple(words.tolist()), codes.astype(np.int64)
     numbers = values.astype(np.float64)
-    gaps = np.isnan(numbers)
-    found, codes = np.unique(numbers[~gaps], return_inverse=True)
-    names = [f"{value:g}" for value in found]
-    if len(found) > _MAX_DISTINCT_NUMBERS:
-        cuts = np.unique(np.quantile(numbers[~gaps], [0.25, 0.5, 0.75]))
+    missing = np.isnan(numbers)
+    distinct, codes = np.unique(numbers[~missing], return_inverse=True)
+    names = [f"{value:g}" for value in distinct]
+    if len(distinct) > _MAX_DISTINCT_NUMBERS:
+        cuts = np.unique(np.quantile(numbers[~missing], [0.25, 0.5, 0.75]))
         ends = [f"{cut:.4g}" for cut in cuts]
         names = [f"< {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f">= {ends[-1]}"]
-        codes = np.searchsorted(cuts, numbers[~gaps], side="right")
+        codes = np.searchsorted(cuts, numbers[~missing], side="right")
     out = np.full(len(numbers), len(names), np.int64)
-    out[~gaps] = codes
-    return (*names, *([MISSING_SEGMENT] if gaps.any() else [])), out
+    out[~missing] = codes
+    return (*names, *([MISSING_SEGMENT] if missing.any() else [])), out

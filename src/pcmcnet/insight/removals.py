@@ -1,13 +1,13 @@
-"""What taking one alternative out of a set does to the others: the cases that both search and audit look at.
+"""Effect of removing one alternative from a set on the others, as used by the context search and the audit.
 
-For a set S, an alternative r taken out of it and every other i:
+For a set S, a removed alternative r and every other alternative i:
 
-    shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j,
+    shift_i = log P(i | S - r) - log P(i | S),        change of log P(i) / P(j) = shift_i - shift_j.
 
-so that the pair whose log-ratio changes most is that of the largest and the smallest shift, and the mean over all m
-(m - 1) / 2 pairs follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. A logit has
-the same shift, -log(1 - P(r | S)), for all. An alternative with probability 0 in either set has no shift.
-Shapes: C cases (set, r); M = sum over cases of the others.
+The pair whose log-ratio changes most has the largest and the smallest shift. The mean over all m (m - 1) / 2 pairs
+follows from the sorted shifts: 2 sum_k (2 k - m + 1) shift_(k) / (m (m - 1)), k from 0. In a logit all have the
+same shift, -log(1 - P(r | S)). An alternative with probability 0 in either set has no shift.
+Shapes: C cases (set, r); M = total number of other alternatives over all cases.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin
 
 # -- Availability ------------------------------------------------------------------------------------------------------
-# Whether a model has ever seen an alternative missing: else what it says of removals is extrapolation.
+# Whether the training sets differ in the alternatives on offer; if not, effects of removals are extrapolated.
 #
-# In a table whose sets all offer the same alternatives, how people choose without one of them was never observed. What
-# a model says of it follows from its form alone: proportional shares in a logit, whatever the rates say in a chain.
+# If all sets of a table offer the same alternatives, choices without one of them were never observed. A prediction then
+# follows only from the form of the model: proportional shares in a logit, the estimated rates in a chain.
 
 _CONSTANT_OFFER = {
     True: "offer the same alternatives",
@@ -51,59 +51,62 @@ _CONSTANT_OFFER = {
 
 
 def extrapolation_warning(model: Any, data: ChoiceData) -> str | None:
-    """Say that removals are extrapolation; None where the training table has sets without some alternative.
+    """Return a warning that removals are extrapolated, or None if the training sets differ in their offers.
 
-    Of a model that does not tell what it was trained on, the table at hand decides.
+    If the model does not record its training table, ``data`` is examined instead.
     """
-    seen = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
-    if has_varying_offers(data) if seen is None else seen:
+    varying = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
+    if has_varying_offers(data) if varying is None else varying:
         return None
     return (
-        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. How people choose when one is "
-        f"missing was never observed: what is said of removals is extrapolation, by the form of the model."
+        f"All choice sets of the training table {_CONSTANT_OFFER[data.labels is not None]}. Choices without one of "
+        f"them were never observed, so effects of removals are extrapolated from the form of the model."
     )
 
 
 # -- Removals ----------------------------------------------------------------------------------------------------------
 
-MIN_ALTERNATIVES = 3  # alternatives of a set, so that two are left to be compared
+MIN_ALTERNATIVES = 3  # in a set, so that two remain after a removal
 
 
 @dataclass(frozen=True, eq=False)
 class Removals:
-    """Cases and their answers."""
+    """Cases of removal, and the predicted log-probabilities with and without the removed alternative."""
 
-    position: Ints  # (C,) of the set
-    removed: Ints  # (C,) place of the alternative taken out
-    offsets: Ints  # (C + 1,) where each case begins in what follows
-    places: Ints  # (M,) of the others
+    position: Ints  # (C,) position of the set
+    removed: Ints  # (C,) place of the removed alternative
+    offsets: Ints  # (C + 1,) start of each case in the arrays below
+    places: Ints  # (M,) places of the others
     log_with: Floats  # (M,) log P(i | S)
     log_without: Floats  # (M,) log P(i | S - r)
-    questions: int  # choice sets that were asked about
+    questions: int  # number of choice sets predicted
 
     @property
     def case(self) -> Ints:
-        """(M,) the case that each entry belongs to."""
+        """(M,) case of each entry."""
         return np.repeat(np.arange(len(self.removed)), np.diff(self.offsets))
 
     @cached_property
     def shift(self) -> Floats:
-        """(M,) change of log P by the removal; NaN where one of the two is 0."""
-        there = np.isfinite(self.log_with) & np.isfinite(self.log_without)
-        shift: Floats = np.full(len(there), np.nan)
-        shift[there] = self.log_without[there] - self.log_with[there]
+        """(M,) change of log P due to the removal; NaN if a probability is 0."""
+        finite = np.isfinite(self.log_with) & np.isfinite(self.log_without)
+        shift: Floats = np.full(len(finite), np.nan)
+        shift[finite] = self.log_without[finite] - self.log_with[finite]
         return shift
 
     def log_ratios(self, least: float = 0.0) -> LogRatios:
-        """Compare the others of each case in pairs, leaving out those less probable than ``least`` in the whole set."""
-        kept = np.flatnonzero(~np.isnan(self.shift) & (self.log_with >= (np.log(least) if least > 0 else -np.inf)))
-        case = self.case[kept]
-        order = kept[np.lexsort((self.shift[kept], case))]  # case after case, each sorted by its shift
+        """Compare the others of each case in pairs, without those less probable than ``least`` in the whole set."""
+        # 1. Sort the entries of each case by their shift.
+        entries = np.flatnonzero(~np.isnan(self.shift) & (self.log_with >= (np.log(least) if least > 0 else -np.inf)))
+        case = self.case[entries]
+        order = entries[np.lexsort((self.shift[entries], case))]
         m = np.bincount(case, minlength=len(self.removed))
         ends = np.cumsum(m)
+        # 2. Sum |change| over the pairs of each case, by the formula for sorted shifts.
         k = np.arange(len(order)) - np.repeat(ends - m, m)
         terms = (2 * k - np.repeat(m, m) + 1) * self.shift[order]
         sums: Floats = np.bincount(np.repeat(np.arange(len(m)), m), terms, minlength=len(m)).astype(np.float64)
+        # 3. The pair that changes most has the smallest and the largest shift.
         several = np.flatnonzero(m >= 2)
         down, up = order[(ends - m)[several]], order[ends[several] - 1]
         pairs, size = m * (m - 1) // 2, np.diff(self.offsets)
@@ -111,24 +114,25 @@ class Removals:
 
 
 class LogRatios(NamedTuple):
-    """Changes of log-ratios by case; K cases have a pair."""
+    """Changes of log-ratios by case; K cases have at least one pair."""
 
     cases: Ints  # (K,)
     up: Ints  # (K,) entry, among M, of the alternative whose log P rises most
-    down: Ints  # (K,) entry of the one whose log P rises least, or falls most
+    down: Ints  # (K,) entry of the alternative whose log P rises least, or falls most
     sums: Floats  # (C,) sum over pairs of |change|
-    pairs: Ints  # (C,)
-    left_out: int  # pairs with an alternative of probability 0, or one less probable than asked for
+    pairs: Ints  # (C,) number of pairs
+    left_out: int  # pairs with an alternative of probability 0, or below the required probability
 
 
 def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return cases: all removals of sets in the order given, until ``limit`` questions are used up; (C,) and (C,).
+    """Return the positions (C,) and removed places (C,) of as many cases as ``limit`` predictions allow.
 
-    A set costs one question for itself and one for each removal. The last one may have only some, drawn at random.
+    A set needs one prediction for itself and one for each removal. The last set may have only some of its removals,
+    drawn at random.
     """
     drawn = sets[data.sizes[sets] >= MIN_ALTERNATIVES]
     cost = np.cumsum(data.sizes[drawn] + 1)
-    used = int(np.searchsorted(cost, limit, side="right"))  # sets that fit as a whole
+    used = int(np.searchsorted(cost, limit, side="right"))  # number of sets with all their removals
     left = limit - (int(cost[used - 1]) if used else 0)
     parts = [places_in_set(data, s) for s in drawn[:used]]
     if used < len(drawn) and left >= 2:
@@ -138,100 +142,129 @@ def sample_removals(data: ChoiceData, sets: Ints, *, limit: int, rng: np.random.
 
 
 def predict_removals(model: Predictor, data: ChoiceData, position: Ints, removed: Ints) -> Removals:
-    """Ask about every set once, and about it without each of the alternatives to be taken out, in one batch."""
+    """Predict every set, and the set without each removed alternative, in one batch."""
     whole, at = np.unique(position, return_inverse=True)
     inside = [places_in_set(data, s) for s in whole]
     others = [inside[k][inside[k] != r] for k, r in zip(at, removed, strict=True)]
     log_p = predict_sets(model, data, [*inside, *others], np.concatenate([whole, position]))
     places = np.concatenate(others) if others else np.empty(0, np.int64)
     sizes = np.array([len(part) for part in others], np.int64)
-    begins = np.cumsum(data.sizes[whole]) - data.sizes[whole]  # of each whole set among the answers
+    begins = np.cumsum(data.sizes[whole]) - data.sizes[whole]  # start of each whole set in log_p
     with_r = np.repeat(begins[at] - data.offsets[position], sizes) + places
     log_without = log_p[len(log_p) - len(places) :]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Removals(position, removed, offsets, places, log_p[with_r], log_without, len(whole) + len(removed))
 
 
-def share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
-    """P(i) / (P(i) + P(j)) from log-probabilities, exact where both are tiny."""
+def pair_share(log_i: NDArray[np.float64], log_j: NDArray[np.float64]) -> Floats:
+    """Return P(i) / (P(i) + P(j)) from log-probabilities; accurate even if both are tiny."""
     with np.errstate(over="ignore"):
-        found: Floats = 1 / (1 + np.exp(log_j - log_i))
-    return found
+        share: Floats = 1 / (1 + np.exp(log_j - log_i))
+    return share
 
 
 # -- Attribution -------------------------------------------------------------------------------------------------------
-# Attribution of one choice to its rivals: what each does to the probability of the alternative chosen.
+# Attribution of one choice to its rivals: the effect of each rival on the probability of the chosen alternative.
 #
-# Each rival r is left out of the set in turn:
+# Each rival r is removed from the set in turn:
 #
-#     push_r   = log p_i(S) - log p_i(S - r)     below 0: r takes from i; above 0: i is chosen more often beside r
+#     push_r   = log p_i(S) - log p_i(S - r)     negative: r takes share from i; positive: i is chosen more often with r
 #     share_r  = log(1 - p_r(S))                 the push of a rival that takes from all in proportion, as in a logit
-#     beyond_r = push_r - share_r                what the model sees in the company of r: 0 in every logit
+#     beyond_r = push_r - share_r                the context effect of r: 0 in every logit
 #
-# and the same in probabilities. All sets go to the model in one batch. Probabilities below 1e-12 count as that, so that
-# logs are finite.
+# and the same in probabilities. All sets are predicted in one batch. Probabilities are floored at 1e-12, so that logs
+# are finite.
 
 MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Attribution(ToDictMixin, TableMixin):
-    """What R rivals do to one alternative, the strongest push beyond a logit's first. Prints as a table."""
+    """Result of :func:`attribution`: the effects of R rivals on one alternative. Prints as a table.
 
-    choice_set: Any  # its id
+    Attributes
+    ----------
+    choice_set
+        Id of the choice set.
+    alternative
+        Name of the alternative.
+    p
+        Its probability in the whole set.
+    rivals
+        Names of the rivals, the strongest effect beyond a logit first.
+    places
+        (R,) places of the rivals in the flat columns of the table.
+    rival_p
+        (R,) probabilities of the rivals in the whole set.
+    without
+        (R,) probability of the alternative without the rival.
+    push
+        (R,) change of log p of the alternative due to the rival.
+    beyond
+        (R,) part of the push that a logit cannot explain.
+    """
+
+    choice_set: Any
     alternative: str
-    p: float  # in the whole set
+    p: float
     rivals: tuple[str, ...]
-    places: NDArray[np.int64]  # (R,) of the rivals, in the flat columns of the table
-    rival_p: Floats  # (R,) in the whole set
-    without: Floats  # (R,) probability of the alternative without the rival
-    push: Floats  # (R,)
-    beyond: Floats  # (R,)
+    places: NDArray[np.int64]
+    rival_p: Floats
+    without: Floats
+    push: Floats
+    beyond: Floats
     _derived = ("change", "change_beyond")
 
     @property
     def change(self) -> Floats:
-        """(R,) what the rival's presence adds to the probability, mostly below 0."""
+        """(R,) change of the probability due to the rival, usually negative."""
         return self.p - self.without
 
     @property
     def change_beyond(self) -> Floats:
-        """(R,) the same, beyond what a rival takes from all in proportion."""
+        """(R,) change of the probability beyond the proportional loss of a logit."""
         return self.p / np.maximum(1 - self.rival_p, MIN_PROBABILITY) - self.without
 
     def _cells(self) -> list[list[str]]:
-        heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit's"]
+        heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit"]
         figures = zip(self.rivals, self.rival_p, self.without, self.push, self.beyond, strict=True)
         return [heads, *([n, f"{r:.4f}", f"{w:.4f}", f"{push:+.4f}", f"{b:+.4f}"] for n, r, w, push, b in figures)]
 
 
 def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any = None) -> Attribution:
-    """Leave each rival out of a set in turn, and see what becomes of one alternative.
+    """Measure the effect of each rival in a set on the probability of one alternative.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
     choice_set
         The id of the set.
     alternative
-        Label of the alternative; in a table without labels its row, or its number in the set as in "#2". The one chosen
-        if None.
+        Label of the alternative; in a table without labels its row, or its number in the set, such as "#2". By default
+        the chosen alternative.
+
+    Returns
+    -------
+    Attribution
+        The effect of each rival. Prints as a table.
 
     Raises
     ------
     InputError
-        When there is no such set or alternative, the choice is unknown, or there is no rival.
+        If there is no such set or alternative, the choice is unknown, or there is no rival.
 
     Examples
     --------
     >>> from pcmcnet.models import MNL
     >>> table = {"trip": [1, 1, 1, 2, 2, 2], "took": [1, 0, 0, 0, 1, 0], "cost": [2, 4, 3, 5, 3, 2]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
-    >>> found = attribution(MNL().fit(data), data, 1)
-    >>> found.alternative, found.rivals
+    >>> effects = attribution(MNL().fit(data), data, 1)
+    >>> effects.alternative, effects.rivals
     ('#1 (cost 2)', ('#2 (cost 4)', '#3 (cost 3)'))
-    >>> bool(np.abs(found.beyond).max() < 1e-12)
+    >>> bool(np.abs(effects.beyond).max() < 1e-12)
     True
     """
     data = require_data(model, data)
@@ -240,18 +273,16 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     inside = places_in_set(data, position)
     rivals = inside[inside != i]
     if not rivals.size:
-        raise InputError(
-            f"choice set {plain_repr(choice_set)} has a single alternative: there is no rival to leave out."
-        )
+        raise InputError(f"choice set {plain_repr(choice_set)} has a single alternative, so it has no rivals.")
     sets = [inside, *(inside[inside != r] for r in rivals)]
     p = np.maximum(np.exp(predict_sets(model, data, sets, np.full(len(sets), position))), MIN_PROBABILITY)
     whole, n = p[: len(inside)], len(inside)
-    # In the set without r, alternatives behind r have moved up by one.
+    # In the set without r, the alternatives after r have moved up by one.
     without = p[n + (n - 1) * np.arange(n - 1) + (i - inside[0]) - (rivals < i)]
     rival_p, at = whole[rivals - inside[0]], float(whole[i - inside[0]])
     push = np.log(at) - np.log(without)
     beyond = push - np.log(np.maximum(1 - rival_p, MIN_PROBABILITY))
-    order = np.argsort(-np.abs(beyond).round(9), kind="stable")  # equal ones, as in a logit, in the order of the set
+    order = np.argsort(-np.abs(beyond).round(9), kind="stable")  # ties, as in a logit, keep the order of the set
     names = tuple(alternative_name(data, int(r)) for r in rivals[order])
     return Attribution(
         choice_set=set_id_of(data, i),
@@ -267,6 +298,6 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
 
 
 def _chosen(data: ChoiceData, choice_set: Any) -> int:
-    """Return the place of the alternative chosen in a set."""
+    """Return the place of the chosen alternative of a set."""
     position = position_of(data, choice_set)
     return int(data.offsets[position] + data.require_chosen("attribution of the choice")[position])

@@ -1,7 +1,7 @@
-"""What a table holds: how many choice sets of which sizes, what its columns say, and what the choices look like.
+"""Summary of a table: the number and sizes of its choice sets, its columns, and the choices.
 
-Of a numeric feature, the mean over the alternatives chosen beside the mean over all that were offered shows what
-people go for; both count every set by its weight, and the second every alternative of a set alike.
+For a numeric feature, comparing the mean over chosen alternatives with the mean over all offered ones shows what people
+prefer. Both means weight every set by its weight; the second weights the alternatives of a set equally.
 """
 
 from __future__ import annotations
@@ -30,12 +30,32 @@ from pcmcnet.reports.formats import ReportPartMixin, ToDictMixin
 
 Role = Literal["label", "feature", "individual"]
 
-_MAX_CATEGORIES = 5  # categories that are named
+_MAX_CATEGORIES = 5  # most frequent categories in a summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnSummary:
-    """One column: its range, or its most frequent categories with their shares."""
+    """Summary of one column.
+
+    Attributes
+    ----------
+    name, role, kind
+        Name of the column, its role and its kind.
+    missing
+        Number of missing values.
+    low, median, high
+        Minimum, median and maximum of a numeric column.
+    offered
+        Weighted mean of a numeric feature over all alternatives; each set counts once.
+    chosen
+        Weighted mean of a numeric feature over the chosen alternatives.
+    distinct
+        Number of distinct values of a column that is not numeric.
+    categories
+        The most frequent categories, with their shares of the values.
+    detail
+        Of other kinds: the size of vectors, the range of times, or the names in lists.
+    """
 
     name: str
     role: Role
@@ -44,16 +64,16 @@ class ColumnSummary:
     low: float | None = None
     median: float | None = None
     high: float | None = None
-    offered: float | None = None  # weighted mean over alternatives, each set counting once
-    chosen: float | None = None  # weighted mean over the alternatives chosen
+    offered: float | None = None
+    chosen: float | None = None
     distinct: int | None = None
-    categories: tuple[tuple[str, float], ...] = ()  # the most frequent ones, with their shares of the values
-    detail: str | None = None  # of contents: the size of vectors, the range of instants, the names in lists
+    categories: tuple[tuple[str, float], ...] = ()
+    detail: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelShare:
-    """How often a label is on offer, and how often it is chosen, as shares of the weight of all sets."""
+    """How often a label is offered and chosen, as shares of the total weight of all sets."""
 
     label: str
     offered: float
@@ -62,30 +82,50 @@ class LabelShare:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableSummary(ToDictMixin, ReportPartMixin):
-    """A table in a few numbers."""
+    """Summary of a table.
+
+    Attributes
+    ----------
+    choice_sets, alternatives
+        Number of choice sets and of alternatives.
+    unweighted
+        True if all sets have the same weight.
+    has_choices
+        True if the choices are known.
+    sizes
+        (K,) set sizes that occur, in ascending order.
+    counts
+        (K,) number of sets of each size.
+    columns
+        Summaries of the columns.
+    labels
+        Shares of the most chosen labels; empty without labels or choices.
+    unlabelled
+        Name of the first alternative in reports, if the table has no labels.
+    """
 
     choice_sets: int
     alternatives: int
-    unweighted: bool  # whether all sets count alike
+    unweighted: bool
     has_choices: bool
-    sizes: NDArray[np.int64]  # (K,) numbers of alternatives that occur, in ascending order
-    counts: NDArray[np.int64]  # (K,) sets of that size
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
     columns: tuple[ColumnSummary, ...]
-    labels: tuple[LabelShare, ...]  # the most chosen ones; empty without labels or choices
-    unlabelled: str | None = None  # what the first alternative is called in reports, where there are no labels
+    labels: tuple[LabelShare, ...]
+    unlabelled: str | None = None
 
     def _short(self) -> str:
         return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
 
 
 def summarise_table(data: ChoiceData) -> TableSummary:
-    """Sum up a table.
+    """Summarise a table.
 
     Examples
     --------
     >>> table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "price": [3.0, 4.0, 9.0, 1.0]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
-    >>> (price,) = summarise(data).columns
+    >>> (price,) = summarise_table(data).columns
     >>> price.low, price.high, price.offered, price.chosen
     (1.0, 9.0, 4.25, 2.0)
     """
@@ -109,28 +149,29 @@ def summarise_table(data: ChoiceData) -> TableSummary:
 
 
 def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSummary:
+    """Summarise one column."""
     if isinstance(column, Categorical):
         counts = np.bincount(column.codes, minlength=len(column.categories))
         order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
         most = tuple((column.categories[k], float(counts[k] / counts.sum())) for k in order if counts[k])
-        found = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
-        return replace(found, distinct=int((counts > 0).sum()), categories=most)
+        summary = ColumnSummary(name=name, role=role, kind="categorical", missing=0)
+        return replace(summary, distinct=int((counts > 0).sum()), categories=most)
     if isinstance(column, Contents):
         facts, gaps = content_facts(column.compact()), int((column.codes == MISSING_CODE).sum())
-        found = ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps)
-        return replace(found, distinct=facts["distinct"], detail=_detail(facts))
+        summary = ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps)
+        return replace(summary, distinct=facts["distinct"], detail=_detail(facts))
     values: Floats = column.values.astype(np.float64)
-    there = ~np.isnan(values)
-    found = ColumnSummary(name=name, role=role, kind="numeric", missing=int((~there).sum()))
-    if not there.any():
-        return found
-    low, median, high = np.quantile(values[there], [0, 0.5, 1]).tolist()
+    present = ~np.isnan(values)
+    summary = ColumnSummary(name=name, role=role, kind="numeric", missing=int((~present).sum()))
+    if not present.any():
+        return summary
+    low, median, high = np.quantile(values[present], [0, 0.5, 1]).tolist()
     offered, chosen = _means(data, values) if role == "feature" else (None, None)
-    return replace(found, low=low, median=median, high=high, offered=offered, chosen=chosen)
+    return replace(summary, low=low, median=median, high=high, offered=offered, chosen=chosen)
 
 
 def _detail(facts: Mapping[str, Any]) -> str | None:
-    """Say in few words what contents are like."""
+    """Return a short description of contents such as vectors, times or lists."""
     if "size" in facts:
         return f"{facts['size']:,} numbers"
     if "min" in facts:
@@ -142,7 +183,7 @@ def _detail(facts: Mapping[str, Any]) -> str | None:
 
 
 def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:
-    """Average a feature over what is offered, and over what is chosen; missing values take no part."""
+    """Return the mean of a feature over all alternatives and over the chosen ones, without missing values."""
     offered = _mean(values, spread(data.weights / data.sizes, data.offsets))
     if data.chosen is None:
         return offered, None
@@ -168,33 +209,55 @@ def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
 
 
 # -- Example sets ------------------------------------------------------------------------------------------------------
-# Choice sets to look at: a typical one, a surprising one and a large one, with all that a model says of them.
+# Example choice sets with the model's predictions:
 #
-#     typical     the choice is about as probable as in the median set, and the set not larger than most
-#     surprising  the choice is the least probable of all, by its -log p; for a ranking, the one furthest down
-#     uncertain   where choices are unknown: the set nearest to evens, entropy / log n being the largest
-#     large       the set with the most alternatives, where sets differ in that
+#     typical     the choice is about as probable as in the median set, and the set is not larger than the median
+#     surprising  the choice is the least probable of all; for a ranking, the one ranked lowest
+#     uncertain   if choices are unknown: the set with the largest relative entropy, entropy / log n
+#     large       the set with the most alternatives, if sizes differ
 #
-# Sets of one alternative and of weight 0 are no examples. No set is shown twice.
+# Sets with one alternative or weight 0 are excluded. No set is shown twice.
 
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
-MAX_EXAMPLE_SETS = 5000  # choice sets among which examples are looked for
+MAX_EXAMPLE_SETS = 5000  # sets that examples are selected from; a larger table is sampled
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExampleSet(ToDictMixin, ReportPartMixin):
-    """One choice set of n alternatives, in the order of the table."""
+    """One choice set with n alternatives, in the order of the table.
+
+    Attributes
+    ----------
+    kind
+        "typical", "surprising", "uncertain" or "large".
+    choice_set
+        Id of the set.
+    individual
+        Values of the individual columns.
+    names
+        (n,) names of the alternatives.
+    columns
+        Features, (n,) values each; pictures as data URIs.
+    p
+        (n,) predicted probabilities.
+    chosen
+        Index of the chosen alternative; None if unknown.
+    attribution
+        Effects of rivals on the chosen alternative, or on the most probable one; None for a ranking.
+    chain
+        Markov chain of the set, for models that have one.
+    """
 
     kind: Kind
-    choice_set: Any  # its id
+    choice_set: Any
     individual: Mapping[str, Any]
-    names: tuple[str, ...]  # (n,)
-    columns: Mapping[str, tuple[Any, ...]]  # features, (n,) each; pictures as data URIs
-    p: Floats  # (n,)
-    chosen: int | None  # which of the n
-    attribution: Attribution | None = None  # of the choice, or of the most probable; None for a ranking
-    chain: Chain | None = None  # of models that have one
+    names: tuple[str, ...]
+    columns: Mapping[str, tuple[Any, ...]]
+    p: Floats
+    chosen: int | None
+    attribution: Attribution | None = None
+    chain: Chain | None = None
     _derived = ("nll",)
 
     def _short(self) -> str:
@@ -202,24 +265,25 @@ class ExampleSet(ToDictMixin, ReportPartMixin):
 
     @property
     def nll(self) -> float | None:
-        """-log p of the choice; None where it is unknown or has probability 0."""
+        """Negative log-probability of the choice; None if the choice is unknown or has probability 0."""
         if self.chosen is None or self.p[self.chosen] <= 0:
             return None
         return float(-np.log(self.p[self.chosen]))
 
 
 def example_sets(model: ChoiceModel, data: ChoiceData, *, seed: int = 0) -> tuple[ExampleSet, ...]:
-    """Choose the examples among up to 5,000 sets of a table, and say what the model makes of them."""
-    fit = np.flatnonzero((data.sizes > 1) & (data.weights > 0))
-    if not fit.size:
-        raise InputError("no choice set has two alternatives and a weight above 0: there is no example to show.")
-    some = np.sort(np.random.default_rng(seed).permutation(fit)[:MAX_EXAMPLE_SETS])
-    part = data.subset(some)
-    return tuple(_example(model, data, kind, int(some[k])) for kind, k in _picked(model, part).items())
+    """Select examples from up to 5,000 sets of a table, with the model's predictions."""
+    eligible = np.flatnonzero((data.sizes > 1) & (data.weights > 0))
+    if not eligible.size:
+        raise InputError("expected a choice set with two alternatives and a positive weight, found none.")
+    sample = np.sort(np.random.default_rng(seed).permutation(eligible)[:MAX_EXAMPLE_SETS])
+    positions = _example_positions(model, data.subset(sample))
+    return tuple(_example(model, data, kind, int(sample[k])) for kind, k in positions.items())
 
 
-def _picked(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
-    """Return kind -> position."""
+def _example_positions(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
+    """Return the position of the example of each kind."""
+    # 1. How surprising each choice is, or how uncertain the set is.
     log_p = predicted_log_p(model, data)
     second: Kind = "surprising"
     if data.chosen is None:
@@ -229,26 +293,28 @@ def _picked(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
         surprise = better / data.sizes
     else:
         surprise = metrics.nll(log_p, data.offsets, data.chosen)
-    usual = np.where(data.sizes <= np.median(data.sizes), np.abs(surprise - np.median(surprise)), np.inf)
-    wanted: dict[Kind, Floats] = {"typical": -usual, second: surprise}
+    # 2. A score for each kind; the set with the largest score that is not yet used is the example.
+    deviation = np.where(data.sizes <= np.median(data.sizes), np.abs(surprise - np.median(surprise)), np.inf)
+    scores: dict[Kind, Floats] = {"typical": -deviation, second: surprise}
     if data.sizes.min() < data.sizes.max():
-        wanted["large"] = data.sizes.astype(np.float64)
-    found: dict[Kind, int] = {}
-    for kind, score in wanted.items():
-        free = np.array([k for k in range(len(data)) if k not in found.values()], np.int64)
+        scores["large"] = data.sizes.astype(np.float64)
+    positions: dict[Kind, int] = {}
+    for kind, score in scores.items():
+        free = np.array([k for k in range(len(data)) if k not in positions.values()], np.int64)
         if free.size:
-            found[kind] = int(free[np.argmax(score[free])])
-    return found
+            positions[kind] = int(free[np.argmax(score[free])])
+    return positions
 
 
 def _entropy(log_p: Floats, data: ChoiceData) -> Floats:
-    """(S,) entropy over its largest possible value."""
+    """Return the entropy of each set (S,) relative to its maximum."""
     terms = np.exp(log_p) * np.where(np.isneginf(log_p), 0.0, log_p)
     entropy: Floats = -sum_by_set(terms, data.offsets) / np.log(data.sizes)
     return entropy
 
 
 def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) -> ExampleSet:
+    """Return one set with the model's predictions."""
     inside, identity = places_in_set(data, position), data.set_ids[position]
     p = np.exp(predicted_log_p(model, data.subset([position])))
     chosen = None if data.chosen is None else int(data.chosen[position])
@@ -268,5 +334,5 @@ def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) ->
 
 
 def plain_values(columns: Columns, places: Ints) -> dict[str, list[Any]]:
-    """Return numbers, names and contents of some rows as JSON has them; None where one is missing."""
+    """Return the values of some rows as JSON-compatible values; None if a value is missing."""
     return {name: json_values(column.take(places)) for name, column in columns.items()}

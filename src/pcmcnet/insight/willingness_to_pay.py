@@ -1,14 +1,14 @@
-"""What one more unit of a feature is worth in units of price, at every alternative, for any model.
+"""Willingness to pay: the value of one more unit of a feature in units of price, at every alternative, for any model.
 
-Where utilities are known this is -(dU / dx) / (dU / dprice). From probabilities alone, the log-odds of an alternative
-take the place of its utility:
+With utilities U it is -(dU / dx) / (dU / dprice). For models that only give probabilities, the log-odds of an
+alternative replace its utility:
 
     WTP_i = -(d logit p_i / d x_i) / (d logit p_i / d price_i) = -(d log p_i / d x_i) / (d log p_i / d price_i),
 
-as d logit p = d log p / (1 - p). In a multinomial logit it is the ratio of the coefficients, the same at every
-alternative, and ``MNL.willingness_to_pay`` gives it with its standard error; elsewhere it has a distribution. An
-alternative of set S counts w_S p_i, so that each set counts w_S. What attracts is worth more than 0, as a price repels;
-a minute, which repels, is worth less, and minus this is the value of time.
+because d logit p = d log p / (1 - p). In a multinomial logit it is the ratio of the coefficients, the same at every
+alternative, and ``MNL.willingness_to_pay`` returns it with a standard error; in other models it has a distribution. An
+alternative of set S has the weight w_S p_i, so each set has the weight w_S. Desirable features have a positive value.
+Travel time has a negative value; minus this value is the value of time.
 """
 
 from __future__ import annotations
@@ -32,49 +32,75 @@ from pcmcnet.models.logit.logit_effects import own_responses
 from pcmcnet.reports.formats import ToDictMixin
 from pcmcnet.reports.tables import TableMixin, number
 
-# -- Trade offs --------------------------------------------------------------------------------------------------------
-# What makes up for what: marginal rates of substitution between numeric features, for any model.
+# -- Trade-offs --------------------------------------------------------------------------------------------------------
+# Trade-offs: marginal rates of substitution between numeric features, for any model.
 #
-# One unit more of x changes the log-probability of alternative i by d log p_i / d x_i. The change of another feature r
-# that makes up for it is
+# One more unit of x changes the log-probability of alternative i by d log p_i / d x_i. The change of another feature r
+# that compensates for it is
 #
 #     trade_i = -(d log p_i / d x_i) / (d log p_i / d r_i)
 #
-# in units of r: with minutes for x and a price for r, -0.8 says that an alternative that takes a minute longer keeps
-# its probability if it is 0.8 cheaper. In a multinomial logit it is the same everywhere; elsewhere it has a
-# distribution, in which an alternative counts w_S p_i. Of an ensemble the median of every member is asked for, and the
-# interval is where the median of one more member would lie with probability 0.9.
+# in units of r. With minutes for x and a price for r, a trade-off of -0.8 means that an alternative that takes a minute
+# longer keeps its probability if it is 0.8 cheaper. In a multinomial logit the trade-off is the same everywhere; in
+# other models it has a distribution, in which an alternative has the weight w_S p_i. For an ensemble the median of
+# every member is computed; the interval contains the median of one more member with probability 0.9.
 
 LEVEL = 0.9
-MAX_TRADE_OFFS = 4  # features that are expressed in the reference
-TRADE_OFF_SETS = 60  # choice sets that a report asks about
-_FLAT = 1e-9  # of the largest: a reference that changes the probability less makes up for nothing
+MAX_TRADE_OFFS = 4  # features that a report expresses in units of the reference
+TRADE_OFF_SETS = 60  # choice sets that a report predicts
+_MIN_RELATIVE_SLOPE = 1e-9  # relative to the largest slope; a smaller one counts as no effect
 _MONEY = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "CAD", "AUD", "SEK", "NOK", "DKK", "PLN", "INR", "€", "$", "£", "¥")
 
 
 @dataclass(frozen=True, slots=True)
 class TradeOff:
-    """What one unit more of a feature is made up for by, in units of the reference."""
+    """The change of the reference feature that compensates for one more unit of a feature.
+
+    Attributes
+    ----------
+    column
+        The feature.
+    median
+        Median over alternatives, in units of the reference.
+    low, high
+        Quartiles over alternatives.
+    odd
+        Share of the weight with the opposite sign.
+    ends
+        Interval of the median, for an ensemble; None for other models.
+    """
 
     column: str
     median: float
-    low: float  # quartiles over alternatives
+    low: float
     high: float
-    odd: float  # share of the weight where the two features make up for each other in the other direction
-    ends: tuple[float, float] | None  # interval of the median, of an ensemble
+    odd: float
+    ends: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
 class TradeOffs(ToDictMixin, TableMixin):
-    """Features in units of one of them. Prints as a table."""
+    """Result of :func:`trade_offs`. Prints as a table.
+
+    Attributes
+    ----------
+    reference
+        The feature in whose units the others are expressed.
+    rows
+        One row per feature.
+    sets
+        Number of choice sets.
+    members
+        Number of members of an ensemble; 0 for other models.
+    """
 
     reference: str
     rows: tuple[TradeOff, ...]
     sets: int
-    members: int = 0  # of an ensemble
+    members: int = 0
 
     def _cells(self) -> list[list[str]]:
-        heads = ["one more of", f"is made up for by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]
+        heads = ["one more unit of", f"is offset by {self.reference}", "quartiles", f"{LEVEL:.0%} interval"]
         rows = []
         for r in self.rows:
             ends = "-" if r.ends is None else f"{number(r.ends[0])} to {number(r.ends[1])}"
@@ -83,20 +109,29 @@ class TradeOffs(ToDictMixin, TableMixin):
 
 
 def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: str) -> TradeOffs:
-    """Return what makes up for one unit more of each feature, in units of another.
+    """Compute the change of one feature that compensates for one more unit of each other feature.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or an object with the method ``predict_log_proba``; choice data, or a table that the model's
-        schema reads. An :class:`~pcmcnet.models.ensemble.Ensemble` gives intervals.
-    columns, reference
-        Numeric features: what there is more of, and what makes up for it.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``. An
+        :class:`~pcmcnet.models.ensemble.Ensemble` also gives intervals.
+    data
+        Choice data, or a table that the model's schema reads.
+    columns
+        Numeric features that increase by one unit.
+    reference
+        Numeric feature that compensates for the increase.
+
+    Returns
+    -------
+    TradeOffs
+        One row per feature, in units of the reference. Prints as a table.
 
     Raises
     ------
     InputError
-        When a column is no numeric feature, or no probability depends on the reference.
+        If a column is not a numeric feature, no probability depends on the reference, or the model returns a ranking.
 
     Examples
     --------
@@ -114,7 +149,7 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
     data = require_data(model, data)
     require_sets(data)
     if gives_of(model) == "ranking":
-        raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
+        raise InputError(f"{type(model).__name__} returns a ranking: its probabilities are 0 or 1 and have no slopes.")
     _require_features(data, *columns, reference)
     whole = _quantiles(model, data, columns, reference)  # (C, 4)
     ends: list[tuple[float, float] | None] = [None] * len(columns)
@@ -131,42 +166,43 @@ def trade_offs(model: Predictor, data: Any, columns: Sequence[str], reference: s
 
 
 def _require_features(data: ChoiceData, *names: str) -> None:
+    """Raise InputError if one of the columns is an individual column."""
     for name in names:
         if name in data.individual:
-            raise InputError(f"{name!r} belongs to the individual: expected a feature, which alternatives differ in.")
+            raise InputError(f"{name!r} is an individual column: expected a feature of the alternatives.")
 
 
 def _quantiles(model: Predictor, data: ChoiceData, columns: Sequence[str], reference: str) -> Floats:
-    """Return first quartile, median and third quartile of each column's trade-off, and the share of the other sign."""
-    below = own_responses(slopes(model, data, reference), data.offsets)
+    """Return first quartile, median, third quartile and share of the opposite sign of each column's trade-off."""
+    reference_slope = own_responses(slopes(model, data, reference), data.offsets)
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
-    there = (np.abs(below) > _FLAT * np.abs(below).max(initial=0)) & (weights > 0)
-    if not there.any():
-        raise InputError(f"no probability depends on {reference!r}, so that it makes up for nothing.")
-    found = []
+    valid = (np.abs(reference_slope) > _MIN_RELATIVE_SLOPE * np.abs(reference_slope).max(initial=0)) & (weights > 0)
+    if not valid.any():
+        raise InputError(f"no probability depends on {reference!r}, so it cannot be the reference of a trade-off.")
+    quantiles = []
     for name in columns:
-        above = own_responses(slopes(model, data, name), data.offsets)
-        trade, mass = -above[there] / below[there], weights[there]
+        slope = own_responses(slopes(model, data, name), data.offsets)
+        trade, mass = -slope[valid] / reference_slope[valid], weights[valid]
         low, median, high = weighted_quantiles(trade, mass, [0.25, 0.5, 0.75]).tolist()
         odd = float(mass[np.sign(trade) == -np.sign(median)].sum() / mass.sum())
-        found.append([low, median, high, odd])
-    return np.array(found)
+        quantiles.append([low, median, high, odd])
+    return np.array(quantiles)
 
 
 def choose_reference(data: ChoiceData, features: Sequence[str]) -> str | None:
-    """Choose what others are expressed in: the first feature in units of money, or else the first of all."""
+    """Return the reference feature: the first one in units of money, or else the first one."""
     money = [name for name in features if data.schema.names.unit(name) in _MONEY]
     return next(iter([*money, *features]), None)
 
 
 def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str], *, seed: int = 0) -> TradeOffs:
-    """Express up to four features, given the most important first, in units of one of them."""
+    """Express up to four features, listed with the most important first, in units of one of them."""
     reference = choose_reference(data, features)
-    others = [name for name in features if name != reference][:MAX_TRADE_OFFS]
-    if reference is None or not others:
-        raise InputError("the table has fewer than two numeric features that can make up for each other.")
-    some = np.sort(np.random.default_rng(seed).permutation(len(data))[:TRADE_OFF_SETS])
-    return trade_offs(model, data.subset(some), others, reference)
+    columns = [name for name in features if name != reference][:MAX_TRADE_OFFS]
+    if reference is None or not columns:
+        raise InputError("a trade-off needs at least two numeric features.")
+    sample = np.sort(np.random.default_rng(seed).permutation(len(data))[:TRADE_OFF_SETS])
+    return trade_offs(model, data.subset(sample), columns, reference)
 
 
 # -- Willingness to pay ------------------------------------------------------------------------------------------------
@@ -174,28 +210,56 @@ def main_trade_offs(model: Predictor, data: ChoiceData, features: Sequence[str],
 
 @dataclass(frozen=True, slots=True)
 class WillingnessToPayRow:
-    """The distribution over the alternatives of one segment."""
+    """Willingness to pay over the alternatives of one segment.
+
+    Attributes
+    ----------
+    segment
+        Name of the segment.
+    median
+        Median, in units of price.
+    low, high
+        Quartiles.
+    odd
+        Share of the weight for which a higher price raises the probability.
+    left_out
+        Share of the weight without a ratio because the price has no effect, for example in sets with one alternative.
+    """
 
     segment: str
     median: float
-    low: float  # quartiles
+    low: float
     high: float
-    odd: float  # share of the weight where a higher price makes the alternative more probable
-    left_out: float  # share of the weight without a ratio, for the price has no effect; such as sets of one
+    odd: float
+    left_out: float
 
 
 @dataclass(frozen=True, eq=False)
 class WillingnessToPay(TableMixin):
-    """Ratios of all alternatives, and their distribution by segment. Prints as a table."""
+    """Result of :func:`willingness_to_pay`: ratios of all alternatives and quartiles by segment. Prints as a table.
+
+    Attributes
+    ----------
+    column
+        The feature that is paid for.
+    price
+        The feature that it is paid in.
+    ratios
+        (N,) willingness to pay at each alternative; 0 if the price has no effect.
+    weights
+        (N,) weight of each ratio; 0 if the price has no effect.
+    rows
+        One row per segment.
+    """
 
     column: str
     price: str
-    ratios: Floats  # (N,) 0 where there is none
-    weights: Floats  # (N,) 0 where there is no ratio
+    ratios: Floats
+    weights: Floats
     rows: tuple[WillingnessToPayRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain values that survive JSON."""
+        """Return the table as JSON-compatible values."""
         return {"column": self.column, "price": self.price, "rows": [asdict(row) for row in self.rows]}
 
     def _cells(self) -> list[list[str]]:
@@ -217,25 +281,41 @@ def willingness_to_pay(
     method: Method = "auto",
     step: float | None = None,
 ) -> WillingnessToPay:
-    """Return what one more unit of a numeric feature is worth in units of another, locally, and its quartiles.
+    """Compute the value of one more unit of a numeric feature in units of price, at every alternative.
 
-    It is more than 0 for what attracts, where the price repels. To be spared a unit is worth minus this.
+    Desirable features have a positive willingness to pay. For travel time it is negative; minus this value is the value
+    of time.
 
     Parameters
     ----------
-    model, data
-        A fitted model, or another with ``predict_log_proba``; choice data, or a table that the model's schema reads.
-    column, price
-        Numeric features: what is paid for, and in what.
+    model
+        A fitted model, or an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads.
+    column
+        Numeric feature that is paid for.
+    price
+        Numeric feature that it is paid in.
     by
-        Segments of alternatives or of sets: see :meth:`pcmcnet.insight.elasticity.Responses.table`.
-    method, step
-        How derivatives are found: see :func:`pcmcnet.insight.elasticity.slopes`.
+        A column, or a value for each set or alternative, that defines segments, as in
+        :meth:`pcmcnet.insight.elasticity.Responses.table`. By default one segment for all.
+    method
+        "derivatives" for the model's own derivatives, "differences" for central differences, or "auto" (the default)
+        for derivatives if the model has them and differences otherwise.
+    step
+        Relative step of differences; 0.001 by default, and 0.1 for models that return scores or rankings.
+
+    Returns
+    -------
+    WillingnessToPay
+        Median and quartiles by segment, and the ratio at every alternative. Prints as a table.
 
     Raises
     ------
     InputError
-        When a column is no numeric feature, or no probability depends on the price.
+        If a column is not a numeric feature, or no probability depends on the price.
+    ConfigError
+        If ``method`` or ``step`` is invalid.
 
     Examples
     --------
@@ -246,8 +326,8 @@ def willingness_to_pay(
     >>> table["took"] = np.tile([1, 0], 50)
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost", "time"])
     >>> model = MNL().fit(data)
-    >>> worth = willingness_to_pay(model, data, "time", "cost").rows[0].median
-    >>> bool(np.isclose(worth, model.willingness_to_pay("time", "cost").value))
+    >>> median = willingness_to_pay(model, data, "time", "cost").rows[0].median
+    >>> bool(np.isclose(median, model.willingness_to_pay("time", "cost").value))
     True
     """
     data = require_data(model, data)
@@ -257,23 +337,24 @@ def willingness_to_pay(
         own_responses(slopes(model, data, name, method=method, step=step), data.offsets) for name in (column, price)
     )
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
-    there = np.abs(bottom) > _FLAT * np.abs(bottom).max(initial=0)
-    if not (weights * there).any():
-        raise InputError(f"no probability depends on {price!r}, so that nothing can be expressed in its units.")
-    ratios = np.divide(-top, bottom, out=np.zeros_like(top), where=there)
+    valid = np.abs(bottom) > _MIN_RELATIVE_SLOPE * np.abs(bottom).max(initial=0)
+    if not (weights * valid).any():
+        raise InputError(f"no probability depends on {price!r}, so willingness to pay is not defined.")
+    ratios = np.divide(-top, bottom, out=np.zeros_like(top), where=valid)
     groups = segments(data, by)
     rows = []
     for k, name in enumerate(groups.names):
         inside = groups.codes == k
-        if (weights * there)[inside].any():
-            rows.append(_row(name, ratios[inside], weights[inside], there[inside], bottom[inside] > 0))
-    return WillingnessToPay(column, price, ratios, weights * there, tuple(rows))
+        if (weights * valid)[inside].any():
+            rows.append(_row(name, ratios[inside], weights[inside], valid[inside], bottom[inside] > 0))
+    return WillingnessToPay(column, price, ratios, weights * valid, tuple(rows))
 
 
 def _row(
-    name: str, ratios: Floats, weights: Floats, there: NDArray[np.bool_], attracts: NDArray[np.bool_]
+    name: str, ratios: Floats, weights: Floats, valid: NDArray[np.bool_], attracts: NDArray[np.bool_]
 ) -> WillingnessToPayRow:
-    low, median, high = weighted_quantiles(ratios[there], weights[there], [0.25, 0.5, 0.75]).tolist()
-    counted = weights[there].sum()
-    odd = float(weights[there & attracts].sum() / counted)
+    """Return the quartiles of one segment."""
+    low, median, high = weighted_quantiles(ratios[valid], weights[valid], [0.25, 0.5, 0.75]).tolist()
+    counted = weights[valid].sum()
+    odd = float(weights[valid & attracts].sum() / counted)
     return WillingnessToPayRow(name, median, low, high, odd, float(1 - counted / weights.sum()))

@@ -73,9 +73,9 @@ def test_in_a_logit_the_constants_are_those_of_the_wrapper(data: ChoiceData) -> 
 
 
 def test_what_has_no_constants_is_refused(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"the formula 'x \| 0' has no constants to move: fit it with '\| 1'"):
+    with pytest.raises(InputError, match=r"the formula 'x \| 0' has no constants to shift: fit it with '\| 1'"):
         calibrate_constants(pn.MNL(formula="x | 0").fit(data), data, SHARES)
-    with pytest.raises(InputError, match="RankBy gives a ranking"):
+    with pytest.raises(InputError, match="RankBy returns a ranking"):
         calibrate_constants(pn.RankBy("x").fit(data), data, SHARES)
     with pytest.raises(InputError, match="expected a fitted model such as MNL, got int"):
         calibrate_constants(3, data, SHARES)  # type: ignore[arg-type]
@@ -93,5 +93,5 @@ def test_moved_constants_are_no_estimates_in_any_class_and_after_loading(data: C
 
 def test_constants_in_willingness_to_pay_space_are_refused_for_what_they_are(data: ChoiceData) -> None:
     model = pn.MNL(formula="x + y", wtp_space="x").fit(data)
-    with pytest.raises(InputError, match=r"in willingness-to-pay space, constants are multiplied by .* of 'x', and"):
+    with pytest.raises(InputError, match=r"in willingness-to-pay space, constants are multiplied by .* of 'x' and"):
         calibrate_constants(model, data, SHARES)

@@ -53,7 +53,7 @@ def test_groups_by_a_feature_that_changes_are_by_the_values_of_each_table() -> N
 
 
 def test_segments_by_a_column_that_the_change_changes_are_refused() -> None:
-    with pytest.raises(InputError, match="by='zone': the change itself changes this column"):
+    with pytest.raises(InputError, match="by='zone': the scenario changes this column"):
         grouped(table(), "zone = 'x' where zone == 'y'", "zone")
 
 

@@ -56,7 +56,7 @@ def test_a_column_may_be_called_like_a_verb() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (" ", "a change is empty: expected one such as"),
+        (" ", "expected a change such as .* got an empty text"),
         (
             "price *= 1.1 wher mode == 'car'",
             "expected 'where' or the end, found 'wher' at character 14. Did you mean 'where'",
@@ -64,11 +64,11 @@ def test_a_column_may_be_called_like_a_verb() -> None:
         ("price 1.1", r"expected one of = \*= \+= -= /= after 'price', found '1.1' at character 7"),
         ("rmove where a == 1", "after 'rmove', found 'where' at character 7. Did you mean 'remove'"),
         ("1 = price", "expected a column, or one of the words add, copy and remove, found '1'"),
-        ("remove bus, air", r"several are a condition, such as remove where mode in \('bus', 'train'\), found ','"),
+        ("remove bus, air", r"for several use a condition: remove where mode in \('bus', 'train'\), found ','"),
         ("remove", "expected a label, or 'where' and a condition, found the end"),
         ("add tram lik bus", "expected 'like', found 'lik' at character 10. Did you mean 'like'"),
         ("add like bus", "expected the label of the new alternative, found 'like'"),
-        ("add tram like", "expected the label of the alternative that it is like, found the end"),
+        ("add tram like", "expected the label of the alternative to copy, found the end"),
         ("add tram like bus with where a == 1", "expected a column"),
     ],
 )
@@ -116,15 +116,15 @@ def test_signs_bind_as_in_arithmetic(text: str, meaning: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a +", "expected a number, a word in quotes or the name of a column, found the end"),
+        ("a +", "expected a number, a word in quotes or a column name, found the end"),
         ("a = 1", "expected '==' to compare, found '=' at character 3"),
         ("1 < a < 3", "expected one comparison, as in 1 < x and x < 5, found '<' at character 7"),
         ("a not 3", "expected 'in' after 'not', found '3'"),
         ("(a", r"expected '\)', found the end"),
-        ("min(a)", r"expected 2 values in min\(...\), got 1"),
+        ("min(a)", r"expected 2 arguments in min\(...\), got 1"),
         ("a in b", r"expected '\(' or '\[', found 'b' at character 6"),
-        ("'car", "a quote without its end, at character 1"),
-        ("a § b", "'§', which means nothing here, at character 3"),
+        ("'car", "unclosed quote at character 1"),
+        ("a § b", "unexpected '§' at character 3"),
         ("__import__('os')", r"expected the end, found '\(' at character 11"),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_is_no_expression_is_named(text: str, problem: str) -> None:
 
 
 def test_depth_is_limited() -> None:
-    with pytest.raises(InputError, match="at most 40 parentheses within each other"):
+    with pytest.raises(InputError, match="at most 40 nested parentheses"):
         read("(" * 5000 + "a" + ")" * 5000)
 
 
@@ -188,13 +188,13 @@ def test_values(text: str, expected: list[Any]) -> None:
     ("text", "problem"),
     [
         ("prize * 2", "no column 'prize'. Did you mean 'price'"),
-        ("mode == car", "no column 'car'.* A word stands in quotes: 'car'"),
-        ("mode + 1", r"'\+' is for numbers, and mode is a word"),
-        ("mode < 'bus'", "'<' is for numbers, and mode is a word: compare words by ==, != or in"),
-        ("mode == price", "mode is a word and price is a number: they cannot be compared"),
-        ("price and mode == 'car'", "'and' is for conditions, and price is a number"),
-        ("not price", "'not' is for conditions, and price is a number"),
-        ("(price > 1) == (price > 2)", "not for conditions: use and, or, not"),
+        ("mode == car", "no column 'car'.* Put a word in quotes: 'car'"),
+        ("mode + 1", r"'\+': expected numbers, but mode is a word"),
+        ("mode < 'bus'", "'<': expected numbers, but mode is a word: compare words with ==, != or in"),
+        ("mode == price", "cannot compare mode with price"),
+        ("price and mode == 'car'", "'and': expected conditions, but price is a number"),
+        ("not price", "'not': expected conditions, but price is a number"),
+        ("(price > 1) == (price > 2)", "got a condition: use and, or, not"),
     ],
 )
 def test_what_does_not_go_together_is_named(text: str, problem: str) -> None:

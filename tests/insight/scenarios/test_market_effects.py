@@ -58,11 +58,11 @@ def test_what_does_not_move_diverts_nothing() -> None:
 
 
 def test_a_model_without_errors_has_no_intervals() -> None:
-    found = estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors=None, wanted=True)
+    found = estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors=None, intervals=True)
     assert found.low is None
     assert found.how == "no intervals: Given has no standard errors; an Ensemble of it has intervals"
-    assert estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors=None, wanted=False).how.endswith(
-        "as asked for"
+    assert estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors=None, intervals=False).how.endswith(
+        "no intervals requested"
     )
-    with pytest.raises(ValueError, match="errors are for the standard errors of a logit"):
-        estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors="robust", wanted=True)
+    with pytest.raises(ValueError, match="only logits have standard errors"):
+        estimate_figures(Given(), lambda model: np.ones(2), level=0.9, errors="robust", intervals=True)

@@ -93,7 +93,7 @@ def test_a_new_alternative_is_a_copy_with_changes(data: ChoiceData) -> None:
     assert prices(offer)[-1] == 10.0
     assert offer.touched.tolist() == [False] * 5 + [True]
     assert offer.origin.tolist() == [0, 1, 2, 3, 4, 4]
-    assert "'tram' is new to the model, which takes it for 'bus'" in offer.notes[0]
+    assert "'tram' is new to the model, which treats it like 'bus'" in offer.notes[0]
 
 
 def test_a_label_that_the_model_knows_keeps_what_it_has_of_its_own(data: ChoiceData) -> None:
@@ -121,29 +121,29 @@ def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("prize = 1", "no column 'prize' among features and columns of the individual. Did you mean 'price'"),
+        ("prize = 1", "no feature or individual column 'prize'. Did you mean 'price'"),
         ("took = 1", "column 'took' holds the choices"),
-        ("trip = 1", "column 'trip' holds the id of the choice sets"),
+        ("trip = 1", "column 'trip' holds the ids of the choice sets"),
         ("w = 1", "column 'w' holds the weight"),
-        ("who = 1", "column 'who' holds the id of the persons"),
-        ("mode = 'bus'", "column 'mode' holds the labels: write remove LABEL, or add LABEL like LABEL"),
+        ("who = 1", "column 'who' holds the ids of the persons"),
+        ("mode = 'bus'", "column 'mode' holds the labels: use remove LABEL, or add LABEL like LABEL"),
         (
             "price = 1 where mode == 'cra'",
-            "selects none of 5 alternatives of 2 choice sets. No mode is 'cra'. Did you mean 'car'",
+            "selects none of the 5 alternatives in 2 choice sets. No mode is 'cra'. Did you mean 'car'",
         ),
-        ("price = 1 where price > 99", "the condition selects none of 5 alternatives"),
+        ("price = 1 where price > 99", "the condition selects none of the 5 alternatives"),
         ("price = 1 where price", "expected a condition after where, such as mode == 'car', got the number price"),
-        ("price = 'x'", "column 'price' holds numbers, and the new value is a word"),
-        ("seat = price", "column 'seat' holds categories: give it a word in quotes"),
-        ("price /= price - 2", "would become inf in choice set 1, and 0 more such values: expected finite numbers"),
-        ("income += price", "'income' belongs to the individual"),
-        ("income = 1 where mode == 'car'", "'income' belongs to the individual"),
-        ("remove where zone == 'x'", "1 of 2 choice sets would have no alternative left, the first of them 1"),
-        ("remove aire", "no alternative is called 'aire'. Did you mean 'air'"),
-        ("remove air where zone == 'y'", "there is nothing to remove"),
-        ("add tram like bsu", "no alternative is called 'bsu'. Did you mean 'bus'"),
-        ("add car like bus", "every choice set that could get 'car' offers it already: change that one"),
-        ("copy with price = 1", "alternatives have labels: write add LABEL like LABEL"),
+        ("price = 'x'", "column 'price' is numeric: expected a number, got a word"),
+        ("seat = price", "column 'seat' is categorical: expected a word in quotes"),
+        ("price /= price - 2", "would be inf in choice set 1, with 0 more such values: expected finite numbers"),
+        ("income += price", "'income' is an individual column"),
+        ("income = 1 where mode == 'car'", "'income' is an individual column"),
+        ("remove where zone == 'x'", "1 of 2 choice sets would be empty, the first of them 1"),
+        ("remove aire", "no alternative has the label 'aire'. Did you mean 'air'"),
+        ("remove air where zone == 'y'", "nothing to remove"),
+        ("add tram like bsu", "no alternative has the label 'bsu'. Did you mean 'bus'"),
+        ("add car like bus", "all selected choice sets already offer 'car'"),
+        ("copy with price = 1", "a new alternative needs one: use add LABEL like LABEL"),
     ],
 )
 def test_what_cannot_be_changed_is_named(text: str, problem: str, data: ChoiceData) -> None:
@@ -168,7 +168,7 @@ def test_no_change_reaches_the_outside_option(label: str | None) -> None:
     seat = change(data, "seat = 'z'").data.features["seat"].plain()
     assert (seat == "z").tolist() == (~out).tolist()
     assert change(data, "income += 1").data.individual["income"].values.tolist() == [11.0, 21.0]  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="the change is of 'none' alone, the outside option"):
+    with pytest.raises(InputError, match="the outside option 'none' cannot be changed"):
         change(data, "remove where mode == 'none'" if label else "remove where none == 1")
 
 
@@ -176,25 +176,25 @@ def test_the_outside_option_stays_and_has_no_copies() -> None:
     data = read(TABLE, **ROLES, outside="none")
     kept = change(data, "remove where mode in ('air', 'none')")
     assert kept.data.sizes.tolist() == [3, 3]
-    assert kept.notes == ("'none' is the outside option: it stays on offer, whatever is removed",)
+    assert kept.notes == ("'none' is the outside option and stays on offer",)
     assert not change(data, "remove where not price <= 8").notes
     for text in ("remove none", "add nothing like none", "price = 1 where mode == 'none'"):
-        with pytest.raises(InputError, match="neither changed nor copied nor removed"):
+        with pytest.raises(InputError, match="cannot be changed, copied or removed"):
             change(data, text)
-    with pytest.raises(InputError, match="'none' holds the mark of the outside option"):
+    with pytest.raises(InputError, match="'none' holds the indicator of the outside option"):
         change(read(TABLE, **{**ROLES, "alternative": None}, outside="none"), "none = 1")
 
 
 def test_what_a_model_does_not_see_and_contents_are_refused() -> None:
     kept = read(TABLE, alternative="mode", features=["price"], keep=["zone"])
-    with pytest.raises(InputError, match="'zone' is kept for grouping, and models do not see it"):
+    with pytest.raises(InputError, match="'zone' is only kept for grouping"):
         change(kept, "zone = 'x'")
     text = read(TABLE, features=["price", "seat"], kinds={"seat": "text"})
     with pytest.raises(InputError, match="'seat' is of kind text"):
         change(text, "price = 1 where seat == 'a'")
     with pytest.raises(InputError, match="'seat' is of kind text: only numbers and categories can be changed"):
         change(text, "seat = 'a'")
-    with pytest.raises(InputError, match=r"the table has no labels, so there is no 'air': write remove where"):
+    with pytest.raises(InputError, match=r"the table has no labels, so there is no 'air': use remove where"):
         change(text, "remove air")
     assert np.isnan(
         prices(

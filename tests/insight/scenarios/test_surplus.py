@@ -66,11 +66,26 @@ def test_intervals_are_those_of_the_delta_method(driven: ChoiceData) -> None:
 @pytest.mark.parametrize(
     ("formula", "cost", "change", "problem"),
     [
-        ("price", None, "price += 1", "consumer surplus needs the column of costs"),
+        ("price", None, "price += 1", "consumer surplus needs a cost column"),
         ("price", "time", "price += 1", "the utility of MNL does not depend on 'time'"),
-        ("log(price)", "price", "price += 1", "the marginal utility of 'price' is not the same for all"),
-        (" | | price", "price", "price += 1", "the marginal utility of 'price' is not the same for all"),
-        ("price:income", "price", "income *= 2", "the marginal utility of 'price' is not the same for all"),
+        (
+            "log(price)",
+            "price",
+            "price += 1",
+            "the marginal utility of 'price' differs between alternatives or amounts",
+        ),
+        (
+            " | | price",
+            "price",
+            "price += 1",
+            "the marginal utility of 'price' differs between alternatives or amounts",
+        ),
+        (
+            "price:income",
+            "price",
+            "income *= 2",
+            "the marginal utility of 'price' differs between alternatives or amounts",
+        ),
         ("price + noise", "noise", "price += 1", "a higher 'noise' raises the utility of 100.0% of the people"),
     ],
 )

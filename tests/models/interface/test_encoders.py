@@ -176,7 +176,7 @@ def test_importance_shuffles_contents(fitted: PCMCNet, data: ChoiceData) -> None
 
 
 def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> None:
-    with pytest.raises(InputError, match="'v' is vector: expected a numeric one"):
+    with pytest.raises(InputError, match="'v': expected a numeric column"):
         elasticity(fitted, data, "v")
     with pytest.raises(InputError, match="'has' is of kind multi: only numbers and categories can be changed"):
         with_values(data, "has", np.zeros(180))

@@ -1,4 +1,4 @@
-"""Scenarios: a table with changes -> what a fitted model says of shares, revenue and surplus."""
+"""Scenarios: the predicted effect of changes to a table on shares, revenue and consumer surplus."""
 
 from pcmcnet.insight.scenarios.constants import calibrate_constants
 from pcmcnet.insight.scenarios.scenario import Scenario, scenario

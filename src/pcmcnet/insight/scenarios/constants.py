@@ -1,7 +1,8 @@
-"""Constants moved so that a fitted model's shares on a table are known ones, such as those of a market.
+"""Calibrate alternative-specific constants (ASCs), so that predicted shares on a table match known market shares.
 
-A logit has constants of its own, which are moved; all else stays, its errors, too. Other models get a constant for each
-label beside their log-probabilities: see :mod:`pcmcnet.models.with_constants`, also for how they are found.
+A logit has ASCs, which are shifted; its other coefficients and its standard errors stay the same. For other models a
+constant per label is added to the log-probabilities: see :mod:`pcmcnet.models.with_constants`, which also describes the
+algorithm.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from pcmcnet.models.with_constants import WithConstants, find_constants, require
 
 
 def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, float]) -> ChoiceModel:
-    """Return the model with constants at which its shares on a table are known ones.
+    """Return the model with constants (ASCs) that reproduce known market shares on a table.
 
     Parameters
     ----------
     model
-        A fitted model; it stays as it is. A logit must have constants.
+        A fitted model. It is not changed. A logit must have constants.
     data
-        Choice sets, with weights where these count, that stand for the market; choices are not needed.
+        Choice sets that represent the market, with weights if the table has them; choices are not needed.
     shares
-        The share of each label of the table; they sum to 1.
+        The market share of each label of the table; they sum to 1.
 
     Returns
     -------
     ChoiceModel
-        A logit of the same kind, or a :class:`WithConstants` around another model. It can be saved, and asked like
-        any other.
+        A logit of the same class, or a :class:`WithConstants` that wraps any other model. It can be saved and used like
+        any fitted model.
 
     Raises
     ------
     InputError
-        When shares do not fit the labels or cannot be reached, or the model has no constants to move.
+        If the shares do not match the labels or cannot be reached, or the model has no constants to shift.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
     require_sets(sets)
     if not isinstance(model, LogitModel):
         if model.gives == "ranking":
-            raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities no constant moves.")
+            raise InputError(f"{type(model).__name__} returns a ranking, which constants cannot change.")
         return WithConstants(model, shares, constants=find_constants(model, sets, shares))
     codes, target = require_target(sets, shares)
     positions, fixed = _constants(model, list(shares))
@@ -76,24 +77,24 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
 
 
 def _constants(model: LogitModel, labels: list[str]) -> tuple[list[Ints], int]:
-    """Return where the constants of each label are among the coefficients, in each class, and the label without."""
+    """Return the positions of each label's constants among the coefficients, and the index of the fixed label."""
     names, code = model.estimates_.names, model.design_.labels
     if code is None or not model.design_.terms.constants:
         raise InputError(
-            f"the formula {model.design_.formula!r} has no constants to move: fit it with '| 1' and labels."
+            f"the formula {model.design_.formula!r} has no constants to shift: fit it with '| 1' and labels."
         )
     if model.config.wtp_space is not None:
         raise InputError(
-            f"in willingness-to-pay space, constants are multiplied by the coefficient of {model.config.wtp_space!r}, "
-            f"and cannot be moved alone: fit the model without wtp_space=."
+            f"in willingness-to-pay space, constants are multiplied by the coefficient of {model.config.wtp_space!r} "
+            f"and cannot be shifted alone: fit the model without wtp_space."
         )
     endings = [f"constant[{label}]" for label in labels]
     places = [
-        np.array([k for k, name in enumerate(names) if name == own or name.endswith(f": {own}")], np.int64)
-        for own in endings
+        np.array([k for k, name in enumerate(names) if name == ending or name.endswith(f": {ending}")], np.int64)
+        for ending in endings
     ]
-    without = [label for label, found in zip(labels, places, strict=True) if not len(found)]
+    without = [label for label, positions in zip(labels, places, strict=True) if not len(positions)]
     if without not in ([code.reference], []):
-        strange = next(label for label in without if label != code.reference)
-        raise InputError(f"the model has no constant for {strange!r}, which was not in training.")
+        unknown = next(label for label in without if label != code.reference)
+        raise InputError(f"the model has no constant for {unknown!r}, which is not in the training table.")
     return places, labels.index(code.reference) if without else 0

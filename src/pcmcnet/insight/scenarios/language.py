@@ -1,4 +1,4 @@
-"""The language of scenarios: text -> expressions of columns -> statements that change a table."""
+"""The scenario language: text -> expressions over columns -> statements that change a table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from pcmcnet.errors import InputError, did_you_mean
 
 # -- Expressions -------------------------------------------------------------------------------------------------------
-# Expressions of columns -> a value for every alternative.
+# Evaluation of expressions: columns -> a value for every alternative.
 #
-# None is executed as Python. A value is a number, a word or a truth for each of the N
-# alternatives, or one for all of them. A column of words may be compared with a number, which is then read as a word:
-# labels are words even where they look like numbers.
+# Nothing is executed as Python. A value is a number, a word or a condition for each of the N alternatives, or one for
+# all of them. A column of words can be compared with a number, which is then treated as a word: labels are words even
+# if they look like numbers.
 
-ValueKind = Literal["number", "word", "truth"]
+ValueKind = Literal["number", "word", "condition"]
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": np.equal,
@@ -38,18 +38,18 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "abs": np.abs,
 }
-FUNCTIONS = {"min": 2, "max": 2, "abs": 1}  # numbers of arguments
+FUNCTIONS = {"min": 2, "max": 2, "abs": 1}  # name -> number of arguments
 
 
 class Value(NamedTuple):
-    """What an expression is worth."""
+    """The value of an expression."""
 
     values: NDArray[Any]  # (N,), or () for a constant
     kind: ValueKind
 
 
 class LazyColumns(Mapping[str, Value]):
-    """The columns that expressions may name, read when they are asked for."""
+    """The columns that expressions can refer to, read on first access."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Value]]) -> None:
         self._readers = readers
@@ -66,7 +66,7 @@ class LazyColumns(Mapping[str, Value]):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number or a word."""
+    """A constant number or word."""
 
     value: float | str
 
@@ -76,7 +76,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReference:
-    """The value of a column."""
+    """A reference to a column."""
 
     name: str
 
@@ -86,7 +86,7 @@ class ColumnReference:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A sign, or the name of a function, and what it is applied to."""
+    """An operator or function, and its arguments."""
 
     sign: str
     parts: tuple[Expression, ...]
@@ -103,7 +103,7 @@ Expression = Constant | ColumnReference | Operation
 
 
 def evaluate_expression(expression: Expression, names: Mapping[str, Value]) -> Value:
-    """Return what an expression is worth for every alternative."""
+    """Return the value of an expression for every alternative."""
     match expression:
         case Constant(str(word)):
             return Value(np.asarray(word, object), "word")
@@ -111,67 +111,72 @@ def evaluate_expression(expression: Expression, names: Mapping[str, Value]) -> V
             return Value(np.asarray(number, np.float64), "number")
         case ColumnReference(name):
             if name not in names:
-                quoted = f" A word stands in quotes: {name!r}." if name.isidentifier() else ""
+                quoted = f" Put a word in quotes: {name!r}." if name.isidentifier() else ""
                 raise InputError(f"no column {name!r}." + did_you_mean(name, names) + quoted)
             return names[name]
         case Operation(sign, parts):
             return _apply(sign, parts, [evaluate_expression(part, names) for part in parts])
 
 
-def _apply(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> Value:
+def _apply(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) -> Value:
+    """Apply an operator or function to the values of its arguments."""
     if sign in _ARITHMETIC:
-        _require(sign, "number", parts, given)
+        _require(sign, "number", parts, arguments)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return Value(_ARITHMETIC[sign](*(value.values for value in given)), "number")
+            return Value(_ARITHMETIC[sign](*(value.values for value in arguments)), "number")
     if sign in COMPARISONS:
-        return Value(_compared(sign, parts, given), "truth")
+        return Value(_compared(sign, parts, arguments), "condition")
     if sign in ("in", "not in"):
-        items = zip(parts[1:], given[1:], strict=True)
-        inside = np.logical_or.reduce([_compared("==", (parts[0], part), [given[0], one]) for part, one in items])
-        return Value(inside if sign == "in" else ~inside, "truth")
-    _require(sign, "truth", parts, given)
+        pairs = zip(parts[1:], arguments[1:], strict=True)
+        is_in = np.logical_or.reduce(
+            [_compared("==", (parts[0], part), [arguments[0], argument]) for part, argument in pairs]
+        )
+        return Value(is_in if sign == "in" else ~is_in, "condition")
+    _require(sign, "condition", parts, arguments)
     logic: dict[str, Callable[..., Any]] = {"not": np.logical_not, "and": np.logical_and, "or": np.logical_or}
-    return Value(logic[sign](*(value.values for value in given)), "truth")
+    return Value(logic[sign](*(value.values for value in arguments)), "condition")
 
 
-def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], given: list[Value]) -> None:
-    for part, value in zip(parts, given, strict=True):
+def _require(sign: str, kind: ValueKind, parts: tuple[Expression, ...], arguments: list[Value]) -> None:
+    """Raise InputError unless all arguments are of one kind."""
+    for part, value in zip(parts, arguments, strict=True):
         if value.kind != kind:
-            noun = {"number": "numbers", "truth": "conditions"}[kind]
-            raise InputError(f"{sign!r} is for {noun}, and {part} is a {value.kind}.")
+            noun = {"number": "numbers", "condition": "conditions"}[kind]
+            raise InputError(f"{sign!r}: expected {noun}, but {part} is a {value.kind}.")
 
 
-def _compared(sign: str, parts: tuple[Expression, ...], given: list[Value]) -> NDArray[np.bool_]:
-    left, right = given
+def _compared(sign: str, parts: tuple[Expression, ...], arguments: list[Value]) -> NDArray[np.bool_]:
+    """Compare two values; return a condition for every alternative."""
+    left, right = arguments
     if {left.kind, right.kind} == {"word", "number"}:
-        as_words = [value if value.kind == "word" else _constant_word(value) for value in given]
+        as_words = [value if value.kind == "word" else _constant_word(value) for value in arguments]
         if None in as_words:
-            raise InputError(f"{parts[0]} is a {left.kind} and {parts[1]} is a {right.kind}: they cannot be compared.")
+            raise InputError(f"cannot compare {parts[0]} with {parts[1]}: a {left.kind} with a {right.kind}.")
         left, right = as_words  # type: ignore[assignment]
     if left.kind == "word" and sign not in ("==", "!="):
-        raise InputError(f"{sign!r} is for numbers, and {parts[0]} is a word: compare words by ==, != or in.")
-    if "truth" in (left.kind, right.kind):
-        raise InputError(f"{sign!r} is for numbers and words, not for conditions: use and, or, not.")
-    kind = np.float32 if left.kind == "number" else object  # columns are float32: 1.1 is to equal what is read as 1.1
+        raise InputError(f"{sign!r}: expected numbers, but {parts[0]} is a word: compare words with ==, != or in.")
+    if "condition" in (left.kind, right.kind):
+        raise InputError(f"{sign!r}: expected numbers or words, got a condition: use and, or, not.")
+    kind = np.float32 if left.kind == "number" else object  # columns are float32: a stored 1.1 must equal the text 1.1
     return np.asarray(COMPARISONS[sign](*(value.values.astype(kind) for value in (left, right))), np.bool_)
 
 
 def _constant_word(value: Value) -> Value | None:
-    """Read a constant number as a word, as labels such as 1 and 2 are."""
+    """Return a constant number as a word, because labels such as 1 and 2 are words; None for a column."""
     return Value(np.asarray(f"{value.values:g}", object), "word") if value.values.ndim == 0 else None
 
 
 # -- Expression parser -------------------------------------------------------------------------------------------------
-# A small language of columns: text -> expressions.
+# Parser: text -> expressions.
 #
 #     price * 1.1 + 2            mode == 'car' and income < 30            origin in ('A', 'B') or not urban == 1
 #
-# Names are columns, in backticks where they are no plain words; words stand in quotes. From the loosest to the
-# tightest: or; and; not; == != < <= > >= in, not in; + -; * /; unary minus; min(a, b), max(a, b), abs(a) and
-# parentheses.
+# Names refer to columns; a name that is not a plain identifier is in backticks. Words are in quotes. Operators from the
+# lowest to the highest precedence: or; and; not; == != < <= > >= in, not in; + -; * /; unary minus; min(a, b),
+# max(a, b), abs(a) and parentheses.
 
-RESERVED_WORDS = ("where", "with", "and", "or", "not", "in")  # that are no names of columns, unless in backticks
-_MAX_DEPTH = 40  # parentheses within each other
+RESERVED_WORDS = ("where", "with", "and", "or", "not", "in")  # column names only in backticks
+_MAX_DEPTH = 40  # of nested parentheses
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"|(?P<quotes>'[^']*'|\"[^\"]*\")|(?P<backticks>`[^`]+`)|(?P<name>[^\W\d][\w.]*)"
@@ -180,7 +185,7 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """A word of the language: what kind it is of, itself, and where it begins."""
+    """A token: its kind, its text and its position in the input."""
 
     kind: str
     text: str
@@ -188,37 +193,37 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Reads a text from left to right."""
+    """Recursive-descent parser of one change."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at, self._depth = text, _tokens(text), 0, 0
 
     @property
     def next(self) -> Token:
-        """The token that is not read yet."""
+        """The next token."""
         return self.tokens[self.at]
 
-    def take(self, *texts: str) -> bool:
-        """Read the next token if it is one of these signs or words."""
-        found = self.next.kind in ("sign", "name") and self.next.text in texts
-        self.at += found
-        return found
+    def accept(self, *texts: str) -> bool:
+        """Read the next token if it is one of these signs or words; return whether it was."""
+        matches = self.next.kind in ("sign", "name") and self.next.text in texts
+        self.at += matches
+        return matches
 
-    def require(self, *texts: str) -> None:
-        """Read one of these signs or words, or say what is there instead."""
-        if not self.take(*texts):
+    def expect(self, *texts: str) -> None:
+        """Read one of these signs or words; raise InputError if the next token is another."""
+        if not self.accept(*texts):
             raise self.error(" or ".join(map(repr, texts)), texts)
 
     def error(self, expected: str, words: tuple[str, ...] = (), written: str | None = None) -> InputError:
-        """Build the error that names the place; ``written``, or what is there, may be meant for one of the words."""
+        """Return an error with the position; ``written``, or the next token, may be a misspelt one of ``words``."""
         kind, text, place = self.next
-        found = "the end" if kind == "end" else f"{text!r} at character {place + 1}"
+        token = "the end" if kind == "end" else f"{text!r} at character {place + 1}"
         hint = did_you_mean(written or text, words)
         hint = hint if "Did you mean" in hint else ""
-        return InputError(f"change {self.text!r}: expected {expected}, found {found}.{hint}")
+        return InputError(f"change {self.text!r}: expected {expected}, found {token}.{hint}")
 
     def name(self) -> str | None:
-        """Read the name of a column, if there is one."""
+        """Read a column name; return None if the next token is not a name."""
         kind, text, _ = self.next
         if kind == "backticks" or (kind == "name" and text not in RESERVED_WORDS):
             self.at += 1
@@ -226,30 +231,31 @@ class Parser:
         return None
 
     def expression(self) -> Expression:
-        """Read an expression: ``or`` binds least."""
+        """Read an expression, starting with the operator of the lowest precedence, ``or``."""
         return self._chain(lambda: self._chain(self._negation, "and"), "or")
 
     def _chain(self, part: Callable[[], Expression], *signs: str) -> Expression:
-        found = part()
-        while (sign := self.next.text) in signs and self.take(*signs):
-            found = Operation(sign, (found, part()))
-        return found
+        """Read parts that are joined by left-associative operators."""
+        expression = part()
+        while (sign := self.next.text) in signs and self.accept(*signs):
+            expression = Operation(sign, (expression, part()))
+        return expression
 
     def _negation(self) -> Expression:
-        if self.take("not"):
-            return Operation("not", (self._deeper(self._negation),))
+        if self.accept("not"):
+            return Operation("not", (self._nested(self._negation),))
         return self._comparison()
 
     def _comparison(self) -> Expression:
         left = self._sum()
         sign = self.next.text
-        if self.next.kind == "sign" and self.take(*COMPARISONS):
-            found: Expression = Operation(sign, (left, self._sum()))
+        if self.next.kind == "sign" and self.accept(*COMPARISONS):
+            comparison: Expression = Operation(sign, (left, self._sum()))
             if self.next.kind == "sign" and self.next.text in COMPARISONS:
                 raise self.error("one comparison, as in 1 < x and x < 5")
-            return found
-        negated = self.take("not")
-        if self.take("in"):
+            return comparison
+        negated = self.accept("not")
+        if self.accept("in"):
             return Operation("not in" if negated else "in", (left, *self._list()))
         if negated:
             raise self.error("'in' after 'not'", ("in",))
@@ -258,11 +264,11 @@ class Parser:
         return left
 
     def _list(self) -> list[Expression]:
-        self.require("(", "[")
+        self.expect("(", "[")
         items = [self._sum()]
-        while self.take(",") and self.next.text not in (")", "]"):  # a comma may stand at the end
+        while self.accept(",") and self.next.text not in (")", "]"):  # a trailing comma is allowed
             items.append(self._sum())
-        self.require(")", "]")
+        self.expect(")", "]")
         return items
 
     def _sum(self) -> Expression:
@@ -270,11 +276,11 @@ class Parser:
 
     def _factor(self) -> Expression:
         kind, text, _ = self.next
-        if self.take("-"):
-            return Operation("-", (Constant(0.0), self._deeper(self._factor)))
-        if self.take("("):
-            inside = self._deeper(self.expression)
-            self.require(")")
+        if self.accept("-"):
+            return Operation("-", (Constant(0.0), self._nested(self._factor)))
+        if self.accept("("):
+            inside = self._nested(self.expression)
+            self.expect(")")
             return inside
         if kind == "number":
             self.at += 1
@@ -287,53 +293,55 @@ class Parser:
             return self._call(text)
         name = self.name()
         if name is None:
-            raise self.error("a number, a word in quotes or the name of a column")
+            raise self.error("a number, a word in quotes or a column name")
         return ColumnReference(name)
 
     def _call(self, name: str) -> Expression:
-        self.require("(")
-        parts = [self._deeper(self.expression)]
-        while self.take(","):
-            parts.append(self._deeper(self.expression))
+        self.expect("(")
+        parts = [self._nested(self.expression)]
+        while self.accept(","):
+            parts.append(self._nested(self.expression))
         if len(parts) != FUNCTIONS[name]:
-            raise self.error(f"{FUNCTIONS[name]} values in {name}(...), got {len(parts)}")
-        self.require(")")
+            raise self.error(f"{FUNCTIONS[name]} arguments in {name}(...), got {len(parts)}")
+        self.expect(")")
         return Operation(name, tuple(parts))
 
-    def _deeper(self, part: Callable[[], Expression]) -> Expression:
+    def _nested(self, part: Callable[[], Expression]) -> Expression:
+        """Read a part inside parentheses; raise InputError if they are nested too deeply."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise InputError(f"change {self.text[:60]!r}...: at most {_MAX_DEPTH} parentheses within each other.")
-        found = part()
+            raise InputError(f"change {self.text[:60]!r}...: expected at most {_MAX_DEPTH} nested parentheses.")
+        expression = part()
         self._depth -= 1
-        return found
+        return expression
 
 
 def _tokens(text: str) -> list[Token]:
-    found: list[Token] = []
+    """Split a text into tokens."""
+    tokens: list[Token] = []
     at = 0
-    while not found or found[-1].kind != "end":
-        token = _TOKEN.match(text, at)
-        if token is None:
+    while not tokens or tokens[-1].kind != "end":
+        match = _TOKEN.match(text, at)
+        if match is None:
             rest = text[at:].lstrip()
-            what = "a quote without its end" if rest[:1] in "'\"`" else f"{rest[:1]!r}, which means nothing here"
-            raise InputError(f"change {text!r}: {what}, at character {len(text) - len(rest) + 1}.")
-        kind = str(token.lastgroup)
-        found.append(Token(kind, token[kind], token.start(kind)))
-        at = token.end()
-    return found
+            problem = "unclosed quote" if rest[:1] in "'\"`" else f"unexpected {rest[:1]!r}"
+            raise InputError(f"change {text!r}: {problem} at character {len(text) - len(rest) + 1}.")
+        kind = str(match.lastgroup)
+        tokens.append(Token(kind, match[kind], match.start(kind)))
+        at = match.end()
+    return tokens
 
 
 # -- Changes language --------------------------------------------------------------------------------------------------
-# What a scenario changes, as a person writes it -> statements.
+# The changes of a scenario -> statements.
 #
-#     price *= 1.1 where mode == 'car'                            a column, for all alternatives or for some
-#     remove where mode == 'air'          remove air              alternatives that are no longer on offer
-#     add tram like bus with price *= 1.2, time -= 10             a new alternative, made from one that is there
-#     copy with price *= 0.9 where airline == 'A7'                likewise in a table without labels
+#     price *= 1.1 where mode == 'car'                            change a column, for all alternatives or for some
+#     remove where mode == 'air'          remove air              remove alternatives
+#     add tram like bus with price *= 1.2, time -= 10             add an alternative that is like another
+#     copy with price *= 0.9 where airline == 'A7'                add an alternative in a table without labels
 #
-# `where` and a condition end each of them. A change that begins with one of the
-# words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
+# Every change can end with `where` and a condition. If add, copy or remove is followed by an assignment sign such as =,
+# it is the name of a column.
 
 ASSIGNMENT_SIGNS = ("=", "*=", "+=", "-=", "/=")
 VERBS = ("add", "copy", "remove")
@@ -341,7 +349,7 @@ VERBS = ("add", "copy", "remove")
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Give a column new values where the condition holds."""
+    """Assign new values to a column where the condition holds."""
 
     column: str
     value: Expression
@@ -350,7 +358,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take alternatives off the offer: those of a label, or those where the condition holds, or both."""
+    """Remove the alternatives that have the label and fulfil the condition; None for any."""
 
     label: str | None
     where: Expression | None
@@ -358,7 +366,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Offer a copy of an alternative under another label, where the condition holds for the one that is copied."""
+    """Add copies of the alternatives ``like``, under a new label, where the condition holds for the original."""
 
     label: str | None
     like: str | None
@@ -370,83 +378,99 @@ Statement = Assign | Remove | Add
 
 
 def parse_change(text: str) -> Statement:
-    """Read one change; where the text is none, the error says what was expected, and where.
+    """Parse one change.
+
+    Parameters
+    ----------
+    text
+        The change, for example ``"price *= 1.1 where mode == 'car'"``.
+
+    Returns
+    -------
+    Assign, Remove or Add
+        The statement.
+
+    Raises
+    ------
+    InputError
+        If the text is not a valid change. The message names the expected token and the position.
 
     Examples
     --------
-    >>> read_change("price *= 1.1 where mode == 'car'")
+    >>> parse_change("price *= 1.1 where mode == 'car'")
     Assign(column='price', value=..., where=...)
     """
     if not text.strip():
-        raise InputError("a change is empty: expected one such as \"price *= 1.1 where mode == 'car'\".")
-    reader = Parser(text)
-    is_column = reader.tokens[min(1, len(reader.tokens) - 1)].text in ASSIGNMENT_SIGNS
-    first = reader.next.text
-    if is_column or not reader.take(*VERBS):
-        found = _assign(reader)
-        statement: Statement = Assign(found.column, found.value, _where(reader))
+        raise InputError("expected a change such as \"price *= 1.1 where mode == 'car'\", got an empty text.")
+    parser = Parser(text)
+    is_column = parser.tokens[min(1, len(parser.tokens) - 1)].text in ASSIGNMENT_SIGNS
+    first = parser.next.text
+    if is_column or not parser.accept(*VERBS):
+        assignment = _assign(parser)
+        statement: Statement = Assign(assignment.column, assignment.value, _where(parser))
     elif first == "remove":
-        label = _label(reader)
-        if label is not None and reader.next.text == ",":
-            raise reader.error("one label; several are a condition, such as remove where mode in ('bus', 'train')")
-        statement = Remove(label, _where(reader))
+        label = _label(parser)
+        if label is not None and parser.next.text == ",":
+            raise parser.error("one label; for several use a condition: remove where mode in ('bus', 'train')")
+        statement = Remove(label, _where(parser))
         if statement == Remove(None, None):
-            raise reader.error("a label, or 'where' and a condition")
+            raise parser.error("a label, or 'where' and a condition")
     else:
         label = like = None
         if first == "add":
-            if (label := _label(reader)) is None:
-                raise reader.error("the label of the new alternative")
-            reader.require("like")
-            if (like := _label(reader)) is None:
-                raise reader.error("the label of the alternative that it is like")
-        statement = Add(label, like, _with(reader), _where(reader))
-    if reader.next.kind != "end":
-        raise reader.error("'where' or the end", ("where", "with", "like"))
+            if (label := _label(parser)) is None:
+                raise parser.error("the label of the new alternative")
+            parser.expect("like")
+            if (like := _label(parser)) is None:
+                raise parser.error("the label of the alternative to copy")
+        statement = Add(label, like, _with(parser), _where(parser))
+    if parser.next.kind != "end":
+        raise parser.error("'where' or the end", ("where", "with", "like"))
     return statement
 
 
-def _assign(reader: Parser) -> Assign:
+def _assign(parser: Parser) -> Assign:
     """Read COLUMN SIGN EXPRESSION."""
-    if (
-        reader.next.kind == "name" and reader.tokens[reader.at + 1].text in ASSIGNMENT_SIGNS
-    ):  # also where the name is a word
-        column: str | None = reader.next.text
-        reader.at += 1
+    if parser.next.kind == "name" and parser.tokens[parser.at + 1].text in ASSIGNMENT_SIGNS:  # also a reserved word
+        column: str | None = parser.next.text
+        parser.at += 1
     else:
-        column = reader.name()
+        column = parser.name()
     if column is None:
-        raise reader.error("a column, or one of the words add, copy and remove", VERBS)
-    sign = reader.next.text
-    if not reader.take(*ASSIGNMENT_SIGNS):
-        raise reader.error(f"one of {' '.join(ASSIGNMENT_SIGNS)} after {column!r}", VERBS, written=column)
-    value = reader.expression()
+        raise parser.error("a column, or one of the words add, copy and remove", VERBS)
+    sign = parser.next.text
+    if not parser.accept(*ASSIGNMENT_SIGNS):
+        raise parser.error(f"one of {' '.join(ASSIGNMENT_SIGNS)} after {column!r}", VERBS, written=column)
+    value = parser.expression()
     return Assign(column, value if sign == "=" else Operation(sign[0], (ColumnReference(column), value)))
 
 
-def _with(reader: Parser) -> tuple[Assign, ...]:
-    if not reader.take("with"):
+def _with(parser: Parser) -> tuple[Assign, ...]:
+    """Read the assignments after ``with``, if any."""
+    if not parser.accept("with"):
         return ()
-    found = [_assign(reader)]
-    while reader.take(","):
-        found.append(_assign(reader))
-    return tuple(found)
+    assignments = [_assign(parser)]
+    while parser.accept(","):
+        assignments.append(_assign(parser))
+    return tuple(assignments)
 
 
-def _where(reader: Parser) -> Expression | None:
-    return reader.expression() if reader.take("where") else None
+def _where(parser: Parser) -> Expression | None:
+    """Read the condition after ``where``, if any."""
+    return parser.expression() if parser.accept("where") else None
 
 
-def _label(reader: Parser) -> str | None:
-    kind, text, _ = reader.next
+def _label(parser: Parser) -> str | None:
+    """Read a label; return None if the next token is not a label."""
+    kind, text, _ = parser.next
     if kind in ("quotes", "backticks", "number") or (kind == "name" and text not in ("where", "with", "like")):
-        reader.at += 1
+        parser.at += 1
         return text if kind in ("name", "number") else text[1:-1]
     return None
 
 
 def columns_named_in(statement: Statement) -> Iterator[str]:
-    """Yield the columns that a statement names."""
+    """Yield the columns that a statement refers to."""
     match statement:
         case Assign(column, value, where):
             yield column
@@ -459,6 +483,7 @@ def columns_named_in(statement: Statement) -> Iterator[str]:
 
 
 def _named(expression: Expression | None) -> Iterator[str]:
+    """Yield the columns that an expression refers to."""
     match expression:
         case ColumnReference(name):
             yield name

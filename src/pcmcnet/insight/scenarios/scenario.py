@@ -1,7 +1,7 @@
-"""``scenario``: a fitted model, a table and changes -> what happens to the market.
+"""``scenario``: predict the effect of changes to a table on the market.
 
-The model is asked about the table as it is and as it would be; ``market.py`` adds the probabilities up by group. What
-cannot be had, such as the surplus of a model without utilities, is left out with the reason.
+The model predicts the original and the changed table; ``market_effects.py`` sums the probabilities by group. A figure
+that is not available, such as the surplus of a model without utilities, is left out with the reason.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame, to_
 from pcmcnet.reports.tables import number
 
 # -- Tables ------------------------------------------------------------------------------------------------------------
-# Tables of a scenario: how the first one is read, and one that somebody else has changed.
+# Reading the original table, and comparing it with a table that the caller has changed.
 #
-# A changed table has the same choice sets, by their ids. Its alternatives are those of the first table that have the
-# same label, or the same place in their set where there are no labels; others are new.
+# A changed table has the same choice sets, by their ids. An alternative is matched to the one with the same label, or
+# with the same position in the set if there are no labels; all others are new.
 
 
 def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
-    """Read a table by the roles of the model; columns that are named beside come along as further features.
+    """Read a table by the model's schema; the columns in ``named`` become additional features.
 
-    Choices, weights, persons and kept columns are read where the table has them: a scenario needs none. Of rankings,
-    the first choices alone are taken: the others are of those who did not get their first.
+    Choices, weights, persons and kept columns are optional. A ranking is reduced to its first choice, because the later
+    ranks are choices among the remaining alternatives.
     """
     schema = getattr(model, "schema", None)
     if isinstance(data, ChoiceData | ScannedData) or not isinstance(schema, Schema):
@@ -61,19 +61,18 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     if not schema.has_choices_in(rows.column_names):
         schema = replace(schema, chosen=None, rank=None)
-    there = set((rows := wide.long_form(rows, schema) or rows).column_names)
-    kept = tuple(name for name in schema.keep if name in there)
-    single = {role: None for role in ("weight", "person") if getattr(schema, role) not in there}
-    more = [name for name in dict.fromkeys(named) if name in there and name not in schema.columns]
-    words = [name for name in more if not _is_number(rows.schema.field(name).type)]
+    columns = set((rows := wide.long_form(rows, schema) or rows).column_names)
+    absent = {role: None for role in ("weight", "person") if getattr(schema, role) not in columns}
+    extra = [name for name in dict.fromkeys(named) if name in columns and name not in schema.columns]
+    words = [name for name in extra if not _is_number(rows.schema.field(name).type)]
     sets = ChoiceData.from_schema(
         rows,
         replace(
             schema,
-            keep=kept,
-            features=(*schema.features, *more),
+            keep=tuple(name for name in schema.keep if name in columns),
+            features=(*schema.features, *extra),
             categorical=(*(schema.categorical or ()), *words),
-            **single,  # type: ignore[arg-type]
+            **absent,  # type: ignore[arg-type]
         ),
     )
     return first_choices(sets)
@@ -84,7 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, ChangeExtent]:
-    """Take what a function made of an offer: choice data, or the new values of some columns."""
+    """Return the offer after a change by a function, which returns choice data or new values of some columns."""
     if isinstance(result, ChoiceData):
         return _matched(offer, with_blank_outside_features(first_choices(result)))
     if isinstance(result, Mapping):
@@ -94,41 +93,44 @@ def apply_result(offer: ScenarioOffer, result: Any) -> tuple[ScenarioOffer, Chan
         moved = _differ(offer.data, data, np.arange(len(touched)))
         return replace(offer, data=data, touched=touched | moved), ChangeExtent.of(moved, data)
     raise InputError(
-        f"a change that is a function takes choice data and returns choice data, or a mapping from columns to their "
-        f"new values; this one returned {type(result).__name__}."
+        f"a function used as a change: expected choice data or a mapping from columns to new values, got "
+        f"{type(result).__name__}."
     )
 
 
 def _matched(offer: ScenarioOffer, data: ChoiceData) -> tuple[ScenarioOffer, ChangeExtent]:
-    """Find the alternatives of an offer in a changed table."""
+    """Return the offer of a changed table, matched to the alternatives of the offer before."""
+    # 1. Put the choice sets into the original order.
     before = offer.data
     place = {value: k for k, value in enumerate(before.set_ids.tolist())}
     ids = data.set_ids.tolist()
     if len(ids) != len(place) or any(value not in place for value in ids):
-        strange = next((value for value in ids if value not in place), None)
-        what = f"{len(ids):,} choice sets" if strange is None else f"the choice set {strange}"
-        raise InputError(f"a changed table has the {len(place):,} choice sets of the first one, got {what}.")
+        unknown = next((value for value in ids if value not in place), None)
+        problem = f"{len(ids):,} choice sets" if unknown is None else f"the choice set {unknown}"
+        raise InputError(f"changed table: expected the {len(place):,} choice sets of the original, got {problem}.")
     data = data.subset(np.argsort([place[value] for value in ids]))
     if set(data.features) != set(before.features):
-        raise InputError("a changed table has the same columns as the first one; read both by the same roles.")
+        raise InputError("changed table: expected the columns of the original; read both with the same roles.")
+    # 2. Match the alternatives, and find those that changed.
     at = _places(offer, data)
-    known = at >= 0
-    moved = ~known
-    moved[known] = _differ(before, data, at[known], np.flatnonzero(known))
+    matched = at >= 0
+    moved = ~matched
+    moved[matched] = _differ(before, data, at[matched], np.flatnonzero(matched))
     names = None if data.labels is None else data.labels.plain()
-    origin = np.where(known, offer.origin[at], -1)
+    origin = np.where(matched, offer.origin[at], -1)
+    touched = moved | np.where(matched, offer.touched[at], True)
+    # 3. Alternatives without a match were removed.
     lost = offer.lost.copy()
     gone = np.ones(len(before.rows), np.bool_)
-    gone[at[known]] = False
+    gone[at[matched]] = False
     lost[offer.origin[gone & (offer.origin >= 0)]] = True
-    touched = moved | np.where(known, offer.touched[at], True)
     return replace(offer, data=data, names=names, origin=origin, touched=touched, lost=lost), ChangeExtent.of(
         moved, data
     )
 
 
 def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
-    """(N,) where each alternative was in the offer; -1 for a new one."""
+    """Return the place (N,) of each alternative in the offer before; -1 for a new one."""
     before = offer.data
     if offer.names is None or data.labels is None:
         inside = consecutive_indices(np.zeros(len(data), np.int64), data.sizes)
@@ -140,40 +142,40 @@ def _places(offer: ScenarioOffer, data: ChoiceData) -> Ints:
 
 
 def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = None) -> Bools:
-    """Tell which alternatives differ in a feature or in a column of the individual from what they were."""
+    """Return a mask of the alternatives that differ in a feature or individual column from before."""
     now = at if now is None else now
     moved = np.zeros(len(at), np.bool_)
     for name, column in before.features.items():
-        moved |= _unlike(column, at, after.features[name], now)
-    sets, theirs = before.set_of_alternative[at], after.set_of_alternative[now]
+        moved |= _values_differ(column, at, after.features[name], now)
+    sets_before, sets_after = before.set_of_alternative[at], after.set_of_alternative[now]
     for name, column in before.individual.items():
-        moved |= _unlike(column, sets, after.individual[name], theirs)
+        moved |= _values_differ(column, sets_before, after.individual[name], sets_after)
     return moved
 
 
-def _unlike(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
-    """Compare values of a column before and after; two missing ones are alike."""
+def _values_differ(first: Any, at: Ints, second: Any, now: Ints) -> Bools:
+    """Return which values of a column differ before and after; two missing values are equal."""
     a, b = stored_values(first.take(at)), stored_values(second.take(now))
-    if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes of different lists
+    if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes are not comparable
         a, b = np.array(first.categories, object)[a], np.array(second.categories, object)[b]
-    found: Bools = (a != b) & ~((a != a) & (b != b))
-    return found
+    differ: Bools = (a != b) & ~((a != a) & (b != b))
+    return differ
 
 
 # -- Caveats -----------------------------------------------------------------------------------------------------------
-# What to know before trusting a scenario: what the model has not seen, and what its answers are worth.
+# Limits of a scenario: values that the model has not seen, and models that do not return probabilities.
 
 _NOT_PROBABILITIES = {
-    "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
-    "ranking": "gives a ranking: the shares are those of first places",
+    "scores": "returns scores that sum to 1, not probabilities: use the shares only to compare sizes",
+    "ranking": "returns a ranking: the shares are those of first places",
 }
 
 
 def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
-    """Yield a sentence for each thing to know."""
+    """Yield the limits of the scenario, a sentence each."""
     yield from offer.notes
     if first.schema.rank is not None:
-        yield "the table holds rankings: the first choices alone count, each among all alternatives"
+        yield "the table has rankings: only the first choices are used, each among all alternatives"
     seen = model.table_.columns if isinstance(model, ChoiceModel) else {}
     for role in ("features", "individual"):
         after = getattr(offer.data, role)
@@ -185,20 +187,20 @@ def caveats(model: Any, first: ChoiceData, offer: ScenarioOffer) -> Iterator[str
 
 
 def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> Iterator[str]:
-    """Say which categories are new to the model, and which numbers lie beyond those of training."""
+    """Yield the categories that are new to the model, and the numbers outside the training range."""
     if isinstance(after, Categorical) and seen.get("distinct") == len(seen.get("categories", [])):
         new = sorted({*after.plain()} - {*seen["categories"], *before.plain()})
         if new:
-            yield f"the model has not seen {name} {', '.join(map(repr, new))}: it takes it for unknown"
+            yield f"{name} {', '.join(map(repr, new))} is not in the training table: the model treats it as unknown"
     if isinstance(after, Numeric) and isinstance(before, Numeric) and seen.get("min") is not None:
         low, high = np.nanmin(after.values), np.nanmax(after.values)
         if low < min(seen["min"], np.nanmin(before.values)) or high > max(seen["max"], np.nanmax(before.values)):
             span = f"{seen['min']:g} to {seen['max']:g}"
-            yield f"{name} goes from {low:g} to {high:g}, beyond the {span} of training: the model extrapolates"
+            yield f"{name} ranges from {low:g} to {high:g}, outside the training range {span}: the model extrapolates"
 
 
 def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
-    """Say which alternatives are taken away that every choice set offers."""
+    """Yield a note on removed alternatives that every choice set offers."""
     if first.labels is None or not offer.lost.any():
         return
     counts = np.bincount(first.labels.codes, minlength=len(first.labels.categories))
@@ -207,8 +209,8 @@ def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
     if always:
         them = "it" if len(always) == 1 else "them"
         yield (
-            f"all choice sets of the table offer {', '.join(map(repr, always))}: how people choose without {them} is "
-            f"the model's form, not something seen"
+            f"all choice sets of the table offer {', '.join(map(repr, always))}: choices without {them} were never "
+            f"observed and are extrapolated from the form of the model"
         )
 
 
@@ -217,7 +219,7 @@ def _never_without(first: ChoiceData, offer: ScenarioOffer) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AppliedChange:
-    """A change, and how much of the table it is of."""
+    """A change, and the number of alternatives and choice sets that it affects."""
 
     text: str
     alternatives: int
@@ -230,26 +232,28 @@ class AppliedChange:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scenario(FormatsMixin):
-    """What :func:`scenario` found; prints as a table, in every format that a report may need.
+    """Result of :func:`scenario`. Prints as a table, and converts to Markdown, HTML, LaTeX and data frames.
 
     Attributes
     ----------
     model
-        The class of the model.
+        Name of the model class.
     steps
-        The changes, in their order.
+        The changes, in order.
     by
-        What the groups are.
+        What defines the groups.
     sets
         Number of choice sets.
     shares
         Share of the choices of each group before and after, with the interval of its change.
     volumes
-        The same, times the weights of the choice sets.
+        Weighted number of choices of each group before and after.
     intervals
-        How intervals were found, or why there are none.
+        Method of the intervals, or the reason why there are none.
     notes
-        What to know before trusting the figures.
+        Limits of the scenario.
+    parts
+        ``revenue``, ``diversion`` and ``consumer_surplus``, or the reason why one is not available.
     """
 
     model: str
@@ -260,34 +264,35 @@ class Scenario(FormatsMixin):
     volumes: MarketEffects
     intervals: str
     notes: tuple[str, ...]
-    parts: Mapping[str, Any]  # revenue, diversion and consumer_surplus, or why there is none
+    parts: Mapping[str, Any]
 
     @property
     def revenue(self) -> MarketEffects:
-        """Revenue of each group and the sum of all, where a column of it was named."""
-        found: MarketEffects = self._part("revenue")
-        return found
+        """Revenue of each group and in total; raises InputError without a revenue column."""
+        revenue: MarketEffects = self._part("revenue")
+        return revenue
 
     @property
     def diversion(self) -> Diversion:
-        """Where the choices go that the changed alternatives lose, or where those come from that they gain."""
-        found: Diversion = self._part("diversion")
-        return found
+        """Where the lost choices of the changed alternatives go, or where their gains come from."""
+        diversion: Diversion = self._part("diversion")
+        return diversion
 
     @property
     def consumer_surplus(self) -> ConsumerSurplus:
-        """What the change is worth to those who choose; a gain is positive."""
-        found: ConsumerSurplus = self._part("consumer_surplus")
-        return found
+        """Value of the change to consumers; a gain is positive. Raises InputError if it is not defined."""
+        surplus: ConsumerSurplus = self._part("consumer_surplus")
+        return surplus
 
     def _part(self, name: str) -> Any:
-        found = self.parts[name]
-        if isinstance(found, str):
-            raise InputError(found)
-        return found
+        """Return a part; raise InputError with the reason if it is not available."""
+        part = self.parts[name]
+        if isinstance(part, str):
+            raise InputError(part)
+        return part
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON; a part that cannot be had is None, and ``left_out`` says why."""
+        """Return JSON-compatible values; a part that is not available is None, with the reason in ``left_out``."""
         facts = {
             name: to_json(getattr(self, name)) for name in ("model", "by", "intervals", "shares", "volumes", "notes")
         }
@@ -297,24 +302,24 @@ class Scenario(FormatsMixin):
         return {**facts, **steps, **parts, "left_out": left_out}
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return a flat mapping for each group: shares, volumes and, where there are any, revenue and diversion."""
+        """Return one flat mapping per group: shares, volumes and, if available, revenue and diversion."""
         blocks = {"share": self.shares, "volume": self.volumes}
         if isinstance(self.parts["revenue"], MarketEffects):
             blocks["revenue"] = self.parts["revenue"]
         rows = []
-        for group in (row.group for row in self.shares.rows):
-            found: dict[str, Any] = {self.by: group}
+        for group in (ratio.group for ratio in self.shares.rows):
+            row_values: dict[str, Any] = {self.by: group}
             for name, effects in blocks.items():
                 values = {k: v for k, v in asdict(effects[group]).items() if k != "group"}
-                found |= {f"{name}_{'change_' * (k in ('low', 'high'))}{k}": v for k, v in values.items()}
+                row_values |= {f"{name}_{'change_' * (k in ('low', 'high'))}{k}": v for k, v in values.items()}
             if isinstance(diversion := self.parts["diversion"], Diversion) and group not in diversion.of:
-                row = diversion[group]
-                found |= {"diversion": row.ratio, "diversion_low": row.low, "diversion_high": row.high}
-            rows.append(found)
+                ratio = diversion[group]
+                row_values |= {"diversion": ratio.ratio, "diversion_low": ratio.low, "diversion_high": ratio.high}
+            rows.append(row_values)
         return rows
 
     def to_arrow(self) -> pa.Table:
-        """Return :meth:`to_rows` as an Arrow table; a figure that a group does not have is null."""
+        """Return :meth:`to_rows` as an Arrow table; missing figures are null."""
         rows = self.to_rows()
         names = dict.fromkeys(name for row in rows for name in row)
         kinds = [pa.field(name, pa.string() if name == self.by else pa.float64()) for name in names]
@@ -335,14 +340,14 @@ class Scenario(FormatsMixin):
         return ResultContent(title=title, cells=self._cells(), facts=facts, notes=(self.intervals, *self.notes))
 
     def _cells(self) -> list[list[str]]:
-        """Return shares and, beside them, diversion, volumes where sets have weights, and revenue, if there is any."""
+        """Return the cells of the table: shares, diversion, volumes if sets have weights, and revenue."""
         cells = self.shares.cells(self.by)
         if isinstance(diversion := self.parts["diversion"], Diversion):
             cells[0].append("diversion")
             for row in cells[1:]:
                 row.append("-" if row[0] in diversion.of else f"{diversion[row[0]].ratio:.1%}")
-        beside = {"volume": None if self._unweighted else self.volumes, "revenue": self.parts["revenue"]}
-        for name, effects in beside.items():
+        further = {"volume": None if self._unweighted else self.volumes, "revenue": self.parts["revenue"]}
+        for name, effects in further.items():
             if isinstance(effects, MarketEffects):
                 cells[0] += [f"{name} before", "after"]
                 for row in cells[1:]:
@@ -373,34 +378,46 @@ def scenario(
     errors: Errors | None = None,
     intervals: bool = True,
 ) -> Scenario:
-    """Predict what changes of a table do to shares, volumes, revenue and the surplus of those who choose.
+    """Predict the effect of changes to a table on shares, volumes, revenue and consumer surplus.
 
     Parameters
     ----------
     model
-        A fitted model of any kind; also an object with the method ``predict_log_proba``.
+        A fitted model, or an object with the method ``predict_log_proba``.
     data
-        Choice data, or a table that the model's schema reads; choices are not needed. Of a table, columns that are only
-        named in a change may be used as well.
+        Choice data, or a table that the model's schema reads; choices are not needed. Changes can also use columns of a
+        table that the model does not use.
     changes
-        One or several, applied one after the other. As text: ``"price *= 1.1 where mode == 'car'"``, ``"remove air"``,
-        ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.language`. Also a function
-        of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or changed
-        choice data with the same choice sets.
+        One change or a list of changes, applied in order. As text: ``"price *= 1.1 where mode == 'car'"``,
+        ``"remove air"``, ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.language`. Also a
+        function of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or
+        changed choice data with the same choice sets.
     by
-        Column whose values are the groups: the labels if None, or places within sets where there are none. With a
-        column of the choice sets, shares are those within each of its segments.
+        Column that defines the groups. By default the labels, or the positions within sets if there are no labels. With
+        an individual column, shares are computed within each of its segments.
     revenue
-        Numeric feature with the revenue of an alternative.
+        Numeric feature with the revenue of an alternative; None (the default) for no revenue.
     cost
-        Numeric feature with the cost in whose units the consumer surplus is.
-    level, errors, intervals
-        Level of intervals, kind of a logit's standard errors, and whether to compute intervals at all.
+        Numeric feature with the cost of an alternative, the unit of the consumer surplus; None (the default) for no
+        surplus.
+    level
+        Confidence level of the intervals; 0.95 by default.
+    errors
+        Kind of a logit's standard errors; by default the usual kind of the model.
+    intervals
+        If False, no intervals are computed. True by default.
+
+    Returns
+    -------
+    Scenario
+        Figures before and after the changes. Prints as a table.
 
     Raises
     ------
     InputError
-        When a change cannot be read, names no column, selects nothing, or sets what cannot be set.
+        If a change is invalid, refers to an unknown column, selects nothing, or sets a column that cannot change.
+    ConfigError
+        If ``level`` is not between 0 and 1.
 
     Examples
     --------
@@ -408,42 +425,42 @@ def scenario(
     >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
     >>> table["mode"] = ["car", "bus"] * 4
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["cost"])
-    >>> found = scenario(MNL(formula="cost | 0").fit(data), data, "cost += 1 where mode == 'car'", intervals=False)
-    >>> round(found.shares["car"].change, 3), round(found.diversion["bus"].ratio, 3)
+    >>> result = scenario(MNL(formula="cost | 0").fit(data), data, "cost += 1 where mode == 'car'", intervals=False)
+    >>> round(result.shares["car"].change, 3), round(result.diversion["bus"].ratio, 3)
     (-0.102, 1.0)
     """
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
-    # 1. Read the table, with the columns that are named somewhere.
-    asked = list(_listed(changes))
-    first = read_sets(model, data, _named(asked, by, revenue, cost))
+    # 1. Read the table, with all columns that the changes and options refer to.
+    change_list = list(_listed(changes))
+    first = read_sets(model, data, _named(change_list, by, revenue, cost))
     require_sets(first)
     if cost is not None:
         _feature(first, cost, "cost")
     offer, steps = ScenarioOffer.of(first), []
-    known = _known_labels(model, first)
-    # 2. Apply the changes one after the other.
-    for change in asked:
-        offer, step = _apply(offer, change, known)
+    labels = _known_labels(model, first)
+    # 2. Apply the changes in order.
+    for change in change_list:
+        offer, step = _apply(offer, change, labels)
         steps.append(step)
-    # 3. Ask the model about both tables, and add its answers up by group.
+    # 3. Predict both tables, and sum the probabilities by group.
     groups = group_alternatives(first, offer, by)
-    sides = [
-        MarketState(side, codes, None if revenue is None else _feature(side, revenue, "revenue"))
-        for side, codes in ((first, groups.before), (offer.data, groups.after))
+    states = [
+        MarketState(sets, codes, None if revenue is None else _feature(sets, revenue, "revenue"))
+        for sets, codes in ((first, groups.before), (offer.data, groups.after))
     ]
-    question, parts = MarketComparison(sides[0], sides[1], groups.segment, groups.changed, None), {}
+    comparison, parts = MarketComparison(states[0], states[1], groups.segment, groups.changed, None), {}
     try:
-        question = replace(question, cost=require_surplus(model, first, offer.data, cost))
+        comparison = replace(comparison, cost=require_surplus(model, first, offer.data, cost))
     except InputError as error:
         parts["consumer_surplus"] = str(error)
-    found = estimate_figures(model, question.compute, level=level, errors=errors, wanted=intervals)
-    told = MarketTables(question, found, groups.names)
-    # 4. Say what to know before trusting the figures.
+    figures = estimate_figures(model, comparison.compute, level=level, errors=errors, intervals=intervals)
+    tables = MarketTables(comparison, figures, groups.names)
+    # 4. Collect the limits of the scenario.
     notes = [*caveats(model, first, offer)]
-    if not told.values["shares"][2].any():
-        notes.append("no share changes: the model does not use what was changed, or reacts to it by steps")
-    if told.has_mixed_signs and isinstance(why := told.diversion(), str):
-        notes.append(f"no diversion: {why}")
+    if not tables.values["shares"][2].any():
+        notes.append("no share changes: the model does not use the changed columns, or responds only at thresholds")
+    if tables.has_mixed_signs and isinstance(reason := tables.diversion(), str):
+        notes.append(f"no diversion: {reason}")
     if cost is not None and parts:
         notes.append(f"no consumer surplus: {parts['consumer_surplus']}")
     return Scenario(
@@ -451,16 +468,16 @@ def scenario(
         steps=tuple(steps),
         by=groups.by,
         sets=len(first),
-        shares=told.effects("shares", "share"),
-        volumes=told.effects("volumes", "volume"),
-        intervals=found.how,
+        shares=tables.effects("shares", "share"),
+        volumes=tables.effects("volumes", "volume"),
+        intervals=figures.how,
         notes=tuple(notes),
-        parts={"revenue": told.revenue(revenue), "diversion": told.diversion(), **parts, **told.surplus()},
+        parts={"revenue": tables.revenue(revenue), "diversion": tables.diversion(), **parts, **tables.surplus()},
     )
 
 
 def _listed(changes: Any) -> Iterator[Change]:
-    """Yield single changes."""
+    """Yield the single changes of a change or a nested list of changes."""
     if isinstance(changes, str | Mapping | ChoiceData) or callable(changes):
         yield changes
     elif isinstance(changes, Sequence) and len(changes):
@@ -468,13 +485,13 @@ def _listed(changes: Any) -> Iterator[Change]:
             yield from _listed(change)
     else:
         raise InputError(
-            f"changes: expected a text such as \"price *= 1.1 where mode == 'car'\", a function, changed choice data, "
-            f"or a list of these, got {changes!r}."
+            f"changes: expected a text such as \"price *= 1.1 where mode == 'car'\", a function, a mapping, changed "
+            f"choice data, or a list of these, got {changes!r}."
         )
 
 
 def _named(changes: Sequence[Change], *others: str | None) -> Iterator[str]:
-    """Yield the columns that are named somewhere."""
+    """Yield the columns that the changes and options refer to."""
     yield from (
         name for change in changes if isinstance(change, str) for name in columns_named_in(parse_change(change))
     )
@@ -482,6 +499,7 @@ def _named(changes: Sequence[Change], *others: str | None) -> Iterator[str]:
 
 
 def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple[ScenarioOffer, AppliedChange]:
+    """Return the offer after a change, and a record of the change."""
     if isinstance(change, str):
         text = " ".join(change.split())
         try:
@@ -497,7 +515,7 @@ def _apply(offer: ScenarioOffer, change: Change, known: frozenset[str]) -> tuple
 
 
 def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
-    """Return the labels that the model has seen, as far as that is known, and those of the table."""
+    """Return the labels of the table and those that the model is known to have seen."""
     if data.labels is None:
         return frozenset()
     columns = model.table_.columns if isinstance(model, ChoiceModel) else {}
@@ -506,10 +524,10 @@ def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
 
 
 def _feature(data: ChoiceData, column: str, what: str) -> Floats:
-    """Return a numeric feature (N,) without gaps; it is 0 for the outside option."""
+    """Return a numeric feature (N,) without missing values; it is 0 for the outside option."""
     values, individual = numeric_values(data, column)
     if individual:
-        raise InputError(f"{what} {column!r} belongs to the individual: expected a feature of the alternatives.")
+        raise InputError(f"{what} {column!r} is an individual column: expected a feature of the alternatives.")
     if data.outside is not None:
         values = np.where(data.outside, 0.0, values)
     if np.isnan(values).any():
