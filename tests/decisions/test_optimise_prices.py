@@ -195,18 +195,18 @@ def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"price": "prise"}, InputError, "'prise' is no feature of the model.* 'price'"),
+        ({"price": "prise"}, InputError, "'prise' is not a feature of the model.* 'price'"),
         ({"cost": "costs"}, InputError, "cost: no column 'costs'"),
         ({"bounds": (5.0, 1.0)}, InputError, "expected a finite lowest price not above the highest, got 5 and 1"),
         ({"ladder": []}, InputError, "ladder: expected at least one price"),
         ({"ladder": [1.0, float("inf")]}, InputError, "all of them finite"),
-        ({"constraints": pn.Constraints(size=1)}, ConfigError, "give ladder="),
+        ({"constraints": pn.Constraints(size=1)}, ConfigError, "pass ladder="),
         ({"inventory": {"1": 5}}, ConfigError, "inventory needs customers"),
-        ({"inventory": {"1": 5}, "customers": 9, "ladder": [1.0]}, ConfigError, "leave out the ladder"),
+        ({"inventory": {"1": 5}, "customers": 9, "ladder": [1.0]}, ConfigError, "leave the ladder out"),
         ({"inventory": {"1": 0}, "customers": 9}, InputError, "inventory of '1': expected more than 0"),
         ({"inventory": {"9": 5}, "customers": 9}, InputError, "'9' is not in the catalogue"),
         ({"inventory": {"1": 5}, "customers": 0}, ConfigError, "customers"),
-        ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "leave out bounds, or the ladder"),
+        ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "bounds and ladder cannot be combined"),
     ],
 )
 def test_bad_input_is_named(data: pn.ChoiceData, change: dict[str, Any], error: type, message: str) -> None:

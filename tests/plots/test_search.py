@@ -101,5 +101,5 @@ def test_the_picture_has_a_point_for_each_size(model: pn.MNL) -> None:
 def test_sizes_are_needed_and_stand_alone(model: pn.MNL) -> None:
     with pytest.raises(InputError, match="sizes: expected at least one"):
         pn.offer_frontier(model, CATALOGUE, "margin", sizes=[])
-    with pytest.raises(InputError, match="no size among the constraints"):
+    with pytest.raises(InputError, match="constraints: expected no size"):
         pn.offer_frontier(model, CATALOGUE, "margin", constraints=pn.Constraints(size=2))

@@ -1,7 +1,7 @@
-"""A catalogue of alternatives, and individuals to offer them to -> choice sets that a model can be asked about.
+"""A catalogue of alternatives and a table of individuals -> choice sets that a model can predict.
 
 The catalogue has a row for each alternative that could be offered, with the features that the model was fitted on and,
-where the model knows labels, the column of labels. Individuals are given apart, since they are the same for all rows.
+if the model uses labels, the label column. Individuals are a separate table, because they are the same for all rows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ class Catalogue:
 
     sets: ChoiceData  # P sets of n alternatives, in the order of the catalogue
     labels: tuple[str, ...]  # (n,)
-    columns: Mapping[str, list[Any]]  # of the table, (n,) each
+    columns: Mapping[str, list[Any]]  # columns of the table, (n,) each
     outside: int | None  # position of the outside option
 
     @classmethod
     def read(cls, schema: Schema, table: Any, individual: Any = None, outside: Any = None) -> Catalogue:
         """Read a catalogue, with a row for each alternative, by the schema of a fitted model.
 
-        ``individual`` is a mapping of names to values, or a table with a row for each individual; None where the model
-        has no such columns, or the catalogue has them. ``outside`` is the label of the outside option, if there is one.
+        ``individual`` is a mapping from column names to values, or a table with a row for each individual; None if the
+        model has no individual columns, or the catalogue has them. ``outside`` is the label of the outside option.
         """
         rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
         if not rows.num_rows:
             raise InputError("the catalogue has no rows: expected one for each alternative that could be offered.")
-        who = _individuals(schema, rows, individual)
-        sets = _cross(rows, who, schema)
+        sets = _cross(rows, _individuals(schema, rows, individual), schema)
         labels = tuple(map(str, range(rows.num_rows)))
         if sets.labels is not None:
             labels = tuple(sets.labels.take(np.arange(rows.num_rows)).plain())
@@ -47,7 +46,7 @@ class Catalogue:
         return cls(sets, labels, rows.to_pydict(), place)
 
     def offer(self, labels: Sequence[Any]) -> Bools:  # (n,)
-        """Return the offer that shows these labels, and the outside option."""
+        """Return the offer of these labels and the outside option."""
         shown = np.zeros(len(self.labels), np.bool_)
         shown[[_place(self.labels, label) for label in labels]] = True
         if self.outside is not None:
@@ -59,27 +58,27 @@ class Catalogue:
     def numbers(
         self, column: str | Sequence[float] | Mapping[Any, float], what: str, *, missing: float | None = None
     ) -> Floats:  # (n,)
-        """Return a number for each alternative, from a column, a list or a mapping of labels; 0 for the outside.
+        """Return a number for each alternative, from a column, a list or a mapping from labels.
 
-        ``missing`` stands for what is not given; None if all must be.
+        The outside option is 0 by default. ``missing`` replaces missing values; if it is None they are an error.
         """
         if isinstance(column, str):
             if column not in self.columns:
                 raise InputError(f"{what}: no column {column!r} in the catalogue." + did_you_mean(column, self.columns))
-            found = self.columns[column]
+            values = self.columns[column]
         elif isinstance(column, Mapping):
-            given = {str(label): number for label, number in column.items()}
-            for label in given:
+            by_label = {str(label): number for label, number in column.items()}
+            for label in by_label:
                 _place(self.labels, label)
-            found = [given.get(label) for label in self.labels]
+            values = [by_label.get(label) for label in self.labels]
         else:
-            found = list(column)
-        if len(found) != (n := len(self.labels)):
-            raise InputError(f"{what}: expected {n} numbers, one for each alternative, got {len(found)}.")
+            values = list(column)
+        if len(values) != (n := len(self.labels)):
+            raise InputError(f"{what}: expected {n} numbers, one for each alternative, got {len(values)}.")
         try:
-            numbers = np.array([np.nan if value is None else value for value in found], np.float64)
+            numbers = np.array([np.nan if value is None else value for value in values], np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{what}: expected numbers, got {found[0]!r} for {self.labels[0]!r}.") from None
+            raise InputError(f"{what}: expected numbers, got {values[0]!r} for {self.labels[0]!r}.") from None
         if self.outside is not None and np.isnan(numbers[self.outside]):
             numbers[self.outside] = 0.0
         wrong = ~np.isfinite(numbers) & (missing is None or ~np.isnan(numbers))
@@ -90,6 +89,7 @@ class Catalogue:
 
 
 def _place(labels: tuple[str, ...], label: Any) -> int:
+    """Return the position of a label in the catalogue."""
     if str(label) not in labels:
         raise InputError(f"{label!r} is not in the catalogue." + did_you_mean(str(label), labels))
     return labels.index(str(label))
@@ -101,34 +101,34 @@ def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
         missing = [name for name in schema.individual if name not in rows.column_names]
         if missing:
             raise InputError(
-                f"the model needs to know the individual: {', '.join(missing)}. Give individual={{...}}, or columns of "
+                f"the model needs the individual columns {', '.join(missing)}: pass individual={{...}}, or add them to "
                 f"the catalogue."
             )
         return rows.select(list(schema.individual)).slice(0, 1)
     if isinstance(individual, Mapping):
         lists = any(isinstance(value, list | tuple | np.ndarray) for value in individual.values())
         individual = individual if lists else {name: [value] for name, value in individual.items()}
-    who = read_table(individual, text=schema.text_columns, ids=schema.id_columns)
-    missing = [name for name in schema.individual if name not in who.column_names]
+    people = read_table(individual, text=schema.text_columns, ids=schema.id_columns)
+    missing = [name for name in schema.individual if name not in people.column_names]
     if missing:
-        needs = f"the model needs {', '.join(schema.individual)}." + did_you_mean(missing[0], who.column_names)
+        needs = f"the model needs {', '.join(schema.individual)}." + did_you_mean(missing[0], people.column_names)
         raise InputError(f"individual: no value for {missing[0]!r}; {needs}")
-    if not who.num_rows:
+    if not people.num_rows:
         raise InputError("individual: expected at least one individual, got none.")
-    return who.select(list(schema.individual))
+    return people.select(list(schema.individual))
 
 
-def _cross(rows: pa.Table, who: pa.Table, schema: Schema) -> ChoiceData:
+def _cross(rows: pa.Table, people: pa.Table, schema: Schema) -> ChoiceData:
     """Offer every alternative to every individual."""
-    n, P = rows.num_rows, max(who.num_rows, 1)
-    wanted = [name for name in (schema.alternative, *schema.table_features) if name is not None]
-    missing = [name for name in wanted if name not in rows.column_names]
+    n, P = rows.num_rows, max(people.num_rows, 1)
+    names = [name for name in (schema.alternative, *schema.table_features) if name is not None]
+    missing = [name for name in names if name not in rows.column_names]
     if missing:
         hint = did_you_mean(missing[0], rows.column_names)
         raise InputError(f"the catalogue has no column {missing[0]!r}, which the model was fitted on." + hint)
-    alternatives = rows.select(wanted).take(np.tile(np.arange(n), P))
-    columns = {name: alternatives[name] for name in wanted}
-    columns |= {name: who[name].take(np.repeat(np.arange(P), n)) for name in who.column_names}
+    alternatives = rows.select(names).take(np.tile(np.arange(n), P))
+    columns = {name: alternatives[name] for name in names}
+    columns |= {name: people[name].take(np.repeat(np.arange(P), n)) for name in people.column_names}
     columns[schema.choice_set] = pa.array(np.repeat(np.arange(P), n))
     data = ChoiceData.from_schema(pa.table(columns), replace(schema.for_prediction(), available=None))
     if data.added:

@@ -1,13 +1,13 @@
-"""What offers earn: the expected revenue of one choice, V(S) = sum_i P(i | S) r_i, for many offers at once.
+"""Expected revenue of offers: V(S) = sum_i P(i | S) r_i per choice, for many offers in one call.
 
-An offer is a row of a matrix (B, n) of the n alternatives of a catalogue, true where an alternative is shown, and it is
-made to one of P individuals. How P(. | S) depends on S is known for two families, both as mixtures of C members with
+An offer is a row of a matrix (B, n) over the n alternatives of a catalogue, True if an alternative is shown, and it is
+made to one of P individuals. P(. | S) is a known function of S for two families, both as mixtures of C components with
 weights w_c:
 
     chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
     logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
 
-Of any other model every offer is asked as a choice set of its own.
+Any other model predicts every offer as a separate choice set.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class OfferValue(Protocol):
 
     @property
     def revenue(self) -> Floats:
-        """(n,) revenue of each alternative, if it is chosen."""
+        """(n,) revenue of each alternative if it is chosen."""
 
-    def probabilities(self, offers: Bools, who: Ints) -> Floats:
-        """(B, n), (B,) -> (B, n) choice probabilities; 0 where an alternative is not shown."""
+    def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
+        """Return choice probabilities (B, n) of offers (B, n) to individuals (B,); 0 for hidden alternatives."""
 
     def for_individual(self, individual: int) -> Self:
-        """Return the same for one individual."""
+        """Return the revenue function of one individual."""
 
 
-def expected_revenue(value: OfferValue, offers: Bools, who: Ints | None = None) -> Floats:  # (B, n) -> (B,)
-    """Return the expected revenue of each offer to an individual, the first one if not given."""
-    to = np.zeros(len(offers), np.int64) if who is None else who
-    total: Floats = value.probabilities(offers, to) @ value.revenue
+def expected_revenue(value: OfferValue, offers: Bools, individuals: Ints | None = None) -> Floats:  # (B, n) -> (B,)
+    """Return the expected revenue of each offer to an individual; to the first individual by default."""
+    individuals = np.zeros(len(offers), np.int64) if individuals is None else individuals
+    total: Floats = value.probabilities(offers, individuals) @ value.revenue
     return total
 
 
 class _Mixtures:
-    """Mixtures: all arrays but that of the revenue have a row for each individual."""
+    """Base of mixtures: all arrays except the revenue have a row for each individual."""
 
     revenue: Floats
 
@@ -63,7 +63,7 @@ class _Mixtures:
 
 @dataclass(frozen=True, eq=False)
 class Chains(_Mixtures):
-    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,); chains are solved on ``device``."""
+    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,), solved on ``device``."""
 
     weights: Floats
     rates: Floats
@@ -71,22 +71,23 @@ class Chains(_Mixtures):
     device: torch.device = CPU
 
     @cached_property
-    def _there(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and rates on the device."""
         return torch.from_numpy(self.weights).to(self.device), torch.from_numpy(self.rates).to(self.device)
 
-    def probabilities(self, offers: Bools, who: Ints) -> Floats:
-        """See :class:`OfferValue`; offers of one size are solved together, without padding."""
-        weights, rates = self._there
-        shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, who))
-        found, sizes = rates.new_zeros(offers.shape), shown.sum(1)
+    def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
+        """See :class:`OfferValue`; offers of equal size are solved together, without padding."""
+        weights, rates = self._tensors
+        shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, individuals))
+        probabilities, sizes = rates.new_zeros(offers.shape), shown.sum(1)
         for size in np.unique(offers.sum(axis=1)):
             rows = (sizes == size).nonzero()[:, 0]
-            one, members = to[rows], shown[rows].nonzero()[:, 1].view(len(rows), size)  # (b,), (b, k)
-            chains = rates[one[:, None, None], :, members[:, :, None], members[:, None, :]]  # (b, k, k, C)
+            one, states = to[rows], shown[rows].nonzero()[:, 1].view(len(rows), size)  # (b,), (b, k)
+            chains = rates[one[:, None, None], :, states[:, :, None], states[:, None, :]]  # (b, k, k, C)
             p = stationary_distribution(chains.movedim(3, 1))  # (b, C, k)
-            found[rows[:, None], members] = torch.einsum("bc,bck->bk", weights[one], p)
-        solved: Floats = found.cpu().numpy()
-        return solved
+            probabilities[rows[:, None], states] = torch.einsum("bc,bck->bk", weights[one], p)
+        result: Floats = probabilities.cpu().numpy()
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,34 +98,35 @@ class Logits(_Mixtures):
     attraction: Floats
     revenue: Floats
 
-    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+    def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
         """See :class:`OfferValue`."""
-        found = np.empty(offers.shape)
-        order = np.argsort(who, kind="stable")
-        everyone, first = np.unique(who[order], return_index=True)
-        for one, rows in zip(everyone, np.split(order, first[1:]), strict=False):  # those of one individual
+        probabilities = np.empty(offers.shape)
+        order = np.argsort(individuals, kind="stable")
+        distinct, first = np.unique(individuals[order], return_index=True)
+        for one, rows in zip(distinct, np.split(order, first[1:]), strict=False):  # the offers to one individual
             weights, a = self.weights[one], self.attraction[one]  # (C,), (C, n)
             shown = offers[rows].astype(np.float64)
-            found[rows] = shown * ((weights / (shown @ a.T)) @ a)
-        return found
+            probabilities[rows] = shown * ((weights / (shown @ a.T)) @ a)
+        return probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class BlackBoxModel:
-    """A model of unknown structure; ``data`` has the catalogue as the choice set of each individual."""
+    """A model of unknown structure; ``data`` has the whole catalogue as the choice set of each individual."""
 
     model: Predictor
     data: ChoiceData
     revenue: Floats
 
-    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+    def probabilities(self, offers: Bools, individuals: Ints) -> Floats:
         """See :class:`OfferValue`."""
         places = [
-            int(first) + np.flatnonzero(offer) for first, offer in zip(self.data.offsets[who], offers, strict=True)
+            int(first) + np.flatnonzero(offer)
+            for first, offer in zip(self.data.offsets[individuals], offers, strict=True)
         ]
-        found = np.zeros(offers.shape)
-        found[offers] = np.exp(predict_sets(self.model, self.data, places, who))
-        return found
+        probabilities = np.zeros(offers.shape)
+        probabilities[offers] = np.exp(predict_sets(self.model, self.data, places, individuals))
+        return probabilities
 
     def for_individual(self, individual: int) -> BlackBoxModel:
         """See :class:`OfferValue`."""

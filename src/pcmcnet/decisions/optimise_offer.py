@@ -1,17 +1,16 @@
-"""Which alternatives to offer: the offer with the largest expected revenue, with a bound on what any offer could earn.
+"""Find the offer with the largest expected revenue, with an upper bound on the revenue of any offer.
 
-Every search begins with local search from several offers. What proves the best one depends on the model:
+Every search starts with local search from several offers. The proof of optimality depends on the model:
 
     chains and mixtures of them    branch and bound
     a logit                        Dinkelbach's method
     a mixture of logits            branch and bound, or an integer program
-    a nested logit of one level    revenue by revenue in each nest
-    any other model                nothing: the offer is called heuristic, and its bound is the largest revenue
+    a nested logit of one level    selections ordered by revenue in each nest
+    any other model                none: the offer is heuristic, and its bound is the largest revenue
 
-as in ``exact_offers.py``.
-The members of an ensemble say what is not known from the data. Its mean is optimised as a mixture. With ``risk`` it is
-the mean over the worst members for each offer (conditional value at risk) by local search; the bound of the mean holds
-for it, too.
+The algorithms are in ``exact_offers.py``. The members of an ensemble express the uncertainty of the estimates. By
+default their mean revenue is optimised, as for a mixture. With ``risk`` local search optimises the mean over the worst
+members for each offer (conditional value at risk); the bound of the mean is also a bound for it.
 """
 
 from __future__ import annotations
@@ -51,33 +50,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # -- Structure ---------------------------------------------------------------------------------------------------------
-# How a model's choice probabilities depend on the offer: as chains, as logits, or in a way of its own.
+# How a model's choice probabilities depend on the offer: as chains, as logits, or without a known structure.
 #
-# What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
-# terms relative to the set, for example, is never taken for a logit.
+# A supposed chain or logit is compared with the model's own predictions on some offers. For example, a formula with
+# terms relative to the set is never mistaken for a logit.
 
-_COMPARED_OFFERS = 16  # that the model is compared on
-_MIN_LOG_P = (
-    -600.0
-)  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
-_MAX_ATTRACTIONS = (
-    2**26
-)  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
-_PROBABILITY_TOLERANCE = 1e-5  # in probability: networks compute in 32 bits
+_COMPARED_OFFERS = 16  # random offers on which a structure is compared with the model
+_MIN_LOG_P = -600.0  # smaller log-probabilities are raised to this: every attraction must be positive
+_MAX_ATTRACTIONS = 2**26  # half a GiB; a mixed logit with more individuals times draws is treated as a black box
+_PROBABILITY_TOLERANCE = 1e-5  # networks compute in float32
 
 
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
-    """Return what offers of a catalogue earn; ``sets`` holds all of it for each individual."""
-    asked = BlackBoxModel(model, sets, revenue)
+    """Return the revenue function of offers; ``sets`` has the whole catalogue as the choice set of each individual."""
+    black_box = BlackBoxModel(model, sets, revenue)
     for structure in (_chains, _logits, _nested):
         value = structure(_members(model), sets, revenue)
-        if value is not None and _agree(value, asked, len(sets)):
+        if value is not None and _agree(value, black_box, len(sets)):
             return value
-    return asked
+    return black_box
 
 
 def fixed_draws(model: ChoiceModel) -> int | None:
-    """Return how many draws stand for the distribution of tastes that the model has; None where it has none."""
+    """Return the number of draws that represent a mixed logit's distribution of tastes; None for other models."""
     return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
 
 
@@ -86,83 +81,87 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
 
 
 def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
-    """Return chains, where all members are such, or mixtures of such."""
+    """Return the members as chains, or None if one is not a chain or a mixture of chains."""
     chains = [member for member in members if isinstance(member, ChainModel)]
     if len(chains) < len(members):
         return None
-    found = [member.fixed_chains(sets) for member in chains]
-    weights = [shares / len(members) for shares, _ in found]  # (P, K) of each member
-    rates = [np.stack(theirs) for _, theirs in found]  # (P, K, n, n)
+    class_chains = [member.fixed_chains(sets) for member in chains]
+    weights = [shares / len(members) for shares, _ in class_chains]  # (P, K) of each member
+    rates = [np.stack(class_rates) for _, class_rates in class_chains]  # (P, K, n, n)
     networks = (member.network_ for member in chains if isinstance(member, NeuralModel))
     device = next(map(device_of, networks), CPU)
     return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue, device)
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
-    """Return logits, where all members are mixtures of such, and their draws fit into memory."""
+    """Return the members as mixtures of logits, or None if one is not, or their draws do not fit into memory."""
     if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _MAX_ATTRACTIONS:
         return None
     weights, attraction = [], []
     for member in members:
-        if (part := member.as_logits(sets)) is None:
+        if (mixture := member.as_logits(sets)) is None:
             return None
-        shares, log_p = part
+        shares, log_p = mixture
         weights.append(shares / len(members))
         attraction.append(np.exp(np.maximum(log_p, _MIN_LOG_P)).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
     return Logits(np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1), revenue)
 
 
 def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> NestedLogits | None:
-    """Return nested logits, where the model is one with a single level of nests."""
+    """Return the model as a nested logit, or None if it is not one with a single level of nests."""
     model = members[0]
-    found = model.as_nests(sets) if len(members) == 1 and isinstance(model, NestedMNL) else None
-    if found is None:
+    structure = model.as_nests(sets) if len(members) == 1 and isinstance(model, NestedMNL) else None
+    if structure is None:
         return None
-    v, nests, logsums = found
+    v, nests, logsums = structure
     return NestedLogits(v.reshape(len(sets), -1), nests[: len(revenue)], logsums, revenue)
 
 
-def _agree(value: OfferValue, asked: BlackBoxModel, individuals: int) -> bool:
-    """Compare a structure with the model itself on random offers."""
+def _agree(value: OfferValue, black_box: BlackBoxModel, individuals: int) -> bool:
+    """Return True if a structure and the model predict the same probabilities on random offers."""
     rng = np.random.default_rng(0)
-    offers = rng.random((_COMPARED_OFFERS, len(asked.revenue))) < 0.5
+    offers = rng.random((_COMPARED_OFFERS, len(black_box.revenue))) < 0.5
     offers[np.arange(_COMPARED_OFFERS), rng.integers(0, offers.shape[1], _COMPARED_OFFERS)] = True
-    who = rng.integers(0, individuals, _COMPARED_OFFERS)
+    to = rng.integers(0, individuals, _COMPARED_OFFERS)
     return bool(
-        np.abs(value.probabilities(offers, who) - asked.probabilities(offers, who)).max() < _PROBABILITY_TOLERANCE
+        np.abs(value.probabilities(offers, to) - black_box.probabilities(offers, to)).max() < _PROBABILITY_TOLERANCE
     )
 
 
 # -- Offer -------------------------------------------------------------------------------------------------------------
-# The offer to show to one individual, as a result that prints as a table.
+# The result for one individual.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offer(ToDictMixin, TableMixin):
-    """The alternatives to show to one individual.
+    """Result of :func:`optimise_offer`: the alternatives to show to one individual. Prints as a table.
 
     Attributes
     ----------
     labels
-        What to show, the most probable first; the outside option is not among them.
+        Alternatives to show, the most probable first, without the outside option.
     probabilities, revenue
-        For each label, the probability of being chosen and what a choice earns.
+        For each label, its choice probability and the revenue of a choice.
     outside, outside_revenue
-        Probability of the outside option, None where there is none, and what a choice of it earns.
+        Probability of the outside option (None without one), and the revenue of choosing it.
     value
         Expected revenue of one choice.
     bound
-        What no offer can exceed.
+        Upper bound on the expected revenue of any offer.
     exact
-        Whether the offer is proven to be the best, to a millionth of its value.
-    nodes, seconds
-        Size and time of the search.
+        True if the offer is proven to be the best, to within a millionth of its value.
+    nodes
+        Number of nodes of the search.
+    seconds
+        Run time of the search, in seconds.
     best_for
-        Of an ensemble, the share of members for whom no offer was found to be better than this one.
+        For an ensemble, the share of members for which no better offer was found.
     added, dropped
-        Changes relative to the current offer, and ``current_value`` what that earns, where it was given.
+        Labels added to and dropped from the current offer, if there is one.
+    current_value
+        Expected revenue of the current offer; None without one.
     draws
-        Of a mixed logit, how many draws of tastes the offer is the best for; None for other models.
+        For a mixed logit, the number of draws of tastes that the offer is optimal for; None for other models.
     """
 
     labels: tuple[str, ...]
@@ -184,20 +183,20 @@ class Offer(ToDictMixin, TableMixin):
 
     @property
     def gap(self) -> float:
-        """How far the bound lies above the value, relative to it."""
+        """Relative distance between the bound and the value."""
         return max(self.bound - self.value, 0.0) / max(abs(self.value), 1e-300)
 
     @property
     def verdict(self) -> str:
-        """Say in words what is known of the offer."""
+        """Whether the offer is proven to be the best, in words."""
         if self.exact:
             return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
             return f"heuristic: at most {percent(self.gap)} below the best offer"
-        return "heuristic: no bound is known but the largest revenue"
+        return "heuristic: the only known bound is the largest revenue"
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame with a row for each alternative shown."""
+        """Return a pandas data frame with a row for each shown alternative."""
         columns = {"alternative": self.labels, "probability": self.probabilities, "revenue": self.revenue}
         return data_frame(pa.table(columns), instead="to_dict()")
 
@@ -209,10 +208,10 @@ class Offer(ToDictMixin, TableMixin):
             rows.append(["outside option", percent(self.outside), number(earns), number(self.outside * earns)])
         rows.append(["expected revenue", "", "", number(self.value)])
         if self.current_value is not None:
-            rows.append(["of the current offer", "", "", number(self.current_value)])
+            rows.append(["current offer", "", "", number(self.current_value)])
             rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
         if self.outside is None:
-            rows.append(["note", "without an outside option everybody takes something of what is shown"])
+            rows.append(["note", "without an outside option everyone chooses one of the shown alternatives"])
         if self.best_for is not None:
             rows.append(["best for", f"{percent(self.best_for)} of the members"])
         return [["alternative", "probability", "revenue", "contribution"], *rows, ["verdict", self.verdict]]
@@ -220,8 +219,8 @@ class Offer(ToDictMixin, TableMixin):
 
 # -- Optimise offer ----------------------------------------------------------------------------------------------------
 
-_LOCAL_SEARCHES = 8  # local searches
-_MAX_INTEGER_PROGRAM = 1_000  # logits times alternatives up to which constraints are left to an integer program
+_LOCAL_SEARCHES = 8
+_MAX_INTEGER_PROGRAM = 1_000  # logits times alternatives; larger constrained problems use branch and bound
 Revenue = str | Sequence[float] | Mapping[Any, float]
 Goal = Callable[[Bools, Ints], Floats]
 
@@ -246,24 +245,38 @@ def optimise_offer(
     model
         A fitted model of any kind.
     catalogue
-        The alternatives that could be offered, one row each, with the model's features.
+        Table of the alternatives that could be offered, one row each, with the model's features.
     revenue
-        What a choice of each alternative earns: a column of the catalogue, a list, or a mapping of labels. It may be
-        negative. The outside option earns 0 if nothing else is said.
+        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
+        from labels. It can be negative. The outside option earns 0 unless specified.
     outside
-        Label of the alternative that is always there, such as to buy nothing.
+        Label of the outside option, which is always available, such as buying nothing; None (the default) without one.
     individual
-        The individual's columns, by name.
+        Mapping from the individual columns to their values; None (the default) if the model has no such columns.
     constraints
-        What the offer must fulfil.
+        Constraints on the offer; none by default.
     current
-        Labels of what is shown now, to be compared with.
+        Labels of the current offer, for comparison; None by default.
     risk
-        Of an ensemble: optimise the mean over this share of its members, the worst for each offer, instead of all.
+        For an ensemble: optimise the mean over this share of its members, the worst ones for each offer, instead of the
+        mean over all. Above 0 and at most 1; None by default.
     time_limit
-        Seconds after which the best offer so far is returned, with its bound.
+        Time limit in seconds, after which the best offer so far is returned with its bound; 60 by default.
     seed
-        Where the starts of local search come from.
+        Seed of the starts of local search; 0 by default.
+
+    Returns
+    -------
+    Offer
+        The best offer found, with a bound and a verdict. Prints as a table.
+
+    Raises
+    ------
+    InputError
+        If the catalogue, the individual or the revenue is invalid, no offer fulfils the constraints, or ``risk`` is set
+        for a model that is not an ensemble.
+    ConfigError
+        If a number is out of range.
 
     Examples
     --------
@@ -277,33 +290,33 @@ def optimise_offer(
     require_number("time_limit", time_limit, low=0)
     require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
     started = time.monotonic()
-    # 1. Read the catalogue and the constraints, and how the revenue depends on the offer.
+    # 1. Read the catalogue and the constraints, and find the structure of the revenue function.
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     if len(offered.sets) != 1:
-        raise InputError(f"individual: expected one, got {len(offered.sets)}; optimise_offers takes many.")
+        raise InputError(f"individual: expected one, got {len(offered.sets)}: use optimise_offers for several.")
     rows = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     rows.require_possible()
     value = structure_of(model, offered.sets, offered.numbers(revenue, "revenue"))
     now = None if current is None else offered.offer(current)
     members = [structure_of(m, offered.sets, value.revenue) for m in getattr(model, "members_", [])]
     goal = (lambda offers, _: expected_revenue(value, offers)) if risk is None else _tail(members, risk)
-    # 2. Search locally, then improve on what was found and bound it.
-    local = _climbed(goal, rows, value.revenue, now, np.random.default_rng(seed))
+    # 2. Search locally, then improve the result and bound it.
+    local = _local_optimum(goal, rows, value.revenue, now, np.random.default_rng(seed))
     deadline = started + time_limit
-    found = improve_and_bound(value, rows, local.offer, deadline=deadline)
-    if risk is not None:  # the bound of the mean holds for the worst members, too
-        found = local._replace(bound=found.bound, nodes=found.nodes)
-    # 3. Say what it is in the words of the catalogue, beside the members and the current offer.
-    offer = replace(_offer(value, found, offered, time.monotonic() - started), draws=fixed_draws(model))
+    best = improve_and_bound(value, rows, local.offer, deadline=deadline)
+    if risk is not None:  # the bound of the mean also holds for the worst members
+        best = local._replace(bound=best.bound, nodes=best.nodes)
+    # 3. Report the result with labels, and compare it with the members and the current offer.
+    offer = replace(_offer(value, best, offered, time.monotonic() - started), draws=fixed_draws(model))
     if members:
-        offer = replace(offer, best_for=_best_for(members, rows, found.offer, deadline))
-    return offer if now is None else _compared(offer, offered, goal, now, found.offer)
+        offer = replace(offer, best_for=_best_for(members, rows, best.offer, deadline))
+    return offer if now is None else _compared(offer, offered, goal, now, best.offer)
 
 
-def _climbed(
+def _local_optimum(
     goal: Goal, rows: ConstraintRows, revenue: Floats, now: Bools | None, rng: np.random.Generator
 ) -> SearchResult:
-    """Return the best offer of several local searches, one of which begins with the current offer."""
+    """Return the best offer of several local searches; one of them starts from the current offer."""
     starts = starting_offers(rows, revenue, _LOCAL_SEARCHES, rng)
     if now is not None and rows.allow(now[None])[0]:
         starts = np.concatenate([starts, now[None]])
@@ -312,10 +325,10 @@ def _climbed(
 
 
 def _tail(members: list[OfferValue], risk: float) -> Goal:
-    """Return the mean revenue over the worst members."""
+    """Return the mean revenue over the worst members as a function of the offer."""
     require_number("risk", risk, low=0, high=1, open_low=True)
     if not members:
-        raise InputError("risk is about the members of an ensemble: fit Ensemble(model, n), or leave it out.")
+        raise InputError("risk needs the members of an ensemble: fit Ensemble(model, n), or leave risk out.")
     worst = math.ceil(risk * len(members))
 
     def goal(offers: Bools, _: Ints) -> Floats:
@@ -326,14 +339,14 @@ def _tail(members: list[OfferValue], risk: float) -> Goal:
 
 
 def _best_for(members: list[OfferValue], rows: ConstraintRows, offer: Bools, deadline: float) -> float:
-    """Return the share of members for whom the search finds no better offer."""
-    own = [improve_and_bound(member, rows, offer, deadline=deadline) for member in members]
+    """Return the share of members for which the search finds no better offer."""
+    optima = [improve_and_bound(member, rows, offer, deadline=deadline) for member in members]
     values = [float(expected_revenue(member, offer[None])[0]) for member in members]
-    return float(np.mean([value >= best.value * (1 - PROVEN_GAP) for value, best in zip(values, own, strict=True)]))
+    return float(np.mean([value >= best.value * (1 - PROVEN_GAP) for value, best in zip(values, optima, strict=True)]))
 
 
 def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bools) -> Offer:
-    """Say what changes relative to the current offer."""
+    """Return the offer with its changes relative to the current offer."""
     names = np.array(offered.labels)
     added, dropped = (tuple(names[mask].tolist()) for mask in (then & ~now, now & ~then))
     value = float(goal(now[None], np.zeros(1, np.int64))[0])
@@ -341,7 +354,7 @@ def _compared(offer: Offer, offered: Catalogue, goal: Goal, now: Bools, then: Bo
 
 
 def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, deadline: float) -> SearchResult:
-    """Improve on an offer, and bound what any offer can earn."""
+    """Improve an offer by the exact method of the model, and bound the revenue of any offer."""
     if isinstance(value, Chains):
         return best_chain_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, Logits) and value.weights.shape[1] == 1:
@@ -356,31 +369,39 @@ def improve_and_bound(value: OfferValue, rows: ConstraintRows, start: Bools, *, 
     return SearchResult(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
 
 
-def _offer(value: OfferValue, found: SearchResult, offered: Catalogue, seconds: float) -> Offer:
-    """Put a result into the words of the catalogue."""
-    p = value.probabilities(found.offer[None], np.zeros(1, np.int64))[0]
-    shown = [k for k in np.argsort(-p, kind="stable") if found.offer[k] and k != offered.outside]
+def _offer(value: OfferValue, result: SearchResult, offered: Catalogue, seconds: float) -> Offer:
+    """Return a search result with the labels of the catalogue."""
+    p = value.probabilities(result.offer[None], np.zeros(1, np.int64))[0]
+    shown = [k for k in np.argsort(-p, kind="stable") if result.offer[k] and k != offered.outside]
     return Offer(
         labels=tuple(offered.labels[k] for k in shown),
         probabilities=tuple(p[shown].tolist()),
         revenue=tuple(value.revenue[shown].tolist()),
         outside=None if offered.outside is None else float(p[offered.outside]),
         outside_revenue=0.0 if offered.outside is None else float(value.revenue[offered.outside]),
-        value=found.value,
-        bound=found.bound,
-        exact=found.gap < PROVEN_GAP,
-        nodes=found.nodes,
+        value=result.value,
+        bound=result.bound,
+        exact=result.gap < PROVEN_GAP,
+        nodes=result.nodes,
         seconds=seconds,
     )
 
 
 # -- Offer frontier ----------------------------------------------------------------------------------------------------
-# What each further alternative is worth: the best offer of every size, the efficient frontier of revenue and size.
+# The efficient frontier of revenue and size: the best offer of every size, and so the value of showing one more.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frontier(TableMixin):
-    """The best offers: of at most ``sizes[k]`` alternatives, ``offers[k]`` is the best one."""
+    """Result of :func:`offer_frontier`: the best offer for each size. Prints as a table.
+
+    Attributes
+    ----------
+    sizes
+        Maximum numbers of alternatives.
+    offers
+        ``offers[k]`` is the best offer of at most ``sizes[k]`` alternatives.
+    """
 
     sizes: tuple[int, ...]
     offers: tuple[Offer, ...]
@@ -392,7 +413,18 @@ class Frontier(TableMixin):
         return data_frame(pa.Table.from_pylist(rows))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw revenue against size; returns matplotlib's Axes."""
+        """Draw the expected revenue against the size.
+
+        Parameters
+        ----------
+        ax
+            Matplotlib Axes to draw on; None (the default) for a new figure.
+
+        Returns
+        -------
+        Axes
+            The matplotlib Axes.
+        """
         from pcmcnet.plots.search import draw_offer_frontier
 
         return draw_offer_frontier(self, ax)
@@ -403,7 +435,7 @@ class Frontier(TableMixin):
             [str(size), number(offer.value), percent(offer.value / most), ", ".join(offer.labels)]
             for size, offer in zip(self.sizes, self.offers, strict=True)
         ]
-        return [["size", "expected revenue", "of the most", "offer"], *rows]
+        return [["size", "expected revenue", "% of maximum", "offer"], *rows]
 
 
 def offer_frontier(
@@ -413,24 +445,36 @@ def offer_frontier(
     *,
     sizes: Sequence[int] = (1, 2, 3, 4, 5, 6),
     constraints: Constraints | None = None,
-    **same: Any,
+    **options: Any,
 ) -> Frontier:
-    """Find the best offer of at most so many alternatives, for several sizes.
+    """Find the best offer for each of several maximum sizes.
 
     Parameters
     ----------
+    model, catalogue, revenue
+        The model, the catalogue and the revenue, as for :func:`optimise_offer`.
     sizes
-        How many alternatives may be shown.
+        Maximum numbers of alternatives shown; 1 to 6 by default.
     constraints
-        Others than the size.
-    model, catalogue, revenue, same
-        As for :func:`optimise_offer`, for every size.
+        Constraints other than the size; none by default.
+    **options
+        Further options of :func:`optimise_offer`.
+
+    Returns
+    -------
+    Frontier
+        The best offer for each size. Prints as a table.
+
+    Raises
+    ------
+    InputError
+        If the constraints limit the size, ``sizes`` is empty, or :func:`optimise_offer` raises it.
     """
     limits = constraints or Constraints()
     if limits.size is not None:
-        raise InputError("the frontier is about sizes: give sizes=[...], and no size among the constraints.")
+        raise InputError("constraints: expected no size, because the frontier varies it: pass sizes=[...] instead.")
     if not sizes:
         raise InputError("sizes: expected at least one.")
     every = [replace(limits, size=size) for size in sizes]
-    offers = [optimise_offer(model, catalogue, revenue, constraints=limited, **same) for limited in every]
+    offers = [optimise_offer(model, catalogue, revenue, constraints=limited, **options) for limited in every]
     return Frontier(sizes=tuple(sizes), offers=tuple(offers))

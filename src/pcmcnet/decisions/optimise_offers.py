@@ -1,10 +1,10 @@
 """Personalised offers for a table of individuals, by local search.
 
-    rows of the table  ->  chunks of a fixed size  ->  offers of each, here or by workers  ->  a row group each
+    rows of the table  ->  chunks of fixed size  ->  offers of each chunk, here or on workers  ->  a row group each
 
-A chunk is searched by itself, from starts that the seed gives: it does not matter who searches it or what else is in
-the table. Chunks do not depend on how a file is cut into row groups, and no more than a few are in memory. So the bytes
-of the result are the same in one process, by workers, and from a table in memory.
+Each chunk is searched separately, from starts drawn with the seed, so the result depends neither on the worker nor on
+the rest of the table. Chunks do not depend on the row groups of a file, and only a few are in memory at a time. The
+result is therefore the same, byte for byte, in one process, on workers, and from a table in memory.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from pcmcnet.models import ChoiceModel
 from pcmcnet.reports.formats import data_frame
 from pcmcnet.storage import as_path, atomic_write
 
-INDIVIDUALS_PER_CHUNK = 1_000  # individuals of a piece
-_LOCAL_SEARCHES = 2  # local searches for each individual
+INDIVIDUALS_PER_CHUNK = 1_000
+_LOCAL_SEARCHES = 2  # per individual
 
 OFFERS_SCHEMA = pa.schema(
     [
@@ -47,7 +47,7 @@ OFFERS_SCHEMA = pa.schema(
 
 
 class OfferSearch:
-    """What is the same for all individuals: the model, the catalogue and the constraints."""
+    """Local search with a fixed model, catalogue and constraints, for any individuals."""
 
     def __init__(
         self, model: ChoiceModel, catalogue: Any, revenue: Revenue, outside: Any, constraints: Constraints, seed: int
@@ -57,24 +57,24 @@ class OfferSearch:
         schema = model.schema
         self.catalogue = read_table(catalogue, text=schema.text_columns, ids=schema.id_columns)
 
-    def of(self, individuals: pa.Table) -> Offers:
+    def find_offers(self, individuals: pa.Table) -> Offers:
         """Return the best offers that a few local searches find."""
-        # 1. Read the catalogue and the constraints, and how the revenue depends on the offer.
+        # 1. Read the catalogue and the constraints, and find the structure of the revenue function.
         offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
         rows = constraint_rows(self.constraints, offered.labels, offered.columns, offered.outside)
         rows.require_possible()
         value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
-        # 2. Search from the same starts for every individual, all together.
+        # 2. Search from the same starts for every individual, in one batch.
         P = len(offered.sets)
         starts = starting_offers(rows, value.revenue, _LOCAL_SEARCHES, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
-        with one_thread_if_small(0):  # many small steps, between which threads would only wait
+        with one_thread_if_small(0):  # many small steps, for which threads only add overhead
             offers, values = local_search(
-                lambda there, search: expected_revenue(value, there, searches[search]),
+                lambda offers, search: expected_revenue(value, offers, searches[search]),
                 rows,
                 np.repeat(starts, P, axis=0),
             )
-        # 3. Take the best end of each individual.
+        # 3. Keep the best result of each individual.
         best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
         shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
         if offered.outside is not None:
@@ -84,11 +84,23 @@ class OfferSearch:
 
 # -- Offer files -------------------------------------------------------------------------------------------------------
 
-ChunkSearch = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
+ChunkSearch = Callable[
+    [OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]
+]  # chunks of individuals -> chunks of offers
 
 
 class WrittenOffers(NamedTuple):
-    """What came of it."""
+    """Result of :func:`write_offers`.
+
+    Attributes
+    ----------
+    path
+        The file with the offers.
+    individuals
+        Number of individuals.
+    mean_expected_revenue
+        Mean expected revenue of one choice.
+    """
 
     path: Path
     individuals: int
@@ -106,28 +118,46 @@ def write_offers(
     constraints: Constraints | None = None,
     seed: int = 0,
 ) -> WrittenOffers:
-    """Find an offer for each individual of a table that may be larger than memory, and write them to a Parquet file.
+    """Find an offer for each individual of a table, which can be larger than memory, and write them to a Parquet file.
 
     Parameters
     ----------
+    model
+        A fitted model of any kind.
+    catalogue
+        Table of the alternatives that could be offered, one row each, with the model's features.
     individuals
-        A file, or a folder of Parquet files, with the individual's columns.
+        A file, or a folder of Parquet files, with the individual columns.
     path
-        The file to write: see :meth:`Offers.to_arrow` for its columns.
-    model, catalogue, revenue, outside, constraints, seed
-        As for :func:`optimise_offers`.
+        The file to write; :meth:`Offers.to_arrow` describes its columns.
+    revenue
+        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
+        from labels.
+    outside
+        Label of the outside option; None (the default) without one.
+    constraints
+        Constraints on each offer; none by default.
+    seed
+        Seed of the starts of local search; 0 by default.
 
     Returns
     -------
-    Written
+    WrittenOffers
         The path, the number of individuals and their mean expected revenue.
+
+    Raises
+    ------
+    InputError
+        If a table is invalid or has no individuals, or no offer fulfils the constraints.
+    ConfigError
+        If the seed is out of range.
     """
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
     return write_offer_chunks(search, as_path(individuals), as_path(path), _in_this_process)
 
 
 def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searched: ChunkSearch) -> WrittenOffers:
-    """Write the offers to all individuals of a file, whoever searches for them."""
+    """Write the offers to all individuals of a file; ``searched`` runs the search of chunks, here or on workers."""
     schema = search.model.schema
     stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
     if not stream.rows:
@@ -137,36 +167,36 @@ def write_offer_chunks(search: OfferSearch, individuals: Path, path: Path, searc
 
 
 def write_chunks(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
-    """Write each piece as a row group; returns the number of individuals and the sum of their expected revenue."""
+    """Write each chunk as a row group; return the number of individuals and the sum of their expected revenue."""
     rows, total = 0, 0.0
-    with atomic_write(path) as beside, pq.ParquetWriter(beside, OFFERS_SCHEMA) as writer:
-        for piece in offers:
-            writer.write_table(piece, row_group_size=INDIVIDUALS_PER_CHUNK)
-            rows, total = rows + piece.num_rows, total + float(piece["expected_revenue"].to_numpy().sum())
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, OFFERS_SCHEMA) as writer:
+        for chunk in offers:
+            writer.write_table(chunk, row_group_size=INDIVIDUALS_PER_CHUNK)
+            rows, total = rows + chunk.num_rows, total + float(chunk["expected_revenue"].to_numpy().sum())
     return rows, total
 
 
 def individual_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut rows into pieces that do not depend on the batches they come in."""
-    held: list[pa.RecordBatch] = []
+    """Yield chunks of fixed size, independent of the batches that the rows come in."""
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        while sum(part.num_rows for part in held) >= INDIVIDUALS_PER_CHUNK:
-            table = pa.Table.from_batches(held)
+        pending.append(batch)
+        while sum(part.num_rows for part in pending) >= INDIVIDUALS_PER_CHUNK:
+            table = pa.Table.from_batches(pending)
             yield table.slice(0, INDIVIDUALS_PER_CHUNK).combine_chunks()
-            held = table.slice(INDIVIDUALS_PER_CHUNK).to_batches()
-    if held and sum(part.num_rows for part in held):
-        yield pa.Table.from_batches(held).combine_chunks()
+            pending = table.slice(INDIVIDUALS_PER_CHUNK).to_batches()
+    if pending and sum(part.num_rows for part in pending):
+        yield pa.Table.from_batches(pending).combine_chunks()
 
 
 def search_chunk(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
-    """Return the offers to the individuals of a piece."""
-    return search.of(individuals)._rows(number * INDIVIDUALS_PER_CHUNK)
+    """Return the offers to the individuals of a chunk."""
+    return search.find_offers(individuals)._rows(number * INDIVIDUALS_PER_CHUNK)
 
 
 def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    for number, piece in enumerate(individuals):
-        yield search_chunk(search, number, piece)
+    for number, chunk in enumerate(individuals):
+        yield search_chunk(search, number, chunk)
 
 
 # -- Optimise offers ---------------------------------------------------------------------------------------------------
@@ -174,16 +204,16 @@ def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> It
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Offers:
-    """Offers to P individuals, all heuristic.
+    """Result of :func:`optimise_offers`: offers to P individuals, found by local search without a proof.
 
     Attributes
     ----------
     labels
-        (n,) the alternatives of the catalogue.
+        (n,) labels of the catalogue.
     shown
-        (P, n) which of them to show to each individual; the outside option is not among them.
+        (P, n) alternatives to show to each individual, without the outside option.
     probabilities
-        (P, n) of being chosen.
+        (P, n) choice probabilities.
     values
         (P,) expected revenue of one choice.
     """
@@ -204,17 +234,22 @@ class Offers:
         )
 
     def to_arrow(self) -> pa.Table:
-        """Return a row for each individual: its position, the labels shown, their probabilities, the revenue."""
-        return pa.concat_tables([*self._pieces()])
+        """Return an Arrow table with a row for each individual.
 
-    def _pieces(self) -> Iterator[pa.Table]:
+        Its columns are ``individual`` (the position), ``offer`` (the labels shown), ``probability`` (of each of them)
+        and ``expected_revenue``.
+        """
+        return pa.concat_tables([*self._chunks()])
+
+    def _chunks(self) -> Iterator[pa.Table]:
+        """Yield the rows in chunks of fixed size."""
         for first in range(0, len(self), INDIVIDUALS_PER_CHUNK):
             at = slice(first, first + INDIVIDUALS_PER_CHUNK)
-            part = replace(self, shown=self.shown[at], probabilities=self.probabilities[at], values=self.values[at])
-            yield part._rows(first)
+            chunk = replace(self, shown=self.shown[at], probabilities=self.probabilities[at], values=self.values[at])
+            yield chunk._rows(first)
 
     def _rows(self, first: int) -> pa.Table:
-        """Return a row for each individual, whose positions count from ``first``."""
+        """Return a row for each individual; positions count from ``first``."""
         names = np.array(self.labels, object)
         columns = [
             np.arange(first, first + len(self)),
@@ -231,8 +266,19 @@ class Offers:
         return data_frame(self.to_arrow(), instead="to_arrow()")
 
     def write(self, path: str | Path) -> Path:
-        """Write the table of :meth:`to_arrow` to a Parquet file."""
-        write_chunks(self._pieces(), as_path(path))
+        """Write the table of :meth:`to_arrow` to a Parquet file.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+
+        Returns
+        -------
+        Path
+            The path of the file.
+        """
+        write_chunks(self._chunks(), as_path(path))
         return as_path(path)
 
 
@@ -250,22 +296,40 @@ def optimise_offers(
 
     Parameters
     ----------
+    model
+        A fitted model of any kind.
+    catalogue
+        Table of the alternatives that could be offered, one row each, with the model's features.
     individuals
-        A table with the individual's columns, a row for each individual.
-    model, catalogue, revenue, outside, constraints, seed
-        As for :func:`optimise_offer`.
+        Table with the individual columns, a row for each individual.
+    revenue
+        Revenue of a choice of each alternative: a column of the catalogue ("revenue" by default), a list, or a mapping
+        from labels.
+    outside
+        Label of the outside option; None (the default) without one.
+    constraints
+        Constraints on each offer; none by default.
+    seed
+        Seed of the starts of local search; 0 by default.
 
     Returns
     -------
     Offers
-        In the order of the individuals.
+        The offers, in the order of the individuals.
+
+    Raises
+    ------
+    InputError
+        If a table is invalid or has no individuals, or no offer fulfils the constraints.
+    ConfigError
+        If the seed is out of range.
     """
     schema = model.schema
-    who = read_table(individuals, text=schema.text_columns, ids=schema.id_columns)
+    people = read_table(individuals, text=schema.text_columns, ids=schema.id_columns)
     search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
     chunks = [
-        search.of(who.slice(first, INDIVIDUALS_PER_CHUNK))
-        for first in range(0, max(who.num_rows, 1), INDIVIDUALS_PER_CHUNK)
+        search.find_offers(people.slice(first, INDIVIDUALS_PER_CHUNK))
+        for first in range(0, max(people.num_rows, 1), INDIVIDUALS_PER_CHUNK)
     ]
     names = ("shown", "probabilities", "values")
     joined = {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names}

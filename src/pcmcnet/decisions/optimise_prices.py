@@ -1,7 +1,8 @@
-"""What to ask for: prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for alternatives on offer.
+"""Find the prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for the alternatives on offer.
 
 Continuous prices follow the gradient of the choice probabilities to a local maximum. Prices from a ladder are proven to
-be the best where the best offer can be. Stock that must last limits the expected demand. See ``price_search.py``.
+be the best if the model allows a proof for offers. An inventory limits the expected demand. The algorithms are in
+``price_search.py``.
 """
 
 from __future__ import annotations
@@ -35,28 +36,33 @@ log = logging.getLogger("pcmcnet")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prices(ToDictMixin, TableMixin):
-    """Prices of the alternatives on offer.
+    """Result of :func:`optimise_prices`. Prints as a table.
 
     Attributes
     ----------
-    labels, before, after
-        The alternatives, their prices in the catalogue and the prices to ask; None for one that is not to be offered.
+    labels
+        The alternatives.
+    before, after
+        Their prices in the catalogue, and the new prices; None for an alternative that should not be offered.
     probabilities_before, probabilities
-        Of being chosen, at the prices before and after.
+        Choice probabilities at the prices before and after.
     value_before, value
-        Expected margin of one choice.
+        Expected margin of one choice, before and after.
     bound, exact
-        On a ladder: what no price list can exceed, and whether these prices are proven to be the best. None and False
-        for continuous prices, which are a local maximum.
+        For a ladder: an upper bound on the margin of any price list, and whether the prices are proven to be the best.
+        None and False for continuous prices, which are a local maximum.
     at_bound
-        Alternatives whose price is as low or as high as it may be.
+        Alternatives whose price is at its lower or upper bound.
     seconds
-        Time of the search.
-    customers, inventory, shadow_prices
-        Where stock must last: for how many customers, how much there is of each alternative (None where it is not
-        limited), and what one more of it would earn.
+        Run time of the search, in seconds.
+    customers
+        Number of customers that the inventory must serve; None without an inventory.
+    inventory
+        Stock of each alternative, None if it is not limited; None without an inventory.
+    shadow_prices
+        Margin that one more unit of stock of each alternative would earn; None without an inventory.
     draws
-        Of a mixed logit on a ladder, how many draws of tastes the prices are the best for; None otherwise.
+        For a mixed logit on a ladder, the number of draws of tastes that the prices are optimal for; None otherwise.
     """
 
     labels: tuple[str, ...]
@@ -84,12 +90,12 @@ class Prices(ToDictMixin, TableMixin):
 
     @property
     def demand(self) -> tuple[float, ...] | None:
-        """Of each alternative, how many of the customers are expected to choose it."""
+        """Expected number of customers who choose each alternative; None without an inventory."""
         return None if self.customers is None else tuple(self.customers * p for p in self.probabilities)
 
     @property
     def verdict(self) -> str:
-        """Say in words what is known of the prices."""
+        """Whether the prices are proven to be the best, in words."""
         if self.exact:
             draws = "" if self.draws is None else f" for {self.draws:,} fixed draws"
             return f"proven to be the best prices of the ladder{draws}"
@@ -104,11 +110,11 @@ class Prices(ToDictMixin, TableMixin):
             for label, b, a, p, q in zip(*columns, strict=True)
         ]
         if self.demand is not None and self.inventory is not None and self.shadow_prices is not None:
-            for row, asked, there, worth in zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True):
-                row += [number(asked), "" if there is None else number(there), number(worth)]
+            for row, demand, stock, shadow in zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True):
+                row += [number(demand), "" if stock is None else number(stock), number(shadow)]
         rows.append(["expected margin", number(self.value_before), number(self.value)])
         rows += [["at a bound", ", ".join(self.at_bound)]] if self.at_bound else []
-        head = ["alternative", "price", "new price", "probability", "then"]
+        head = ["alternative", "price", "new price", "probability", "new probability"]
         head += [] if self.inventory is None else ["demand", "inventory", "shadow price"]
         return [head, *rows, ["verdict", self.verdict]]
 
@@ -140,51 +146,73 @@ def optimise_prices(
     model
         A fitted model of any kind with ``price`` among its features.
     catalogue
-        The alternatives on offer, one row each, with their present prices.
+        Table of the alternatives on offer, one row each, with their current prices.
     price
-        The feature to be set.
+        The feature to optimise; "price" by default.
     cost
-        What an alternative costs if it is chosen: a column of the catalogue, a list, or a mapping of labels. 0 if not
-        given.
+        Cost of an alternative if it is chosen: a column of the catalogue, a list, or a mapping from labels. 0 by
+        default.
     outside
-        Label of the alternative that is always there and has no price of ours, such as to buy nothing.
+        Label of the outside option, which is always available and has no price to set, such as buying nothing; None
+        (the default) without one.
     individual
-        The individual's columns, by name.
+        Mapping from the individual columns to their values; None (the default) if the model has no such columns.
     bounds
-        Lowest and highest price, for all or by label; half and twice the present price if not given.
+        Lowest and highest price, as a pair for all or a mapping from labels to pairs. By default half and twice the
+        current price.
     ladder
-        The prices that may be asked, in place of ``bounds``: the search is then exact where that of offers is.
+        The allowed prices, instead of ``bounds``. The result is then proven to be the best if the model allows a proof
+        for offers.
     constraints
-        With a ladder: alternatives may be left out, and the offer must fulfil these. Without them all are offered.
-    inventory, customers
-        How much of each alternative is in stock, as for ``cost``, and for how many customers. Their expected demand is
-        kept within it. What is not given, or empty, is not limited.
+        Constraints on the offer, with a ladder only: alternatives can then be left out. By default all are offered.
+    inventory
+        Stock of each alternative, in the same forms as ``cost``. The expected demand of ``customers`` stays within it.
+        Missing values are not limited.
+    customers
+        Number of customers, for ``inventory``.
     starts
-        Climbs, from the best of 64 random price lists and the present one.
+        Number of gradient searches, from the best of 64 random price lists, in addition to one from the current
+        prices; 4 by default.
     time_limit
-        Seconds for the search on a ladder.
+        Time limit in seconds of the search on a ladder; 60 by default.
     seed
-        Where the starts come from.
+        Seed of the starts; 0 by default.
+
+    Returns
+    -------
+    Prices
+        The new prices, with probabilities and margins before and after. Prints as a table.
+
+    Raises
+    ------
+    InputError
+        If the catalogue or a column is invalid, no offer fulfils the constraints, or no prices within their bounds keep
+        the demand within the inventory.
+    ConfigError
+        If options cannot be combined, or a number is out of range.
     """
     require_number("starts", starts, whole=True, low=1)
     require_number("time_limit", time_limit, low=0)
     require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
     if ladder is None and constraints is not None:
-        raise ConfigError("constraints on the offer need prices from a ladder: give ladder=[...].")
+        raise ConfigError("constraints need a ladder of prices: pass ladder=[...].")
     if ladder is not None and bounds is not None:
-        raise ConfigError("a ladder has its own lowest and highest price: leave out bounds, or the ladder.")
+        raise ConfigError("bounds and ladder cannot be combined: leave one of them out.")
     if inventory is not None and (ladder is not None or customers is None):
-        raise ConfigError("inventory needs customers=<how many>, and prices between bounds: leave out the ladder.")
+        raise ConfigError("inventory needs customers=<number> and prices between bounds: leave the ladder out.")
+    # 1. Read the catalogue, and set up the margin as a function of the prices.
     started, rng = time.monotonic(), np.random.default_rng(seed)
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     margin = _margin(model, offered, price, cost)
     before = offered.numbers(price, price)
-    _warn_of_rising(margin, offered, before)
+    _warn_about_rising_demand(margin, offered, before)
+    # 2. Prices from a ladder: a search over offers.
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))
         after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
-        found = _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
-        return replace(found, draws=fixed_draws(model))
+        prices = _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
+        return replace(prices, draws=fixed_draws(model))
+    # 3. Continuous prices: a gradient search, within the inventory if there is one.
     low, high = _bounds(bounds, offered, before)
     if inventory is None:
         after, stock = best_prices(margin, before, low, high, starts, rng), None
@@ -195,12 +223,12 @@ def optimise_prices(
         after, shadow = prices_in_stock(margin, limit, before, low, high, starts, rng, offered.labels)
     edge = margin.moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
     held = tuple(label for label, is_held in zip(offered.labels, edge, strict=True) if is_held)
-    found = _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
+    prices = _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
     if stock is None:
-        return found
+        return prices
     keep = np.flatnonzero(margin.moves)
     return replace(
-        found,
+        prices,
         customers=customers,
         inventory=tuple(None if np.isinf(s) else float(s) for s in stock[keep]),
         shadow_prices=tuple(shadow[keep].tolist()),
@@ -208,31 +236,31 @@ def optimise_prices(
 
 
 def _stock(offered: Catalogue, inventory: Revenue) -> Floats:  # (n,)
-    """Return the inventory of each alternative, inf where it is not limited."""
+    """Return the inventory of each alternative; inf if it is not limited."""
     stock = offered.numbers(inventory, "inventory", missing=np.inf)
     if offered.outside is not None:
         stock[offered.outside] = np.inf
     if (stock <= 0).any():
         bad = offered.labels[int(np.argmax(stock <= 0))]
-        raise InputError(f"inventory of {bad!r}: expected more than 0; leave what is not there out of the catalogue.")
+        raise InputError(f"inventory of {bad!r}: expected more than 0; leave it out of the catalogue if there is none.")
     return stock
 
 
 def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | None) -> Margin:
-    """Return the expected margin as a function of the prices; the outside option has none of ours."""
+    """Return the expected margin as a function of the prices; the price of the outside option is fixed."""
     if price not in model.schema.features:
         hint = did_you_mean(price, model.schema.features)
-        raise InputError(f"price: {price!r} is no feature of the model, so no choice depends on it." + hint)
+        raise InputError(f"price: {price!r} is not a feature of the model, so choices do not depend on it." + hint)
     costs = np.zeros(len(offered.labels)) if cost is None else offered.numbers(cost, "cost")
     return Margin(model, offered.sets, price, costs, np.arange(len(costs)) != offered.outside)
 
 
-def _warn_of_rising(margin: Margin, offered: Catalogue, prices: Floats) -> None:
-    """Log which alternatives the model has chosen more often the dearer they are."""
+def _warn_about_rising_demand(margin: Margin, offered: Catalogue, prices: Floats) -> None:
+    """Log a warning about alternatives whose probability rises with their price."""
     rising = [offered.labels[k] for k in np.flatnonzero(margin.moves & (margin.own_responses(prices) > 0))]
     if rising:
         log.warning(
-            "the probability of %s rises with its price under this model, so the best prices mean little: bound the "
+            "the probability of %s rises with its price in this model, so optimal prices are not meaningful: bound the "
             "coefficient, or fit a network with monotone={%r: 'decreasing'}",
             listed(rising),
             margin.column,
@@ -270,14 +298,14 @@ def _result(
     at_bound: tuple[str, ...],
     seconds: float,
 ) -> Prices:
-    """Put prices into the words of the catalogue."""
+    """Return prices with the labels of the catalogue."""
     p_before, _ = margin.at(before[None])
     if shown.all():
         p_after = margin.at(after[None])[0][0]
     else:
-        part = compose_sets(margin.sets, [np.flatnonzero(shown)], [0])
+        offer = compose_sets(margin.sets, [np.flatnonzero(shown)], [0])
         p_after = np.zeros(len(after))
-        p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(part, margin.column, after[shown])))
+        p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(offer, margin.column, after[shown])))
     keep = np.flatnonzero(margin.moves)
     value = float(margin.expected(after[None])[0]) if search is None else search.value
     return Prices(

@@ -1,4 +1,4 @@
-"""Search for prices: by the gradient of the margin, from a ladder of prices, and within an inventory."""
+"""Search for prices: by the gradient of the margin, on a ladder of prices, and within an inventory."""
 
 from __future__ import annotations
 
@@ -23,32 +23,30 @@ from pcmcnet.insight.queries import compose_sets, with_values
 from pcmcnet.models import ChoiceModel
 
 # -- Price margin ------------------------------------------------------------------------------------------------------
-# The expected margin of price lists, sum_i P(i | x) (x_i - c_i), its gradient, and the way up from many starts.
+# The expected margin of price lists, sum_i P(i | x) (x_i - c_i), its gradient, and gradient search from many starts.
 #
 #     d margin / d x_j = P_j + sum_i (x_i - c_i) P_i  d log P_i / d x_j
 #
 # For a chain the derivatives of the probabilities are those of its stationary distribution; models without derivatives
-# of their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's
-# steps settle the prices that are at no bound. There may be several maxima.
+# use finite differences. L-BFGS-B starts from the best of many random price lists, then Newton steps refine the prices
+# that are not at a bound. There may be several local maxima.
 
-_RANDOM_PRICE_LISTS = 64  # price lists that are asked about at once, of which the best are climbed from
-_DIFFERENCE_STEP = (
-    1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
-)
-_NEWTON_STEPS = 4  # last steps, which square the error
+_RANDOM_PRICE_LISTS = 64  # evaluated in one call; the best are the starts
+_DIFFERENCE_STEP = 1e-3  # relative to prices: truncation (fourth order) and rounding errors are both near 1e-13
+_NEWTON_STEPS = 4  # each squares the error
 
 
 class Margin(NamedTuple):
     """The expected margin as a function of prices."""
 
     model: ChoiceModel
-    sets: ChoiceData  # one set
-    column: str
+    sets: ChoiceData  # a single set
+    column: str  # the price column
     cost: Floats  # (n,)
     moves: Bools  # (n,) alternatives whose price may change
 
     def at(self, prices: Floats) -> tuple[Floats, Floats]:  # (B, n) -> (B, n), (B, n)
-        """Return probabilities and margins of price lists."""
+        """Return choice probabilities and margins of price lists."""
         p = np.exp(predicted_log_p(self.model, self._priced(prices))).reshape(prices.shape)
         return p, np.where(self.moves, prices - self.cost, 0.0)
 
@@ -58,74 +56,74 @@ class Margin(NamedTuple):
         return total
 
     def gradient(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
-        """Return the derivatives of the expected margins in the prices."""
+        """Return the derivatives of the expected margins with respect to the prices."""
         B, n = prices.shape
-        own = self.model._slopes(self._priced(prices), self.column)
-        if own is None and gives_of(self.model) == "probabilities":
+        derivatives = self.model._slopes(self._priced(prices), self.column)
+        if derivatives is None and gives_of(self.model) == "probabilities":
             return np.where(self.moves, self._differences(prices), 0.0)
-        own = slopes(self.model, self._priced(prices), self.column) if own is None else own
-        response = own.reshape(B, n, n)  # d log p_i / d x_j
+        derivatives = slopes(self.model, self._priced(prices), self.column) if derivatives is None else derivatives
+        response = derivatives.reshape(B, n, n)  # d log p_i / d x_j
         p, margins = self.at(prices)
-        found: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
-        return np.where(self.moves, found, 0.0)
+        gradient: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
+        return np.where(self.moves, gradient, 0.0)
 
     def demand_slopes(self, prices: Floats) -> Floats:  # (n,) -> (n, n)
-        """Return the derivatives of the probabilities (rows) in the prices (columns)."""
+        """Return the derivatives of the probabilities (rows) with respect to the prices (columns)."""
         p, _ = self.at(prices[None])
         response = slopes(self.model, self._priced(prices[None]), self.column).reshape(len(prices), len(prices))
         return np.where(self.moves, p[0][:, None] * response, 0.0)
 
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
-        """Differentiate margins by four more price lists for each price, with an error of the fourth order."""
+        """Differentiate margins by fourth-order central differences: four price lists for each price."""
         B, n = prices.shape
         step = _DIFFERENCE_STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
         ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
         up, down, far_up, far_down = self.expected((prices[:, None] + ways).reshape(-1, n)).reshape(4, B, n)
-        found: Floats = (8 * (up - down) - (far_up - far_down)) / (12 * step)
-        return found
+        gradient: Floats = (8 * (up - down) - (far_up - far_down)) / (12 * step)
+        return gradient
 
     def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
-        """Return the derivative of each log-probability in its own price."""
+        """Return the derivative of each log-probability with respect to its own price."""
         response = slopes(self.model, self._priced(prices[None]), self.column)
         return np.diag(response.reshape(len(prices), len(prices)))
 
     def _priced(self, prices: Floats) -> ChoiceData:
-        """Return a set for each price list, in float64: logits are exact to more digits than a float32 has."""
-        everyone = [np.arange(prices.shape[1])] * len(prices)
-        sets = compose_sets(self.sets, everyone, np.zeros(len(prices), np.int64))
+        """Return a set for each price list, with prices in float64: differences need more digits than float32 has."""
+        copies = [np.arange(prices.shape[1])] * len(prices)
+        sets = compose_sets(self.sets, copies, np.zeros(len(prices), np.int64))
         return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
 
 
 def best_prices(
     margin: Margin, before: Floats, low: Floats, high: Floats, starts: int, rng: np.random.Generator
 ) -> Floats:
-    """Follow the gradient from the best of many price lists; return the best prices found."""
+    """Return the best prices of gradient searches from the best of many price lists."""
     from scipy.optimize import minimize
 
     lists = price_lists(margin, before, low, high, rng)
     first = lists[np.argsort(-margin.expected(lists))[:starts]]
     ends = []
     for prices in np.vstack([lists[:1], first]):
-        found = minimize(
+        solution = minimize(
             lambda x: (-margin.expected(x[None])[0], -margin.gradient(x[None])[0]),
             prices,
             jac=True,
             method="L-BFGS-B",
             bounds=list(zip(np.where(margin.moves, low, before), np.where(margin.moves, high, before), strict=True)),
         )
-        ends.append(found.x)
+        ends.append(solution.x)
     best = np.array(ends)[margin.expected(np.array(ends)).argmax()]
     return _polish(margin, best, low, high)
 
 
 def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
-    """Return price lists to begin from: the present one, within its bounds, and random ones."""
+    """Return price lists to start from: the current one, within its bounds, and random ones."""
     lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM_PRICE_LISTS, len(before)))])
     return np.where(margin.moves, lists, before)
 
 
 def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats:
-    """Take Newton's steps on prices within their bounds, while the gradient shrinks."""
+    """Refine prices within their bounds by Newton steps while the gradient shrinks."""
     free = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
     slope = margin.gradient(prices[None])[0]
     for _ in range(_NEWTON_STEPS if len(free) else 0):
@@ -135,26 +133,26 @@ def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats
         ahead, behind = margin.gradient(ends)[:, free].reshape(2, len(free), len(free))
         curvature = (ahead - behind) / (2 * step)[:, None]
         try:
-            there = prices.copy()
-            there[free] -= np.linalg.solve((curvature + curvature.T) / 2, slope[free])
+            candidate = prices.copy()
+            candidate[free] -= np.linalg.solve((curvature + curvature.T) / 2, slope[free])
         except np.linalg.LinAlgError:
             return prices
-        if not ((there >= low) & (there <= high))[free].all():
+        if not ((candidate >= low) & (candidate <= high))[free].all():
             return prices
-        new = margin.gradient(there[None])[0]
-        if np.abs(new[free]).max() >= np.abs(slope[free]).max():
+        new_slope = margin.gradient(candidate[None])[0]
+        if np.abs(new_slope[free]).max() >= np.abs(slope[free]).max():
             return prices
-        prices, slope = there, new
+        prices, slope = candidate, new_slope
     return prices
 
 
 # -- Price ladder ------------------------------------------------------------------------------------------------------
-# Prices from a ladder: every pair of an alternative and a price is an alternative of its own.
+# Prices from a ladder: every pair of an alternative and a price is treated as a separate alternative.
 #
-# An offer has one price of each alternative or, where alternatives may be left out, at most one. So the best prices are
-# a best offer, found with a bound as in `optimise_offer.py`.
+# An offer has exactly one price of each alternative or, if alternatives can be left out, at most one. So the best
+# prices are a best offer, found with a bound as in `optimise_offer.py`.
 
-_LOCAL_SEARCHES = 8  # local searches
+_LOCAL_SEARCHES = 8
 
 
 def prices_on_ladder(
@@ -165,29 +163,32 @@ def prices_on_ladder(
     rng: np.random.Generator,
     deadline: float,
 ) -> tuple[Floats, Bools, SearchResult]:
-    """Choose a price for each alternative, or none; returns prices, which are offered, and the search."""
+    """Choose a price for each alternative, or none; return prices, which alternatives are offered, and the search."""
     if not len(ladder) or not np.isfinite(ladder).all():
         raise InputError("ladder: expected at least one price, all of them finite numbers.")
-    own = offered.numbers(margin.column, margin.column)
-    n = len(own)
+    # 1. Build the extended catalogue of pairs.
+    current = offered.numbers(margin.column, margin.column)
+    n = len(current)
     owner = np.concatenate([np.repeat(k, len(ladder) if margin.moves[k] else 1) for k in range(n)])
-    prices = np.concatenate([ladder if margin.moves[k] else own[[k]] for k in range(n)])
+    prices = np.concatenate([ladder if margin.moves[k] else current[[k]] for k in range(n)])
     sets = with_values(compose_sets(margin.sets, [owner], [0]), margin.column, prices)
     revenue = np.where(margin.moves[owner], prices - margin.cost[owner], 0.0)
     rows = _one_price(offered, owner, constraints)
     rows.require_possible()
+    # 2. Find the best offer of pairs.
     value = structure_of(margin.model, sets, revenue)
     offers, values = local_search(
         lambda x, _: expected_revenue(value, x), rows, starting_offers(rows, revenue, _LOCAL_SEARCHES, rng)
     )
-    found = improve_and_bound(value, rows, offers[values.argmax()], deadline=deadline)
-    after, shown = own.copy(), np.zeros(n, np.bool_)
-    after[owner[found.offer]], shown[owner[found.offer]] = prices[found.offer], True
-    return after, shown, found
+    search = improve_and_bound(value, rows, offers[values.argmax()], deadline=deadline)
+    # 3. Translate it into prices.
+    after, shown = current.copy(), np.zeros(n, np.bool_)
+    after[owner[search.offer]], shown[owner[search.offer]] = prices[search.offer], True
+    return after, shown, search
 
 
 def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> ConstraintRows:
-    """Write constraints on alternatives as constraints on pairs of an alternative and a price, one of each."""
+    """Return constraints on pairs of an alternative and a price, with at most one price per alternative."""
     base = constraint_rows(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
     priced = np.arange(len(offered.labels)) != offered.outside
     each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
@@ -204,19 +205,19 @@ def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None)
 
 
 # -- Price inventory ---------------------------------------------------------------------------------------------------
-# Prices with the largest expected margin that the stock can serve.
+# Prices with the largest expected margin, subject to an inventory.
 #
-# Over m customers the expected demand of an alternative, m P(i | x), is at most its inventory s_i. With multipliers
-# l_i,
+# The expected demand of m customers for an alternative, m P(i | x), is at most its inventory s_i. With multipliers l_i,
 #
 #     maximise sum_i P(i | x) (x_i - c_i)    subject to P(i | x) <= s_i / m:
 #     the derivatives of sum_i P(i | x) (x_i - c_i - l_i) vanish,    l_i >= 0,    l_i = 0 unless stock i runs out.
 #
-# So l_i acts as one more cost of i. It is the shadow price: what one more unit of i in stock would earn. SLSQP searches
-# from several price lists; then the equations above are solved for the prices and the multipliers of what runs out.
+# So l_i acts as an additional cost of i. It is the shadow price: the margin of one more unit of stock of i.
+# SLSQP searches from several price lists; then the equations above are solved for the prices and the multipliers of the
+# alternatives whose stock runs out.
 
-_SLSQP_STEPS = 200  # of SLSQP
-_MAX_EXCESS = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding
+_SLSQP_STEPS = 200
+_MAX_EXCESS = 1e-6  # relative violation of a limit that SLSQP may leave; the equations are then solved to rounding
 
 
 def prices_in_stock(
@@ -229,52 +230,55 @@ def prices_in_stock(
     rng: np.random.Generator,
     labels: Sequence[str],
 ) -> tuple[Floats, Floats]:
-    """Return the best prices found, and the shadow prices; ``limit`` (n,) is the largest probability of each."""
-    # 1. Begin from the price lists that the stock can serve best.
+    """Return the best prices and the shadow prices; ``limit`` (n,) is the largest probability of each alternative."""
+    # 1. Start from the price lists with the smallest excess demand, then the largest margin.
     lists = price_lists(margin, before, low, high, rng)
     over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)
-    order = np.lexsort((-margin.expected(lists), over))  # those that the stock can serve first
-    # 2. Climb from each by SLSQP, then solve the optimality conditions nearby.
-    ends = [_climb(margin, limit, prices, low, high) for prices in np.vstack([lists[:1], lists[order[:starts]]])]
-    found = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
-    # 3. Take the best of those that the stock can serve.
-    excess = np.max(margin.at(found[:, 0])[0] / limit, axis=1) - 1
+    order = np.lexsort((-margin.expected(lists), over))
+    # 2. Search from each by SLSQP, then solve the optimality conditions nearby.
+    ends = [
+        _search_by_slsqp(margin, limit, prices, low, high) for prices in np.vstack([lists[:1], lists[order[:starts]]])
+    ]
+    settled = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
+    # 3. Keep the best prices whose demand is within the inventory.
+    excess = np.max(margin.at(settled[:, 0])[0] / limit, axis=1) - 1
     if excess.min() > _MAX_EXCESS:
-        raise _too_little(margin, limit, labels, found[excess.argmin(), 0])
-    best = np.where(excess <= _MAX_EXCESS, margin.expected(found[:, 0]), -np.inf).argmax()
-    return found[best, 0], found[best, 1]
+        raise _too_little(margin, limit, labels, settled[excess.argmin(), 0])
+    best = np.where(excess <= _MAX_EXCESS, margin.expected(settled[:, 0]), -np.inf).argmax()
+    return settled[best, 0], settled[best, 1]
 
 
-def _climb(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:
-    """Follow the gradients of the margin and of the demand by SLSQP."""
+def _search_by_slsqp(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:
+    """Maximise the margin within the limits by SLSQP."""
     from scipy.optimize import minimize
 
-    free, kept = np.flatnonzero(margin.moves & (low < high)), np.isfinite(limit)
-    scale = 1 / limit[kept]
+    free, limited = np.flatnonzero(margin.moves & (low < high)), np.isfinite(limit)
+    scale = 1 / limit[limited]
 
-    def whole(x: Floats) -> Floats:
+    def all_prices(x: Floats) -> Floats:
         return _with(prices, free, x)
 
-    found = minimize(
-        lambda x: -margin.expected(whole(x)[None])[0],
+    solution = minimize(
+        lambda x: -margin.expected(all_prices(x)[None])[0],
         prices[free],
-        jac=lambda x: -margin.gradient(whole(x)[None])[0, free],
+        jac=lambda x: -margin.gradient(all_prices(x)[None])[0, free],
         bounds=list(zip(low[free], high[free], strict=True)),
         constraints={
             "type": "ineq",
-            "fun": lambda x: 1 - scale * margin.at(whole(x)[None])[0][0, kept],
-            "jac": lambda x: -scale[:, None] * margin.demand_slopes(whole(x))[np.ix_(kept, free)],
+            "fun": lambda x: 1 - scale * margin.at(all_prices(x)[None])[0][0, limited],
+            "jac": lambda x: -scale[:, None] * margin.demand_slopes(all_prices(x))[np.ix_(limited, free)],
         },
         method="SLSQP",
         options={"maxiter": _SLSQP_STEPS, "ftol": 1e-13},
     )
-    return np.clip(whole(found.x), np.where(margin.moves, low, prices), np.where(margin.moves, high, prices))
+    return np.clip(all_prices(solution.x), np.where(margin.moves, low, prices), np.where(margin.moves, high, prices))
 
 
 def _settled(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:  # -> (2, n)
-    """Solve the optimality conditions near prices; returns prices and multipliers."""
+    """Solve the optimality conditions near some prices; return prices and multipliers."""
     from scipy.optimize import nnls, root
 
+    # 1. Estimate the multipliers of the alternatives whose stock runs out.
     p = margin.at(prices[None])[0][0]
     inside = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
     scarce = np.flatnonzero(p > limit * (1 - 1e-4))
@@ -290,26 +294,28 @@ def _settled(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: F
         at = margin._replace(cost=margin.cost + costs)
         return np.append(at.gradient(x[None])[0, inside], (margin.at(x[None])[0][0] - limit)[scarce])
 
+    # 2. Solve for prices and multipliers; keep the solution only if it is feasible and closer to the conditions.
     start = np.append(prices[inside], multipliers[scarce])
-    found = root(conditions, start, method="hybr", options={"xtol": 1e-14}).x
-    there, costs = _with(prices, inside, found[: len(inside)]), _with(multipliers, scarce, found[len(inside) :])
-    fits = (there >= low)[inside].all() and (there <= high)[inside].all() and (costs >= 0).all()
-    better = np.abs(conditions(found)).max() <= np.abs(conditions(start)).max()
-    return np.stack([there, costs] if fits and better else [prices, multipliers])
+    solution = root(conditions, start, method="hybr", options={"xtol": 1e-14}).x
+    solved, costs = _with(prices, inside, solution[: len(inside)]), _with(multipliers, scarce, solution[len(inside) :])
+    fits = (solved >= low)[inside].all() and (solved <= high)[inside].all() and (costs >= 0).all()
+    better = np.abs(conditions(solution)).max() <= np.abs(conditions(start)).max()
+    return np.stack([solved, costs] if fits and better else [prices, multipliers])
 
 
 def _with(values: Floats, at: Ints, new: Floats) -> Floats:
+    """Return the values with some of them replaced."""
     changed = values.copy()
     changed[at] = new
     return changed
 
 
 def _too_little(margin: Margin, limit: Floats, labels: Sequence[str], prices: Floats) -> InputError:
-    """Say which stock runs out at the prices that come nearest to serving everybody."""
+    """Return the error for an inventory that no prices can serve, with the scarcest alternative."""
     p = margin.at(prices[None])[0][0]
     worst = int(np.argmax(p / limit))
     return InputError(
-        f"inventory: no prices within their bounds were found at which it lasts; at best, {labels[worst]!r} is chosen "
-        f"by {p[worst]:.4g} of the customers and there is enough for {limit[worst]:.4g}. Raise its highest price or "
-        f"its inventory."
+        f"inventory: no prices within their bounds keep the demand within the stock. At best, {labels[worst]!r} is "
+        f"chosen by {p[worst]:.4g} of the customers, and the stock is enough for {limit[worst]:.4g}. Raise its highest "
+        f"price or its inventory."
     )
