@@ -250,7 +250,7 @@ def test_infinite_values_make_infinite_ends_and_no_nan(sign: int) -> None:
 def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = rng().normal(size=(50, 3))
     whole = resampled_means(values, rng=rng(), resamples=100)
-    monkeypatch.setattr(bootstrap, "_DRAWS_AT_ONCE", 7 * 50)
+    monkeypatch.setattr(bootstrap, "_SETS_PER_BATCH", 7 * 50)
     np.testing.assert_allclose(resampled_means(values, rng=rng(), resamples=100), whole, rtol=0, atol=1e-14)
 
 

@@ -3,7 +3,7 @@ import pytest
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, RankBy, Uniform
 from pcmcnet.errors import NotFittedError
-from pcmcnet.evaluation.report import ROWS, fit_statistics
+from pcmcnet.evaluation.report import FIT_STATISTICS, fit_statistics
 
 DATA = read(logit_choices(60, {"x": 1.0}), alternative="mode", features=["x"], person="person")
 
@@ -11,7 +11,7 @@ DATA = read(logit_choices(60, {"x": 1.0}), alternative="mode", features=["x"], p
 def test_a_logit_has_those_of_its_estimates() -> None:
     model = MNL().fit(DATA)
     found = fit_statistics(model)
-    assert set(found) == set(ROWS)
+    assert set(found) == set(FIT_STATISTICS)
     assert found["log-likelihood"] == model.estimates_.log_likelihood == pytest.approx(60 * model.score(DATA))
     assert found["constants-only log-likelihood"] == model.estimates_.constants_log_likelihood
     assert (found["choice sets"], found["persons"], found["parameters"]) == (60, 15, model.num_parameters)

@@ -76,7 +76,7 @@ def test_without_labels_features_are_multiplied_by_numbers_of_the_individual() -
 def test_a_table_without_such_a_formula_says_why(
     roles: dict[str, Any], most: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaderboard_entries, "MOST_PRODUCTS", most)
+    monkeypatch.setattr(leaderboard_entries, "MAX_PRODUCTS", most)
     data = read(**roles)
     with pytest.raises(InputError, match=message):
         formula_with_individual(data)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.leaderboard_entries import Use
-from pcmcnet.evaluation.standings import Leaderboard, TableResult, alike, critical_distance, ranks
+from pcmcnet.evaluation.standings import Leaderboard, TableResult, critical_distance, groups_within_distance, ranks
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
 HOW: dict[str, Any] = {"folds": 5, "seed": 0, "sets": 5000, "seconds": 600.0}
@@ -213,4 +213,4 @@ def test_one_model_has_nothing_to_differ_from() -> None:
     ],
 )
 def test_groups_reach_as_far_as_the_distance(means: list[float], groups: list[tuple[int, int]]) -> None:
-    assert alike(means, 1.0) == groups
+    assert groups_within_distance(means, 1.0) == groups

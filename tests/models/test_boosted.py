@@ -43,7 +43,7 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
     config = BoostedConfig(lr=0.1, leaves=2, min_samples_leaf=1, l2=1.0, subsample=1.0, max_features=1.0)
     (tree, value), *_ = islice(grow_trees(sets, config, 0), 1)
     assert value[tree.apply(x)] == pytest.approx(np.tile([-0.05, 0.05], 4))
-    assert UtilityTrees.joined([(tree, value)], 1)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
+    assert UtilityTrees.from_sklearn([(tree, value)], 1)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
     assert sets.loss(np.zeros(8)) == pytest.approx(np.log(2))
 
 
@@ -63,7 +63,7 @@ def test_the_flat_trees_are_those_that_were_grown() -> None:
     data = read(bargains(100))
     x = np.column_stack([data.features["price"].plain(), np.random.default_rng(0).normal(size=300)]).astype(np.float32)
     grown = list(islice(grow_trees(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
-    trees = UtilityTrees.joined(grown, 2)
+    trees = UtilityTrees.from_sklearn(grown, 2)
     expected = sum(value[tree.apply(x)] for tree, value in grown)
     np.testing.assert_allclose(trees(x), expected, rtol=1e-12)
     assert trees.importance.shape == (2,)
@@ -84,7 +84,7 @@ def test_labels_alone_are_enough_and_can_be_left_out() -> None:
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
     model = Boosted(trees=5, min_samples_leaf=5).fit(data)
     assert [row[0] for row in model.summary().rows] == ["mode"]
-    with pytest.raises(InputError, match="declare a feature, or alternative"):
+    with pytest.raises(InputError, match="declare a feature; or declare alternative"):
         Boosted(labels=False).fit(data)
 
 

@@ -103,7 +103,7 @@ def test_the_summary_shows_errors_and_the_reference() -> None:
     text = str(BradleyTerry().fit(item_choices(CIRCLE)).summary())
     assert "the strength of 'a' is 0" in text
     assert "0 (reference)" in text
-    assert "not used: an alternative is known by its item" in text
+    assert "not used: alternatives are identified by their labels" in text
     assert text.splitlines()[-1].startswith("b ")  # the weakest comes last
 
 
@@ -123,5 +123,5 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
 
 def test_a_search_cut_short_says_so(caplog: pytest.LogCaptureFixture) -> None:
     model = BradleyTerry(max_iter=1).fit(item_choices(CIRCLE))
-    assert "stopped by max_iter=1" in caplog.text
+    assert "within max_iter=1" in caplog.text
     assert "stopped by max_iter" in str(model.summary())

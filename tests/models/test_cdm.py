@@ -213,7 +213,7 @@ def test_a_table_without_labels_is_told_what_to_use() -> None:
 def test_universes_too_large_are_refused() -> None:
     table = {"set": [0] * 1001, "item": [f"{k}" for k in range(1001)], "took": [1] + [0] * 1000}
     data = ChoiceData.from_long(table, choice_set="set", chosen="took", alternative="item")
-    with pytest.raises(InputError, match=r"up to 1,000 items, and there are 1,001"):
+    with pytest.raises(InputError, match=r"up to 1,000 items, got 1,001"):
         CDM().fit(data)
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_file_is_refused(model: CDM) -> None:
 
 def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture, sample: ChoiceData) -> None:
     assert not CDM(max_iter=1, ridge=1.0).fit(sample).record_.converged
-    assert "stopped by max_iter=1" in caplog.text
+    assert "within max_iter=1" in caplog.text
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_a_model_and_its_name_with_options_are_the_same_ensemble(quick: dict[str
     ("words", "message"),
     [
         ({"model": "pcmcnett"}, "Did you mean 'pcmcnet'"),
-        ({"model": PCMCNet}, "got PCMCNet, a class"),
+        ({"model": PCMCNet}, "got the class PCMCNet"),
         ({}, "got None"),
         ({"model": "mnl", "n": 1}, "n must be a whole number of at least 2"),
         ({"model": "mnl", "resample": "yes"}, "resample must be true or false"),
@@ -191,7 +191,7 @@ def test_derivatives_are_those_of_the_probabilities(
 
 def test_answers_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
     sizes = iter([1, 2, 3])
-    with pytest.raises(InputError, match="arrays of different shapes"):
+    with pytest.raises(InputError, match="same shape for all members"):
         ensemble.over(lambda _: np.zeros(next(sizes)))
     with pytest.raises(NotFittedError):
         Ensemble("mnl").over(lambda model: 1.0)

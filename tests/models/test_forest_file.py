@@ -17,7 +17,7 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import RandomForest, load
-from pcmcnet.models.random_forest import FOREST
+from pcmcnet.models.random_forest import FOREST_FILE
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def forest(trips: ChoiceData) -> RandomForest:
 
 
 def restore(forest: RandomForest, content: bytes) -> None:
-    files = {**forest._files(), FOREST: content}
+    files = {**forest._files(), FOREST_FILE: content}
     RandomForest(**asdict(forest.config))._restore(files, forest.record_, forest.table_)
 
 
@@ -42,7 +42,7 @@ def test_nothing_that_the_file_names_is_imported(forest: RandomForest, monkeypat
     def refuse(name: str, *_: Any) -> NoReturn:
         raise AssertionError(f"{name} was imported")
 
-    content = forest._files()[FOREST]
+    content = forest._files()[FOREST_FILE]
     monkeypatch.setattr(importlib, "import_module", refuse)
     monkeypatch.setitem(sys.modules, "skops", None)
     restore(forest, content)
@@ -67,7 +67,7 @@ def test_a_file_with_something_else_is_refused(message: str, forest: RandomFores
 
 @pytest.mark.parametrize("content", [b"", b"no forest", "half"])
 def test_a_file_that_is_damaged_is_refused(content: bytes | str, forest: RandomForest) -> None:
-    whole = forest._files()[FOREST]
+    whole = forest._files()[FOREST_FILE]
     with pytest.raises(ArtifactError, match=r"forest\.skops cannot be read"):
         restore(forest, whole[: len(whole) // 2] if isinstance(content, str) else content)
 
@@ -143,25 +143,25 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_trees_that_lead_astray_are_refused(damage: str, forest: RandomForest) -> None:
     with pytest.raises(ArtifactError, match="holds a damaged tree"):
-        restore(forest, rewritten(forest._files()[FOREST], DAMAGES[damage]))
+        restore(forest, rewritten(forest._files()[FOREST_FILE], DAMAGES[damage]))
 
 
 @pytest.mark.parametrize("claim", [{"inputs": 1}, {"inputs": 10**9}, {"outputs": 2}, {"inputs": "7"}])
 def test_a_tree_with_other_inputs_than_the_model_is_refused(claim: dict[str, Any], forest: RandomForest) -> None:
     """scikit-learn would write the importances of all inputs into an array of one."""
     with pytest.raises(ArtifactError, match="does not fit the saved inputs"):
-        restore(forest, rewritten(forest._files()[FOREST], lambda tree: tree.update(claim)))
+        restore(forest, rewritten(forest._files()[FOREST_FILE], lambda tree: tree.update(claim)))
 
 
 def test_a_file_that_would_fill_the_memory_is_refused_unread(forest: RandomForest) -> None:
-    parts = unpacked(forest._files()[FOREST])
-    with pytest.raises(ArtifactError, match=r"forest.skops has [\d,]+ bytes and 50,\d\d\d,\d\d\d once unpacked"):
+    parts = unpacked(forest._files()[FOREST_FILE])
+    with pytest.raises(ArtifactError, match=r"forest.skops has [\d,]+ bytes, and 50,\d\d\d,\d\d\d when unpacked"):
         restore(forest, packed({**parts, "zeros": bytes(50_000_000)}))
 
 
 def test_an_array_is_read_for_one_tree_alone(forest: RandomForest) -> None:
     """A small archive with one large array in the place of many would fill the memory all the same."""
-    parts = unpacked(forest._files()[FOREST])
+    parts = unpacked(forest._files()[FOREST_FILE])
     schema = json.loads(parts["schema.json"])
     trees = schema["content"]["content"]["estimators_"]["content"]
     trees[:] = trees[:1] * len(trees)

@@ -200,7 +200,7 @@ def test_models_around_models_without_end_are_refused(levels: int, golden: Any) 
     """Each checks the one inside it more than once: 40 levels would take longer than anyone waits."""
     folder = golden("calibrated")
     rewrite(folder, "config.json", **nested(levels))
-    with pytest.raises(ArtifactError, match=rf"models around models go at most 4 levels deep, got {levels}"):
+    with pytest.raises(ArtifactError, match=rf"at most 4 models inside each other, got {levels}"):
         load(folder)
 
 

@@ -79,9 +79,9 @@ def test_the_column_may_go_without_its_name_and_is_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "column must name the feature to rank by, such as column='price', got None"),
-        ({"column": ""}, "column must name the feature"),
-        ({"column": 3}, "column must name the feature to rank by.*got 3"),
+        ({}, "column must be the feature to rank by, such as column='price', got None"),
+        ({"column": ""}, "column must be the feature"),
+        ({"column": 3}, "column must be the feature to rank by.*got 3"),
         ({"column": "price", "ascending": "yes"}, "ascending must be true or false, got 'yes'"),
     ],
 )
@@ -94,7 +94,7 @@ def test_options_of_the_wrong_kind_are_refused(options: dict[str, Any], message:
     ("column", "message"),
     [
         ("prise", r"no feature 'prise' to rank by. Did you mean 'price'\?"),
-        ("comfort", "column 'comfort' is categorical, and ranking needs numbers.*Known: minutes, price"),
+        ("comfort", "got 'comfort', which is categorical.*Known: minutes, price"),
         ("income", "column 'income' belongs to the individual.*cannot rank them.*Known: minutes, price"),
     ],
 )

@@ -54,7 +54,7 @@ def test_columns_come_in_the_order_of_their_names(data: ChoiceData) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("prise", r"no feature 'prise'. Did you mean 'price'\?"), ("who", "feature 'who' is categorical")],
+    [("prise", r"no feature 'prise'. Did you mean 'price'\?"), ("who", "got 'who', which is categorical")],
 )
 def test_what_is_no_numeric_feature_is_refused(name: str, message: str, data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match=message):

@@ -36,7 +36,7 @@ from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 # 1,000 hardly anything changes. With unequal weights, n is (sum w)^2 / sum(w^2). From one set nothing can be said about
 # the spread, so its interval is (-inf, inf), never a point.
 
-_DRAWS_AT_ONCE = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
+_SETS_PER_BATCH = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
 
 
 def bootstrap_interval(
@@ -92,7 +92,7 @@ def resampled_means(
     if (plus.any(axis=0) & minus.any(axis=0)).any():
         raise InputError("values hold both inf and -inf: their mean does not exist.")
     weighted = np.where(plus | minus, 0.0, columns) * w[:, None]
-    step = max(1, _DRAWS_AT_ONCE // S)
+    step = max(1, _SETS_PER_BATCH // S)
     parts = []
     for start in range(0, resamples, step):
         count = _counts(S, min(step, resamples - start), rng)  # (R, S)
@@ -174,7 +174,7 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
 # the model: levels and scales are not learnt anew, and latent classes are numbered as in the model. Draws depend on the
 # seed and on their own number alone.
 
-_ENOUGH = 0.5  # share of the draws that must lead to estimates
+_MIN_ESTIMATED_SHARE = 0.5  # share of the draws that must lead to estimates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -309,7 +309,7 @@ def bootstrap_errors(
             failed += values is None
             samples += [] if values is None else [values]
             steps.end(f"draw {k}", "no estimates" if values is None else "done")
-    if len(samples) < max(2, _ENOUGH * draws):
+    if len(samples) < max(2, _MIN_ESTIMATED_SHARE * draws):
         raise InputError(
             f"{failed} of {draws} draws lead to no finite estimates of all coefficients: the table has too few choices "
             f"for the model. Leave columns out, or raise min_chosen."

@@ -149,11 +149,11 @@ def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], see
     between = time.perf_counter()
     per_set = model_metrics(fitted, question, chosen, top)
     done = time.perf_counter()
-    where = f"{machine()}, torch {package_version('torch')}; device {device}"
+    where = f"{describe_machine()}, torch {package_version('torch')}; device {device}"
     return Cell(per_set, between - began, done - between, int(fitted.num_parameters), where, fitted.caveats)
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """Where it is measured: seconds mean nothing without it."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
@@ -450,7 +450,7 @@ def compare(
     data.require_chosen("a comparison")
     require_sets(data)
     # 2. Cut the table into folds. ``common`` is what every cell depends on beside its model.
-    groups, by = data.groups(by), _kept_whole(by, data.schema)
+    groups, by = data.groups(by), _grouping(by, data.schema)
     plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
     common = {
         "table": data.fingerprint(),
@@ -512,11 +512,11 @@ def _measure_all(
                 outcomes[label].append(outcome)
                 if store is not None and isinstance(outcome, Cell):
                     store.write(identity, k, outcome)
-                report.end(name, _in_words(outcome, data.weights[fold.test]))
+                report.end(name, _describe(outcome, data.weights[fold.test]))
     return outcomes
 
 
-def _in_words(outcome: Cell | Failure, weights: Floats) -> str:
+def _describe(outcome: Cell | Failure, weights: Floats) -> str:
     if isinstance(outcome, Failure):
         return f"failed: {outcome.message}"
     means = mean_metrics(outcome.metrics, weights) if weights.any() else {}
@@ -538,7 +538,7 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
     return dict(models)
 
 
-def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
+def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
     """Return what keeps several sets together; None where each is cut and resampled by itself."""
     by = schema.together if by is None else by
     alone = isinstance(by, str) and by == schema.choice_set and schema.rank is None
@@ -548,4 +548,4 @@ def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike |
 def describe_environment() -> dict[str, Any]:
     """Return the machine and the versions of what was used."""
     versions = {name: package_version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    return {"machine": machine(), "versions": {"python": platform.python_version(), **versions}}
+    return {"machine": describe_machine(), "versions": {"python": platform.python_version(), **versions}}

@@ -35,7 +35,7 @@ Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""
 
 WITHOUT_DEFAULTS = ("cross-nested-mnl", "nested-mnl", "rank-by")  # its nests, its column: nobody's defaults
-MOST_PRODUCTS = 40
+MAX_PRODUCTS = 40
 
 
 TABLE_SPECIFIC_MODELS: dict[str, Callable[[ChoiceData], ChoiceModel]] = {
@@ -112,9 +112,9 @@ def formula_with_individual(data: ChoiceData) -> str:
     terms = [Term((Factor(name), *term.factors)) for name in sets.features for term in who]
     if not terms:
         raise InputError("the table has no labels, nor features and numeric columns of the individual to multiply.")
-    if len(terms) > MOST_PRODUCTS:
+    if len(terms) > MAX_PRODUCTS:
         what = "products of features and columns of the individual"
-        raise InputError(f"{len(terms)} {what} are more than {MOST_PRODUCTS}.")
+        raise InputError(f"{len(terms)} {what} are more than {MAX_PRODUCTS}.")
     return _identified(". + ", terms, sets)
 
 
@@ -213,7 +213,7 @@ def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
         raise ConfigError(f"use must be one of {', '.join(map(repr, get_args(Use)))}, got {use!r}.")
     known = public_tables()
     if isinstance(tables, Mapping):
-        known = {name: _given(name, data) for name, data in tables.items()}
+        known = {name: _table_of_caller(name, data) for name, data in tables.items()}
     elif tables is not None and (isinstance(tables, str) or not isinstance(tables, Sequence)):
         raise InputError(f"tables: expected names, or names with choice data, got {tables!r}.")
     names = list(dict.fromkeys(known if tables is None else tables))
@@ -226,7 +226,7 @@ def require_tables(tables: Any, use: str | None) -> list[LeaderboardTable]:
     return found
 
 
-def _given(name: Any, data: Any) -> LeaderboardTable:
+def _table_of_caller(name: Any, data: Any) -> LeaderboardTable:
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or set(name) & set('/\\:*?"<>|'):
         raise InputError(f"tables: expected names that can name a folder, got {name!r}.")
     if not isinstance(data, ChoiceData):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.bootstrap import BootstrapErrors
-from pcmcnet.evaluation.report import ROWS, fit_statistics
+from pcmcnet.evaluation.report import FIT_STATISTICS, fit_statistics
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.logit_model import LogitModel
@@ -73,8 +73,8 @@ class ModelTable(FormatsMixin):
             rows.append([name, *("" if row is None else self._estimate(row) for row in found)])
             errors = ("" if row is None else row.state or f"{row.std_error:.3g}" for row in found)
             rows.append(["", *(error and f"({error})" for error in errors)])
-        shown = [name for name in ROWS if any(column.fit.get(name) is not None for column in self.columns)]
-        fits = [[name, *(_figure(name, column.fit.get(name)) for column in self.columns)] for name in shown]
+        shown = [name for name in FIT_STATISTICS if any(column.fit.get(name) is not None for column in self.columns)]
+        fits = [[name, *(_format_statistic(name, column.fit.get(name)) for column in self.columns)] for name in shown]
         legend = [", ".join(f"{mark} p < {level:g}" for level, mark in reversed(_STARS))] if self.stars and rows else []
         rules = frozenset({len(rows)} if rows and fits else ())
         return ResultContent(title="Models", cells=[head, *rows, *fits], rules=rules, notes=(*legend, *self.notes))
@@ -156,7 +156,7 @@ def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | 
     if not isinstance(model, LogitModel):
         return [ModelColumn(head, "", {}, fit)]
     if isinstance(kind, BootstrapErrors):
-        rows = _of_bootstrap(model, kind)
+        rows = _bootstrap_rows(model, kind)
     else:
         rows = estimate_rows(model.estimates_, kind or model.default_errors, calibrated=model.calibrated_constants)
     if not isinstance(model, LatentClassMNL) or model.n_classes_ == 1:
@@ -174,7 +174,7 @@ def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | 
     return found
 
 
-def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
+def _bootstrap_rows(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
     """Take the errors and intervals of the bootstrap for those of the likelihood."""
     from pcmcnet.evaluation.hypothesis_tests.vuong import normal_p_value
 
@@ -189,8 +189,8 @@ def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]
     return rows
 
 
-def _figure(name: str, value: float | None) -> str:
-    return "" if value is None else f"{value:{ROWS[name]}}"
+def _format_statistic(name: str, value: float | None) -> str:
+    return "" if value is None else f"{value:{FIT_STATISTICS[name]}}"
 
 
 def _notes(

@@ -77,7 +77,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
     """Ask a model for log-probabilities; return them per alternative (N,), once known to be some."""
     what = f"{type(model).__name__}.predict_log_proba"
     remedy = "The model may have diverged: fit it again, with a lower lr."
-    log_p = _answers(model.predict_log_proba(data), data, what, "log-probability", remedy)
+    log_p = _per_alternative(model.predict_log_proba(data), data, what, "log-probability", remedy)
     with np.errstate(over="ignore"):  # a positive log-probability is reported by its set
         p = np.exp(log_p)
     _require_sum(p, data, what, _MODEL_SUM, "It must return logs of probabilities, not scores.")
@@ -89,10 +89,12 @@ def predicted_scores(model: Any, data: ChoiceData) -> Floats:
     what = f"{type(model).__name__}.predict_scores"
     if not callable(getattr(model, "predict_scores", None)):
         raise InputError(f"{what}: a model that gives a ranking needs this method.")
-    return _answers(model.predict_scores(data), data, what, "score", "A ranking needs a number for every alternative.")
+    return _per_alternative(
+        model.predict_scores(data), data, what, "score", "A ranking needs a number for every alternative."
+    )
 
 
-def _answers(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -> Floats:
+def _per_alternative(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -> Floats:
     """Take one answer per table row to one per alternative (N,), refusing another number of them and NaN."""
     rows = _floats(values, what)
     if rows.shape != (data.n_rows,):
@@ -102,7 +104,7 @@ def _answers(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -
     flat = data.from_rows(rows)
     nan = np.flatnonzero(np.isnan(flat))
     if nan.size:
-        where = _where(data, nan[0])
+        where = _place_of(data, nan[0])
         raise InputError(f"{what}, {where}: expected a {noun}, got NaN; {nan.size} such rows. {remedy}")
     return flat
 
@@ -116,7 +118,7 @@ def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
     bad = np.flatnonzero(~(true >= 0))  # NaN, too
     if bad.size:
         raise InputError(
-            f"truth, {_where(data, bad[0])}: expected a probability, got {true[bad[0]]}; {bad.size} such "
+            f"truth, {_place_of(data, bad[0])}: expected a probability, got {true[bad[0]]}; {bad.size} such "
             f"rows. Correct them or leave out truth."
         )
     _require_sum(true, data, "truth", _TRUTH_SUM, "Divide the values of each set by their sum.")
@@ -141,7 +143,7 @@ def _require_sum(p: Floats, data: ChoiceData, what: str, within: float, remedy: 
         )
 
 
-def _where(data: ChoiceData, alternative: np.intp) -> str:
+def _place_of(data: ChoiceData, alternative: np.intp) -> str:
     """Name the table row and the choice set of an alternative."""
     at = np.searchsorted(data.offsets, alternative, side="right") - 1
     return f"row {data.rows[alternative]} (choice set {data.set_ids[at]})"
@@ -183,7 +185,7 @@ def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
     if table.drawn_from == fingerprint:
         return "most"
     example = table.description.get("example")
-    return "some" if example and any(_holds(part, example) for part in data.parts()) else "none known"
+    return "some" if example and any(_has_example(part, example) for part in data.parts()) else "none known"
 
 
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
@@ -200,7 +202,7 @@ def in_sample_warning(model: ChoiceModel, data: Sets, seen: TrainingOverlap | No
     return None if words is None else words.format(trained=model.table_.choice_sets, sets=len(data))
 
 
-def _holds(data: ChoiceData, kept: Mapping[str, Any]) -> bool:
+def _has_example(data: ChoiceData, kept: Mapping[str, Any]) -> bool:
     """Tell whether a table has a set with the same alternatives, individual and choice, in whatever order of sets."""
     rows = kept["alternatives"]
     alike = np.flatnonzero(data.sizes == len(rows))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Those of a logit come from its estimates. Another model is asked about choice sets that are given; it was not
 # estimated by maximum likelihood alone, so that AIC and BIC mean nothing for it.
 
-ROWS = {  # with the form of their numbers
+FIT_STATISTICS = {  # with the form of their numbers
     "log-likelihood": ".3f",
     "null log-likelihood": ".3f",
     "constants-only log-likelihood": ".3f",
@@ -53,9 +53,9 @@ ROWS = {  # with the form of their numbers
 
 
 def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
-    """Return the figures by their names in ``ROWS``; None where there is none."""
+    """Return the figures by their names in ``FIT_STATISTICS``; None where there is none."""
     facts = model.require_fitted().facts
-    found: dict[str, float | None] = dict.fromkeys(ROWS)
+    found: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
     sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
     found |= sizes
     if isinstance(model, LogitModel):
@@ -290,16 +290,16 @@ def _intervals(
 
 def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
     """Refuse impossible options of an evaluation."""
-    if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top) or len(set(top)) < len(top):
+    if not isinstance(top, Collection) or not all(_is_whole(n, least=1) for n in top) or len(set(top)) < len(top):
         raise ConfigError(f"top must list different whole numbers of at least 1, such as (1, 5); got {top!r}.")
     for name, value in (("resamples", resamples), ("seed", seed)):
-        if not _whole(value, least=0):
+        if not _is_whole(value, least=0):
             raise ConfigError(f"{name} must be a whole number of at least 0, got {value!r}.")
     if ties not in get_args(Ties):
         raise ConfigError(f"ties must be one of {get_args(Ties)}, got {ties!r}.")
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 

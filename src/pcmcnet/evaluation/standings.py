@@ -79,7 +79,7 @@ def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> floa
     return float(q * np.sqrt(models * (models + 1) / (6 * tables)))
 
 
-def alike(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
+def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
     """Find the largest groups of neighbours whose mean ranks (k,), rising, do not differ by the critical distance.
 
     A group of two models or more is given by the positions of its first and last one; none lies within another.
@@ -307,9 +307,10 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         if len(standings) == 1:
             return f"{best}."
         within = first.mean_rank + self.critical_distance()
-        alike = [standing.model for standing in standings[1:] if standing.mean_rank <= within]
-        apart = f"not told apart from it: {', '.join(alike)}" if alike else "all others rank surely lower"
-        return f"{best}; {apart}."
+        close = [standing.model for standing in standings[1:] if standing.mean_rank <= within]
+        if not close:
+            return f"{best}; all other models rank significantly lower."
+        return f"{best}; the difference from {', '.join(close)} is not significant."
 
     @property
     def how(self) -> str:

@@ -2,20 +2,22 @@
 
     u_i = sum over trees t of  lr f_t(x_i),        p = softmax(u) over the set
 
-x_i are the individual's columns, the alternative's features and label, and relative features x_i / min_j x_j, by which
-a set's other alternatives come in. With y_i = 1 for the alternative chosen, each tree takes a Newton step:
+The inputs x_i are the individual's columns, the alternative's features and label, and relative features x_i / min_j x_j
+that compare the alternative with the others of its set. With y_i = 1 for the chosen alternative, each tree takes a
+Newton step:
 
-    g_i = w (y_i - p_i),  h_i = w p_i (1 - p_i)        gradient and, of the Hessian, the diagonal
-    splits     as a regression of g / h with weights h, which has the gain of the second-order expansion
+    g_i = w (y_i - p_i),  h_i = w p_i (1 - p_i)        gradient and diagonal of the Hessian
+    splits     regression of g / h with weights h, which has the gain of the second-order expansion
     leaf value sum g / (sum h + l2)
 
-The softmax is over the set, so that exactly one alternative is chosen, unlike in the random forest. Held-out choice
-sets say how many trees there are (:mod:`pcmcnet.selection`), persons kept together. Then all sets are fitted with so
-many. Each tree sees some of the sets and, at every split, some of the inputs.
+The softmax is over the choice set, so that exactly one alternative is chosen, unlike in the random forest. The number
+of trees is chosen on held-out choice sets (:mod:`pcmcnet.selection`), with each person's sets in one fold. The final
+fit grows that number of trees on all choice sets. Each tree is fitted to a random part of the choice sets, and each
+split considers a random part of the inputs.
 
-The trees are kept as flat arrays, so that a saved file builds no classes and executes nothing. The M nodes of all trees
-stand one after another. A split sends x to ``left`` where x[feature] <= threshold, else to ``right``; both stand behind
-it. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
+The trees are stored as flat arrays, so that loading a saved file executes nothing. The M nodes of all trees are stored
+one after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``; both have larger
+indices than the split. A leaf has feature -1 and a value. Shapes: inputs (N, K) -> utilities (N,).
 """
 
 from __future__ import annotations
@@ -56,13 +58,13 @@ from pcmcnet.selection import best_number_of_steps, held_out_folds
 
 log = logging.getLogger("pcmcnet")
 
-Inputs = Callable[[ChoiceData], NDArray[np.float32]]  # what trees see of some sets (N, K)
+Inputs = Callable[[ChoiceData], NDArray[np.float32]]  # choice data -> inputs of the trees (N, K)
 
 MAX_TREES = 2_000
-PATIENCE = 50  # trees in a row without a better loss of held-out sets
+PATIENCE = 50  # trees in a row without a lower held-out loss, after which the search ends
 FALLBACK_TREES = 50  # if there are too few choice sets to hold some out
-MIN_CURVATURE = 1e-6  # of p (1 - p): where the model is sure, a step would be without bound
-TREES = "trees.safetensors"
+MIN_CURVATURE = 1e-6  # floor of p (1 - p), which bounds the steps for probabilities near 0 or 1
+TREES_FILE = "trees.safetensors"
 _LEAF = -1
 
 
@@ -73,24 +75,24 @@ class BoostedConfig:
     Parameters
     ----------
     trees
-        Number of trees; "auto" is learnt from held-out choice sets.
+        Number of trees; "auto" chooses it on held-out choice sets.
     lr
-        Share of a Newton step that each tree takes.
+        Learning rate: the share of a Newton step that each tree takes.
     leaves
-        Of each tree, at most.
+        Maximum number of leaves per tree.
     min_samples_leaf
-        Alternatives in a leaf, at least.
+        Minimum number of alternatives in a leaf.
     l2
-        Penalty on squared values of leaves.
+        Penalty on the squared values of the leaves.
     subsample
-        Share of the choice sets that each tree sees.
+        Share of the choice sets, drawn at random, to which each tree is fitted.
     max_features
-        Share of the inputs tried at each split.
+        Share of the inputs, drawn at random, that each split considers.
     labels
-        Whether trees see the label of an alternative, where labels are declared.
+        Whether the label of the alternative is an input, if the table declares labels.
     relative
-        Features that also enter relative to the smallest value of the set; "auto" for all numeric ones that are
-        positive throughout the training part.
+        Features that also enter relative to the smallest value of their choice set. "auto" uses all numeric features
+        that are positive throughout the training part.
     """
 
     trees: int | Literal["auto"] = "auto"
@@ -119,24 +121,23 @@ class BoostedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostedRecord(FitRecord):
-    """The number of trees, given or learnt."""
+    """Record of a fit: the number of trees, given or learnt."""
 
     trees: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedBoosted(FittedTrees):
-    """How tables become inputs, and the trees."""
+    """The encoding of the inputs, and the trees."""
 
     trees: UtilityTrees
     record: BoostedRecord
 
 
 class Boosted(TreeModel):
-    """Gradient-boosted trees whose sum is the utility of an alternative.
+    """Gradient-boosted trees: the utility of an alternative is a sum of trees, with a softmax over the choice set.
 
-    Options are those of :class:`BoostedConfig`; an unknown one is refused. Sets of one alternative take no part in
-    training: there the choice says nothing.
+    Choice sets with a single alternative are not used in training.
 
     Examples
     --------
@@ -156,7 +157,7 @@ class Boosted(TreeModel):
         super().__init__(**options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedBoosted:
-        # 1. The sets that offer a choice, and how trees see them.
+        # 1. Select the sets with several alternatives, and learn the encoding of the inputs.
         part, held_out = (
             None if data is None else data.subset((data.weights > 0) & (data.sizes > 1)) for data in (train, valid)
         )
@@ -166,43 +167,54 @@ class Boosted(TreeModel):
         encoder = Encoder.learn(part, labels=self.config.labels)
         if not encoder.features:
             raise InputError(
-                "boosted trees tell alternatives apart by their features and labels: declare a feature, or "
-                "alternative, with labels that return in several sets, and leave labels=True."
+                "boosted trees need features or labels to distinguish the alternatives: declare a feature; or declare "
+                "alternative, with labels that occur in several sets, and keep labels=True."
             )
         relative = relative_names(self.config.relative, part)
         inputs = partial(tree_inputs, encoder, relative)
-        # 2. The number of trees, from held-out sets if it is to be learnt; then as many trees of all sets.
+        # 2. Choose the number of trees on held-out sets, unless it is given, and grow them on all sets.
         count = self._number_of_trees(part, held_out, inputs, run.seed)
         grown = islice(grow_trees(TreeSets.of(part, inputs(part)), self.config, run.seed), count)
-        trees = UtilityTrees.joined(grown, len(input_names(encoder, relative)))
+        trees = UtilityTrees.from_sklearn(grown, len(input_names(encoder, relative)))
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
 
     def _number_of_trees(self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int) -> int:
-        """Return the number of trees: the one given, or the one with the least loss of held-out sets."""
+        """Return the number of trees: the one given, or the one with the lowest held-out loss."""
         if self.config.trees != "auto":
             return self.config.trees
-        # 1. Hold out sets of the table; a validation part joins them.
+        # 1. Hold out choice sets; a validation part is held out too.
         folds = held_out_folds(part, valid if valid is not None and len(valid) else None, seed)
         if not folds:
             return FALLBACK_TREES
-        # 2. Grow the trees of all folds in step, and average their losses.
+        # 2. Grow the trees of all folds in parallel, and average their held-out losses after each tree.
         pairs = [(fold.train, reduce(ChoiceData.concat, fold.held_out)) for fold in folds]
-        seen = [[TreeSets.of(data, inputs(data)) for data in pair] for pair in pairs]
-        by_fold = [_losses(fitted, held_out, self.config, seed) for fitted, held_out in seen]
+        encoded = [[TreeSets.of(data, inputs(data)) for data in pair] for pair in pairs]
+        by_fold = [_losses(fitted, held_out, self.config, seed) for fitted, held_out in encoded]
         weights = [float(held_out.weights.sum()) for _, held_out in pairs]
         losses = (float(np.average(losses, weights=weights)) for losses in zip(*by_fold, strict=True))
-        # 3. Stop once the loss has not been better for a while.
+        # 3. Stop after PATIENCE trees without a lower loss.
         count, loss = best_number_of_steps(losses, largest=MAX_TREES, patience=PATIENCE)
         log.info("%d trees: held-out NLL %.4f", count, loss)
         return count
 
     @property
     def trees_(self) -> UtilityTrees:
-        """The trees, which sum to a utility."""
+        """The trees, whose sum is the utility."""
         return self._state.trees
 
     def utilities(self, data: ChoiceData) -> Floats:  # -> (N,)
-        """Return the utility of each alternative, set after set."""
+        """Return the utility of each alternative.
+
+        Parameters
+        ----------
+        data
+            Choice sets.
+
+        Returns
+        -------
+        ndarray
+            (N,) utilities of the available alternatives, set after set.
+        """
         return self.trees_(self._inputs(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -210,11 +222,11 @@ class Boosted(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Number of nodes of all trees: a threshold for each split, a value for each leaf."""
+        """Number of nodes of all trees: each split has a threshold, and each leaf a value."""
         return len(self.trees_.feature)
 
     def summary(self) -> Summary:
-        """List the inputs by what splits on them gained."""
+        """Return a table of the inputs, sorted by the total gain of the splits on each."""
         gain = self.trees_.importance / max(self.trees_.importance.sum(), np.finfo(np.float64).tiny)
         size = f"{self.num_parameters:,} (nodes of all trees)"
         return self._summary(gain.tolist(), {"trees": f"{len(self.trees_.roots):,}", "parameters": size})
@@ -222,11 +234,11 @@ class Boosted(TreeModel):
     # -- saved form -------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
-        return {**self._inputs_file(), TREES: self.trees_.to_bytes()}
+        return {**self._inputs_file(), TREES_FILE: self.trees_.to_bytes()}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedBoosted:
         encoder, relative, inputs = read_inputs(files)
-        trees = UtilityTrees.from_bytes(files[TREES], inputs)
+        trees = UtilityTrees.from_bytes(files[TREES_FILE], inputs)
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=record)
 
 
@@ -235,26 +247,26 @@ class Boosted(TreeModel):
 
 @dataclass(frozen=True, eq=False)
 class TreeSets:
-    """Choice sets as trees see them."""
+    """Choice sets as inputs of trees."""
 
     x: NDArray[np.float32]  # (N, K)
     offsets: Ints
-    chosen: Ints  # (S,) places of the alternatives chosen
-    weights: Floats  # (S,) of mean 1
+    chosen: Ints  # (S,) row of x of each chosen alternative
+    weights: Floats  # (S,) with mean 1
 
     @classmethod
     def of(cls, data: ChoiceData, x: NDArray[np.float32]) -> TreeSets:
-        """Take choices and weights from the data."""
+        """Combine inputs (N, K) with the choices and weights of the data."""
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         return cls(x, data.offsets, chosen, data.weights / data.weights.mean())
 
     def loss(self, utilities: Floats) -> float:
-        """Mean negative log-likelihood at utilities (N,)."""
+        """Return the mean negative log-likelihood for utilities (N,)."""
         return -float(self.weights @ log_softmax_by_set(utilities, self.offsets)[self.chosen]) / len(self.weights)
 
 
 def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tuple[Any, Floats]]:
-    """Yield tree after tree, without end, with the values (nodes,) that they add to utilities."""
+    """Yield an endless sequence of trees, each with the values (nodes,) that it adds to the utilities."""
     from sklearn.tree import DecisionTreeRegressor
 
     rng = np.random.default_rng(seed)
@@ -263,14 +275,14 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
     utilities: Floats = np.zeros(len(sets.x))
     n = len(sets.weights)
     while True:
-        # 1. Gradient and curvature of the likelihood at the utilities so far.
+        # 1. Compute the gradient and the diagonal of the Hessian at the current utilities.
         p = np.exp(log_softmax_by_set(utilities, sets.offsets))
         gradient, curvature = w * (y - p), w * np.maximum(p * (1 - p), MIN_CURVATURE)
-        # 2. Some of the sets, whole ones: the softmax is over a set.
+        # 2. Draw a random part of the choice sets; whole sets, because the softmax is over a set.
         drawn = np.zeros(n, bool)
         drawn[rng.permutation(n)[: max(round(config.subsample * n), 1)]] = True
         use = spread(drawn, sets.offsets)
-        # 3. Splits, as a weighted regression of the Newton steps.
+        # 3. Find the splits by a weighted regression of the Newton steps.
         tree = DecisionTreeRegressor(
             max_leaf_nodes=config.leaves,
             min_samples_leaf=config.min_samples_leaf,
@@ -278,16 +290,16 @@ def grow_trees(sets: TreeSets, config: BoostedConfig, seed: int) -> Iterator[tup
             random_state=int(rng.integers(2**31)),
         )
         tree.fit(sets.x[use], (gradient / curvature)[use], sample_weight=curvature[use])
-        # 4. The values of the leaves, and what they add to the utilities of all sets.
+        # 4. Compute the values of the leaves, and add them to the utilities of all sets.
         leaf = tree.apply(sets.x)
-        up, down = (np.bincount(leaf[use], each[use], tree.tree_.node_count) for each in (gradient, curvature))
-        value: Floats = config.lr * up / np.maximum(down + config.l2, MIN_CURVATURE)
+        g, h = (np.bincount(leaf[use], values[use], tree.tree_.node_count) for values in (gradient, curvature))
+        value: Floats = config.lr * g / np.maximum(h + config.l2, MIN_CURVATURE)
         utilities += value[leaf]
         yield tree, value
 
 
 def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int) -> Iterator[float]:
-    """Yield the loss of held-out sets after each tree."""
+    """Yield the held-out loss after each tree."""
     utilities: Floats = np.zeros(len(held_out.x))
     for tree, value in grow_trees(sets, config, seed):
         utilities += value[tree.apply(held_out.x)]
@@ -299,7 +311,7 @@ def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int
 
 @dataclass(frozen=True, eq=False)
 class UtilityTrees:
-    """All trees; their values are added."""
+    """Trees as flat arrays; the utility is the sum of their values."""
 
     roots: Ints  # (T,)
     feature: Ints  # (M,)
@@ -307,42 +319,42 @@ class UtilityTrees:
     left: Ints  # (M,)
     right: Ints  # (M,)
     value: Floats  # (M,)
-    importance: Floats  # (K,) what splits on each input have gained, in all
+    importance: Floats  # (K,) total gain of the splits on each input
 
     @classmethod
-    def joined(cls, trees: Iterable[tuple[Any, Floats]], inputs: int) -> UtilityTrees:
-        """Put together scikit-learn's trees with the values (nodes,) of their leaves."""
+    def from_sklearn(cls, trees: Iterable[tuple[Any, Floats]], inputs: int) -> UtilityTrees:
+        """Concatenate scikit-learn's trees, each given with the values (nodes,) of its leaves."""
         trees = list(trees)
         parts = [tree.tree_ for tree, _ in trees]
-        # 1. Where the nodes of each tree begin: children are numbered within their tree.
-        begins = np.cumsum([0, *(tree.node_count for tree in parts)])
-        shift = np.repeat(begins[:-1], np.diff(begins))
-        none: tuple[Any, ...] = (np.empty(0),)
+        # 1. Concatenate the arrays; children are numbered within their tree, so shift them to global indices.
+        starts = np.cumsum([0, *(tree.node_count for tree in parts)])
+        shift = np.repeat(starts[:-1], np.diff(starts))
+        empty: tuple[Any, ...] = (np.empty(0),)
         left, right, feature, threshold = (
-            np.concatenate([*(getattr(tree, name) for tree in parts), *none])
+            np.concatenate([*(getattr(tree, name) for tree in parts), *empty])
             for name in ("children_left", "children_right", "feature", "threshold")
         )
-        # 2. Leaves have values, and splits all else.
+        # 2. Clear what a node does not use: leaves only have values, and splits have none.
         leaf = left == _LEAF
         return cls(
-            roots=begins[:-1].astype(np.int64),
+            roots=starts[:-1].astype(np.int64),
             feature=np.where(leaf, _LEAF, feature).astype(np.int64),
             threshold=np.where(leaf, 0.0, threshold),
             left=np.where(leaf, _LEAF, left + shift).astype(np.int64),
             right=np.where(leaf, _LEAF, right + shift).astype(np.int64),
-            value=np.where(leaf, np.concatenate([*(value for _, value in trees), *none]), 0.0),
+            value=np.where(leaf, np.concatenate([*(value for _, value in trees), *empty]), 0.0),
             importance=sum((tree.compute_feature_importances(normalize=False) for tree in parts), np.zeros(inputs)),
         )
 
     def __call__(self, x: NDArray[np.float32]) -> Floats:
-        """(N, K) -> (N,)."""
+        """Return the utilities (N,) of inputs (N, K)."""
         utility: Floats = np.zeros(len(x))
         rows = np.arange(len(x))
         for root in self.roots:
             node = np.full(len(x), root)
             while (inner := self.feature[node] != _LEAF).any():
-                down = x[rows, self.feature[node]] <= self.threshold[node]
-                node = np.where(inner, np.where(down, self.left[node], self.right[node]), node)
+                goes_left = x[rows, self.feature[node]] <= self.threshold[node]
+                node = np.where(inner, np.where(goes_left, self.left[node], self.right[node]), node)
             utility += self.value[node]
         return utility
 
@@ -353,18 +365,20 @@ class UtilityTrees:
 
     @classmethod
     def from_bytes(cls, content: bytes, inputs: int) -> UtilityTrees:
-        """Read such a file for so many inputs; refuses what is not sound."""
+        """Read the output of :meth:`to_bytes`. Raise ArtifactError unless the trees are valid for K = ``inputs``."""
         try:
             trees = cls(**load_arrays(content))
         except (SafetensorError, TypeError) as error:
-            raise ArtifactError(f"{TREES} cannot be read ({error}): fit the model again.") from error
-        if not trees._sound(inputs):
-            raise ArtifactError(f"{TREES} holds damaged trees, or does not fit the saved inputs: fit the model again.")
+            raise ArtifactError(f"{TREES_FILE} cannot be read ({error}): fit the model again.") from error
+        if not trees._is_valid(inputs):
+            raise ArtifactError(
+                f"{TREES_FILE} holds damaged trees, or does not fit the saved inputs: fit the model again."
+            )
         return trees
 
-    def _sound(self, inputs: int) -> bool:
-        """Whether every split asks for an input there is, and leads to nodes behind it, so that every walk ends."""
-        # 1. Arrays of the right sizes and types, with finite values.
+    def _is_valid(self, inputs: int) -> bool:
+        """Return True if every split uses an existing input and leads to later nodes, so that prediction ends."""
+        # 1. Check the shapes and types of the arrays, and that their values are finite.
         m, at = len(self.feature), np.arange(len(self.feature))
         shapes: Mapping[str, tuple[int, ...]] = {"roots": (self.roots.size,), "importance": (inputs,)}
         for field in fields(self):
@@ -372,7 +386,7 @@ class UtilityTrees:
             kind = np.float64 if field.name in ("threshold", "value", "importance") else np.int64
             if array.shape != shapes.get(field.name, (m,)) or array.dtype != kind or not np.isfinite(array).all():
                 return False
-        # 2. Nodes are leaves, or splits on an input with both children behind them.
+        # 2. Check that each node is a leaf, or a split on an input with two later nodes as children.
         leaf = self.feature == _LEAF
         split = (self.feature >= 0) & (self.feature < inputs)
         for child in (self.left, self.right):

@@ -2,7 +2,7 @@
 
     P(i | S) = exp s_i / sum_{j in S} exp s_j
 
-Newton's method finds the log-strengths s (:mod:`pcmcnet.models.items.strengths`).
+The log-strengths s are estimated by Newton's method (:mod:`pcmcnet.models.items.strengths`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pcmcnet.models.items.universe import DistinctSets
 
 
 class BradleyTerry(StrengthModel):
-    """One log-strength per item; choices follow the logit of the strengths on offer.
+    """Bradley-Terry model: a logit with one log-strength per item.
 
-    Options are those of :class:`StrengthConfig`.
+    Items are identified by the labels of the alternatives; features are not used.
 
     Examples
     --------
@@ -33,10 +33,17 @@ class BradleyTerry(StrengthModel):
     is_logit = True
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
-        fixed, most, least = None if ridge else reference, self.config.max_iter, self.config.tolerance
-        estimate = fit_log_strengths(sets, n, reference=fixed, ridge=ridge, max_iter=most, tolerance=least)
-        apart = estimate.strengths - estimate.strengths[reference]
-        return estimate._replace(strengths=apart, hessian=estimate.hessian - ridge / n)  # squares about the mean
+        estimate = fit_log_strengths(
+            sets,
+            n,
+            reference=None if ridge else reference,
+            ridge=ridge,
+            max_iter=self.config.max_iter,
+            tolerance=self.config.tolerance,
+        )
+        strengths = estimate.strengths - estimate.strengths[reference]
+        # The ridge of the model is on deviations from the mean: sum_i (s_i - mean s)^2 has the Hessian I - 1/n.
+        return estimate._replace(strengths=strengths, hessian=estimate.hessian - ridge / n)
 
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
         if not len(sets.sizes):

@@ -1,10 +1,10 @@
-"""Probabilities made less, or more, sure of themselves by a temperature (Guo, Pleiss, Sun & Weinberger, 2017).
+"""Temperature scaling: calibration of probabilities by one parameter (Guo, Pleiss, Sun & Weinberger, 2017).
 
     P_T(i | S) = P(i | S)^(1/T) / sum_{j in S} P(j | S)^(1/T)
 
-T > 1 draws the probabilities of a set together, T < 1 apart, and their order stays. The T that minimises the mean NLL
-of choices that the model was not fitted to is its calibration. As a function of b = 1/T the loss of a choice c,
-- b log P(c) + log sum_j exp(b log P(j)), is convex: there is one minimum.
+T > 1 makes the probabilities of a set more equal, T < 1 less equal; their order does not change. T is chosen to
+minimise the mean NLL of choices that the model was not fitted to. As a function of b = 1/T, the loss of a choice c,
+- b log P(c) + log sum_j exp(b log P(j)), is convex, so the minimum is unique.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from pcmcnet.models.wrapper import (
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
-MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # temperatures that are searched
-_ROUNDING = 1e-12  # gains below it are none
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # range of the search
+_ROUNDING = 1e-12  # smaller relative gains are rounding errors
 _FILE = "temperature.json"
 
 
 class Temperature(NamedTuple):
-    """A temperature, and the mean NLL of the choices it was found by, without it and with it."""
+    """A temperature, and the mean NLL of the calibration choices before and after scaling."""
 
     value: float
     nll_before: float | None = None
@@ -54,8 +54,10 @@ class CalibratedConfig:
 
     Parameters
     ----------
-    model, options
-        Name of the model inside, and its options. ``Calibrated`` also takes a model object in place of both.
+    model
+        Registry name of the inner model. ``Calibrated`` also takes a model object instead of a name and options.
+    options
+        Options of the inner model.
     """
 
     model: str
@@ -64,7 +66,7 @@ class CalibratedConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"{self.model} gives a ranking, and a temperature is for probabilities.")
+            raise ConfigError(f"a temperature needs probabilities, and {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
 
 
@@ -76,32 +78,34 @@ class FittedCalibrated(FittedWrapper):
 
 
 class Calibrated(SingleModelWrapper):
-    """A model whose probabilities are taken to the power 1/T.
+    """A model with temperature scaling: its probabilities are raised to the power 1/T and normalised.
 
-    ``Calibrated(fitted, T)`` is ready for use. ``Calibrated(model).fit(train, valid)`` fits a model of the same kind
-    and finds T by the validation part; so it can be compared with others.
-    :func:`pcmcnet.insight.calibration.calibrate` finds T for a model that is fitted already.
+    ``Calibrated(model).fit(train, valid)`` fits a copy of the model and chooses T on the validation part, so that it
+    can be compared with other models. ``Calibrated(fitted, temperature)`` is ready to predict.
+    :func:`pcmcnet.insight.calibration.calibrate` finds T for a fitted model.
 
     Parameters
     ----------
     model
-        A model, or the name of one with its ``options``.
-    encoders
-        Of a model given by its name: see :class:`NeuralModel`.
+        A model, or the registry name of one.
     temperature
-        Where the model is fitted: T > 0; 1 changes nothing.
+        For a fitted model: T > 0; 1 changes nothing. Default None: T is chosen by ``fit``.
+    options
+        For a model given by its name: its options. Default None: its defaults.
+    encoders
+        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
 
     Attributes
     ----------
     model_
-        The fitted model inside.
+        The fitted inner model.
     temperature_
-        T, and the NLL before and after.
+        T, and the mean NLL of the calibration choices before and after.
     """
 
     name = "calibrated"
     config_class = CalibratedConfig
-    stops_early = True  # the temperature is found by the validation part
+    stops_early = True  # the temperature is chosen on the validation part
     config: CalibratedConfig
     _state: FittedCalibrated
 
@@ -117,20 +121,20 @@ class Calibrated(SingleModelWrapper):
         super().__init__(model, options, encoders, **more)
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("a temperature is for a fitted model: leave it out, and fit finds one.")
+                raise ConfigError("temperature is for a fitted model: leave it out, and fit chooses it.")
             value = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
             require_number("temperature", value.value, low=0, open_low=True)
             self._wrap(model, _state(model, value))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCalibrated:
         if valid is None:
-            raise InputError("a temperature is found by choices that were not fitted: give a validation part.")
+            raise InputError("the temperature is chosen on a validation part: pass valid to fit.")
         model = self._fit_inner(train, valid, run)
         return _state(model, find_temperature(model, valid))
 
     @property
     def temperature_(self) -> Temperature:
-        """The temperature, and the NLL without it and with it."""
+        """The temperature, and the mean NLL of the calibration choices before and after scaling."""
         return self._state.temperature
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -145,24 +149,24 @@ class Calibrated(SingleModelWrapper):
 
     @property
     def num_parameters(self) -> int:
-        """Those of the model inside and the temperature."""
+        """Number of parameters of the inner model, plus the temperature."""
         return self.model_.num_parameters + 1
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Those of the model inside, and whether the temperature is at an end of the range searched."""
+        """Caveats of the inner model, and whether the temperature is at an end of the range searched."""
         at_end = any(
             math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (MIN_TEMPERATURE, MAX_TEMPERATURE)
         )
         return (*super().caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
 
     def summary(self) -> Summary:
-        """Sum up the model inside, with the temperature."""
-        inside, (value, before, after) = self.model_.summary(), self.temperature_
+        """Return the summary of the inner model, with the temperature."""
+        inner, (value, before, after) = self.model_.summary(), self.temperature_
         facts = {"temperature": f"{value:.4f}"}
         if before is not None and after is not None:
             facts["NLL of the calibration part"] = f"{before:.4f} before, {after:.4f} after"
-        return Summary(f"Calibrated {inside.title}", {**facts, **inside.facts}, inside.header, inside.rows)
+        return Summary(f"Calibrated {inner.title}", {**facts, **inner.facts}, inner.header, inner.rows)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class Calibrated(SingleModelWrapper):
         temperature = Temperature(**json.loads(files[_FILE]))
         value = temperature.value
         if not isinstance(value, float | int) or not 0 < value < math.inf:
-            raise ArtifactError(f"the saved temperature is {value!r}, not a number above 0: save the model again.")
+            raise ArtifactError(f"expected a saved temperature above 0, got {value!r}: save the model again.")
         return _state(restore_member(files, 1, self.extras), temperature)
 
 
@@ -182,10 +186,10 @@ def _state(model: ChoiceModel, temperature: Temperature) -> FittedCalibrated:
 
 
 def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
-    """Return the T that minimises the weighted mean NLL of the choices; 1 where none is better."""
+    """Return the T that minimises the weighted mean NLL of the choices; 1 if no other value is better."""
     from scipy.optimize import minimize_scalar
 
-    # 1. The log-probabilities of the choices that count; no temperature changes a probability of 0.
+    # 1. Predict the choices with a positive weight. Probabilities of 0 cannot be calibrated.
     picked = data.offsets[:-1] + data.require_chosen("a calibration")
     with_positive_weight = data.weights > 0
     if not with_positive_weight.any():
@@ -194,24 +198,24 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
     log_p = model._log_proba(data)
     impossible = int(np.isneginf(log_p[picked][with_positive_weight]).sum())
     if impossible:
-        raise InputError(f"{impossible} of the choices got probability 0, which no temperature changes.")
+        raise InputError(f"{impossible} of the choices have probability 0, which no temperature changes.")
 
     def nll(t: float) -> float:
         return float(-np.average(apply_temperature(log_p, data, t)[picked][with_positive_weight], weights=weights))
 
-    # 2. The minimum over b = 1/T, in which the loss is convex.
+    # 2. Minimise over b = 1/T, in which the loss is convex.
     best = minimize_scalar(
         lambda b: nll(1 / b),
         bounds=(1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE),
         method="bounded",
         options={"xatol": 1e-7},
     )
-    # 3. No temperature at all, unless it gains.
+    # 3. Keep T = 1 unless the gain exceeds rounding errors.
     before, after = nll(1.0), nll(1 / best.x)
     gained = before - after > _ROUNDING * max(before, 1.0)
     return Temperature(float(1 / best.x), before, after) if gained else Temperature(1.0, before, before)
 
 
 def apply_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:
-    """(N,) log-probabilities at a temperature; at 1 they are what they were, to the bit."""
+    """Return the log-probabilities (N,) at temperature t; t = 1 returns them bit for bit."""
     return log_p if t == 1 else log_softmax_by_set(log_p / t, data.offsets)

@@ -1,23 +1,24 @@
 """CDM: the context-dependent random utility model of items (Seshadri, Peysakhovich & Ugander, 2019).
 
-The other items of a set add to an item's utility one by one, each by an effect of its own:
+Each other item of a set adds its own effect to an item's utility:
 
     P(i | S) = exp v_i(S) / sum_{j in S} exp v_j(S)          v_i(S) = s_i + sum_{j in S, j != i} c_ij
 
-The published form has u_ij = c_ij - s_j alone, with the same probabilities: -sum_{j != i} s_j is s_i, less what all
-items of the set have in common. One constant added to all s_i changes nothing. Nor does one added to s_j and to column
-j, c_ij for all i. So n (n - 1) - 1 parameters are identified. The penalty on c takes the smallest of all effects that
-are alike, which have mean 0 in each column, and shrinks them to none: to the logit of items, Bradley-Terry's. Of rank r
-the effects are products c_ij = t_i . k_j of r properties that an item has as a target and as a context.
+The published form has the parameters u_ij = c_ij - s_j and the same probabilities: -sum_{j != i} s_j equals s_i minus a
+term that is common to all items of the set. Adding a constant to all s_i changes nothing, and neither does adding one
+to s_j and to column j, c_ij for all i. So n (n - 1) - 1 parameters are identified. Among equivalent effects, the
+penalty on c selects the smallest, which have mean 0 in each column. It shrinks them towards 0, that is, towards the
+logit of items (Bradley-Terry). Effects of rank r are products c_ij = t_i . k_j of r properties of the item as a target
+and as a context.
 
 With counts C_iS of the distinct sets, strengths s (n,) and effects c (n, n), 0 on the diagonal, L-BFGS minimises
 
     - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2
 
-and a ridge on s, which does no more than centre it unless the logit itself has learnt one. All of it is convex, as v is
-linear in s and c. So every search ends at the same probabilities, and with a ridge at the same effects. Of rank r the
-same function of t and k (n, r) is not convex; its search begins at the best approximation of that rank to the full
-effects. An infinite ridge leaves the logit of the strengths.
+plus a ridge on s, which only centres s unless a larger one was learnt for the logit. The objective is convex, because
+v is linear in s and c: every search ends at the same probabilities and, with a ridge, at the same effects. As a
+function of t and k (n, r) it is not convex; that search starts at the best rank-r approximation of the full effects. An
+infinite ridge gives the logit of the strengths.
 """
 
 from __future__ import annotations
@@ -80,14 +81,16 @@ class CDMConfig:
     Parameters
     ----------
     smoothing
-        Choices added for every item of every distinct choice set of the training part.
+        Number of choices added to every item of every distinct choice set of the training part.
     ridge
-        Pull of the context effects towards 0, as if by a normal law of variance 1 / ridge; 0 for maximum likelihood
-        alone. "auto" learns it from held-out choice sets, an infinite one, which is the logit of items, included.
+        Precision of a normal prior that shrinks the context effects towards 0; 0 gives maximum likelihood. "auto"
+        chooses a value on held-out choice sets; it may be infinite, which gives the logit of items.
     rank
-        Rank of the matrix of context effects; None for the full one.
-    max_iter, tolerance
-        Iterations at most, and the gain in the mean objective below which the search ends.
+        Rank of the matrix of context effects; None for a full-rank matrix.
+    max_iter
+        Maximum number of iterations of the search.
+    tolerance
+        The search ends when an iteration improves the mean objective by less than this.
     """
 
     smoothing: float = 0.1
@@ -107,18 +110,18 @@ class CDMConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedCDM(FittedState):
-    """Items, their strengths and what they add to each other's utilities."""
+    """The items, their strengths and their context effects."""
 
     universe: Universe
     strengths: Floats  # (n,)
-    context: Floats  # (n, n): what the column's item adds to the utility of the row's; 0 on the diagonal
+    context: Floats  # (n, n): effect of the column's item on the utility of the row's item; 0 on the diagonal
     record: ItemRecord
 
 
 class CDM(ChoiceModel):
-    """Logit of items whose utilities depend on the other items of the set, pair by pair.
+    """Logit of items with pairwise context effects: each other item of the set changes an item's utility.
 
-    Options are those of :class:`CDMConfig`.
+    Items are identified by the labels of the alternatives (Seshadri, Peysakhovich & Ugander, 2019).
 
     Examples
     --------
@@ -138,24 +141,24 @@ class CDM(ChoiceModel):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCDM:
         config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
-        # 1. The items, and the distinct sets of items with their counts.
+        # 1. Learn the items, and count the choices from each distinct set.
         part = require_informative_sets(_require_labels(train))
         universe = Universe.learn(part)
         n = _require_size(universe.size)
         sets = DistinctSets.of(part, universe.index(part))
         with one_thread_if_small(0):
-            # 2. Learn how strengths are held, and then how firmly context is held to none.
+            # 2. Learn the regularisation of the strengths, then the ridge on the context effects.
             if config.ridge == "auto":
                 prior = StrengthPrior.learn(part, universe, smoothing=config.smoothing, seed=run.seed)
                 path = partial(self._path, n, prior)
                 penalty = learn_penalty(part, universe, path, smoothing=prior.smoothing, seed=run.seed)
                 penalty = replace(penalty, strength_ridge=prior.ridge)
-            # 3. Fit all sets from the logit.
+            # 3. Fit all sets, starting at the logit.
             ridge, smoothed = penalty.penalty if penalty else float(config.ridge), sets.smoothed(prior.smoothing)
             start = fit_without_context(smoothed, n, prior.ridge)
             effects = self._effects(smoothed, start, ridge, prior.ridge, config.tolerance)
         if not effects.converged:
-            log.warning("the search for effects was stopped by max_iter=%d before it converged", config.max_iter)
+            log.warning("the context effects did not converge within max_iter=%d iterations", config.max_iter)
         record = ItemRecord(
             converged=effects.converged,
             iterations=effects.iterations,
@@ -168,20 +171,20 @@ class CDM(ChoiceModel):
     def _effects(
         self, sets: DistinctSets, start: ItemEffects, ridge: float, strength_ridge: float, tolerance: float
     ) -> ItemEffects:
-        """Fit with a ridge, from a start; the start is the logit, or comes from a stronger ridge."""
+        """Fit the effects with a ridge. ``start`` is the logit or the fit with a larger ridge."""
         if ridge == INFINITE_PENALTY:
             return start
         limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
         return fit_effects(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
 
     def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
-        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
-        at = fit_without_context(fold.train, n, prior.ridge)
+        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
+        effects = fit_without_context(fold.train, n, prior.ridge)
 
         def losses(ridge: float) -> Floats:
-            nonlocal at
-            at = self._effects(fold.train, at, ridge, prior.ridge, TRIAL_TOLERANCE)
-            return -cdm_log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
+            nonlocal effects
+            effects = self._effects(fold.train, effects, ridge, prior.ridge, TRIAL_TOLERANCE)
+            return -cdm_log_p(fold.held_out, effects.strengths, effects.context)[fold.chosen]
 
         return losses
 
@@ -192,12 +195,12 @@ class CDM(ChoiceModel):
 
     @property
     def strengths_(self) -> Floats:
-        """(n,) strengths of the items."""
+        """Strengths of the items (n,)."""
         return self._state.strengths
 
     @property
     def context_(self) -> Floats:
-        """(n, n) what the column's item adds to the utility of the row's; 0 on the diagonal."""
+        """Effect of the column's item on the utility of the row's item, (n, n); 0 on the diagonal."""
         return self._state.context
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -206,13 +209,13 @@ class CDM(ChoiceModel):
 
     @property
     def num_parameters(self) -> int:
-        """Those that probabilities identify: strengths but one, and effects up to a constant in each column."""
+        """Number of identified parameters: all strengths but one, and the effects up to a constant in each column."""
         n, rank = len(self.strengths_), self.config.rank
         full = n * (n - 1) - 1
         return full if rank is None else min(full, n - 1 + rank * (2 * n - 1 - rank))
 
     def summary(self) -> Summary:
-        """List the items with their strengths, the strongest first, and who raises and lowers them most."""
+        """Return a table of the items with their strengths, the strongest first, and their largest context effects."""
         record = self._state.record
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
@@ -224,10 +227,11 @@ class CDM(ChoiceModel):
         return Summary(type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), rows)
 
     def _row(self, k: int) -> tuple[str, ...]:
+        """Return the row of item k in the summary."""
         effects, items = self.context_[k], self.universe_.items
         extremes = ((j, effects[j]) for j in (int(effects.argmax()), int(effects.argmin())))
-        named = [f"{items[j]} {effect:+.4f}" if effect else "none" for j, effect in extremes]
-        return (items[k], f"{self.strengths_[k]:.4f}", *named)
+        cells = [f"{items[j]} {effect:+.4f}" if effect else "none" for j, effect in extremes]
+        return (items[k], f"{self.strengths_[k]:.4f}", *cells)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -244,21 +248,22 @@ class CDM(ChoiceModel):
 
 
 def _require_labels(data: ChoiceData) -> ChoiceData:
-    """Refuse a table without labels, and say what has context effects without them."""
+    """Return the table. Raise InputError if it has no labels."""
     if data.labels is None:
         raise InputError(
-            "CDM knows alternatives by their labels, and the table was read without any: declare alternative=<column> "
-            "(--alternative), or use the linear context logit (lcl), which has context effects of features instead."
+            "CDM identifies alternatives by their labels, but the table was read without labels: declare "
+            "alternative=<column> (--alternative), or use the linear context logit (lcl), whose context effects are "
+            "functions of features."
         )
     return data
 
 
 def _require_size(n: int) -> int:
-    """Refuse universes whose effects would not fit."""
+    """Return the number of items. Raise InputError if it is too large."""
     if n > MAX_ITEMS:
         raise InputError(
-            f"CDM is for up to {MAX_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} context effects: leave "
-            f"rare items out, or use PCMC-Net (pcmcnet), whose size does not grow with the universe."
+            f"CDM supports up to {MAX_ITEMS:,} items, got {n:,} with {n * (n - 1):,} context effects: leave rare items "
+            f"out, or use PCMC-Net (pcmcnet), whose size does not depend on the number of items."
         )
     return n
 
@@ -267,7 +272,7 @@ def _require_size(n: int) -> int:
 
 
 class ItemEffects(NamedTuple):
-    """Strengths (n,) and context effects (n, n) of column items on row items, and how the search went."""
+    """Strengths (n,), context effects (n, n) of column items on row items, and how the search ended."""
 
     strengths: Floats
     context: Floats
@@ -276,7 +281,7 @@ class ItemEffects(NamedTuple):
 
 
 def cdm_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # -> (M,)
-    """Return the log-probabilities of the items of distinct sets."""
+    """Return the log-probabilities of the items of all distinct sets."""
     if not len(sets.items):
         return np.empty(0)
     left, right = sets.pairs()
@@ -286,7 +291,7 @@ def cdm_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:
 
 
 def fit_without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
-    """Return the limit of an infinite ridge, the logit."""
+    """Fit the logit without context effects, the limit of an infinite ridge."""
     logit = fit_log_strengths(sets, n, ridge=centring_ridge(sets, strength_ridge))
     return ItemEffects(logit.strengths, np.zeros((n, n)), logit.iterations, logit.converged)
 
@@ -301,7 +306,7 @@ def fit_effects(
     max_iter: int,
     tolerance: float,
 ) -> ItemEffects:
-    """Minimise from a start; ``rank`` None is the full form."""
+    """Fit strengths and context effects from a start; ``rank=None`` means effects of full rank."""
     n, loss = len(start.strengths), penalised_loss(sets, len(start.strengths), ridge, strength_ridge)
 
     def fit(context: Callable[[Tensor], Tensor], strengths: Floats, parameters: Floats) -> ItemEffects:
@@ -311,15 +316,15 @@ def fit_effects(
             max_iter=max_iter,
             tolerance=tolerance,
         )
-        c: Floats = context(torch.from_numpy(minimum.at[n:])).numpy() * (1 - np.eye(n))
-        return ItemEffects(minimum.at[:n], c, minimum.iterations, minimum.converged)
+        c: Floats = context(torch.from_numpy(minimum.x[n:])).numpy() * (1 - np.eye(n))
+        return ItemEffects(minimum.x[:n], c, minimum.iterations, minimum.converged)
 
-    # 1. The full effects: a convex problem.
+    # 1. Fit effects of full rank, a convex problem.
     full = fit(lambda x: x.reshape(n, n), start.strengths, start.context)
     if rank is None:
         return full
 
-    # 2. Of rank r, a search from the best approximation of that rank.
+    # 2. Fit effects of rank r, starting at the best rank-r approximation of the full effects.
     def product(x: Tensor) -> Tensor:  # (2 n r,) -> (n, n)
         targets, contexts = x.reshape(2, n, -1)
         effects: Tensor = targets @ contexts.T
@@ -333,12 +338,12 @@ def fit_effects(
 def penalised_loss(
     sets: DistinctSets, n: int, ridge: float, strength_ridge: float = 0.0
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return what is minimised, as a mean over choices, as a function of strengths (n,) and effects (n, n)."""
+    """Return the mean objective per choice as a function of strengths (n,) and effects (n, n)."""
     batches, total = list(sets.batches()), float(sets.counts.sum())
-    apart, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets, strength_ridge)
+    off_diagonal, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets, strength_ridge)
 
     def loss(s: Tensor, c: Tensor) -> Tensor:
-        effects = c * apart
+        effects = c * off_diagonal
         likelihood = torch.stack([_log_likelihood(s, effects, batch) for batch in batches]).sum()
         penalty = ridge / 2 * effects.square().sum() + centring / 2 * s.square().sum()
         return (penalty - likelihood) / total
@@ -347,6 +352,7 @@ def penalised_loss(
 
 
 def _log_likelihood(s: Tensor, effects: Tensor, batch: PaddedSets) -> Tensor:  # -> ()
+    """Return the log-likelihood of the counts of a batch."""
     pairs = effects[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]  # (B, J, J)
     v = s[batch.items] + (pairs * batch.mask.unsqueeze(1)).sum(2)
     log_p = torch.log_softmax(v.masked_fill(~batch.mask, -torch.inf), dim=1)

@@ -1,11 +1,11 @@
-"""Deep ensembles: one model fitted n times, from seeds of its own each (Lakshminarayanan, Pritzel & Blundell, 2017).
+"""Deep ensembles: one model fitted n times with different seeds (Lakshminarayanan, Pritzel & Blundell, 2017).
 
-The probabilities are the mean of the members', and so are a law: P(i | S) = 1/n sum_k P_k(i | S). What the members do
-not agree on is not known from the data, and intervals (see ``spread``) say so.
+The probabilities are the mean over the members, P(i | S) = 1/n sum_k P_k(i | S). The variation between members
+measures the uncertainty of the fit, and intervals report it.
 
-Seeds alone vary the start and the order of training: models without either have equal members. With ``resample`` each
-member also weighs the choice sets by draws of an exponential law, the Bayesian bootstrap (Rubin, 1981), and the members
-differ as fits to other tables of the kind would.
+A seed changes the initial weights and the order of training; members of a model with neither are equal. With
+``resample``, each member also weights the choice sets by draws of an exponential distribution, the Bayesian bootstrap
+(Rubin, 1981). The members then differ like fits to different samples.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from pcmcnet.training.run_folder import member_folder, open_run_folder
 
 log = logging.getLogger("pcmcnet")
 
-# -- Answers of the members of an ensemble -> their mean and an interval -----------------------------------------------
+# -- Values of the members of an ensemble -> their mean and an interval ------------------------------------------------
 #
 #     m +- t sd sqrt(1 + 1/n),        t the Student quantile at n - 1 degrees of freedom,
 #
-# with mean m and standard deviation sd of the values of n members: where one more member would come to lie, with the
-# probability `level`, were the values normal. Quantiles of the members are no alternative: the range of five members
-# holds a sixth two times in three. Probabilities are nearer to normal on the scale of log-odds, on which their
-# intervals are taken; so they stay between 0 and 1.
+# is the prediction interval for one more member, from the mean m and standard deviation sd of n members: with
+# probability `level` it contains the value of that member, if the values are normal. Quantiles of the members would be
+# too narrow: the range of five members contains a sixth with probability 2/3 only. Intervals of probabilities are
+# computed from log-odds, which are closer to normal, and so stay between 0 and 1.
 
-LEAST, MOST = -745.0, 37.0  # log-odds of the smallest probability above 0, and of the largest below 1
+MIN_LOG_ODDS, MAX_LOG_ODDS = -745.0, 37.0  # log-odds of the smallest probability above 0, and of the largest below 1
 
 
 class Spread(NamedTuple):
-    """What the members of an ensemble make of a question."""
+    """The values that a function has for the members of an ensemble, with their mean and interval."""
 
     values: Floats  # (n, ...) of each member
     mean: Floats  # (...)
-    low: Floats  # (...) ends of the interval
-    high: Floats
+    low: Floats  # (...) lower end of the interval
+    high: Floats  # (...) upper end of the interval
 
 
 def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
-    """Log of the mean of exponentials; exact where all are equal, and -inf where all are."""
+    """Return the log of the mean of exponentials; exact if all values are equal, -inf if all are -inf."""
     top = logs.max(axis=0)
     shift = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
@@ -63,24 +63,24 @@ def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
 
 
 def log_odds(log_p: Floats) -> Floats:
-    """Log p / (1 - p), kept finite."""
+    """Return log p / (1 - p), clipped to finite values."""
     with np.errstate(divide="ignore"):
         odds: Floats = log_p - np.log(-np.expm1(np.minimum(log_p, 0.0)))
-    return odds.clip(LEAST, MOST)
+    return odds.clip(MIN_LOG_ODDS, MAX_LOG_ODDS)
 
 
 def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
-    """Return the ends between which one more value lies with probability ``level``; a point where all are equal."""
+    """Return the interval that contains one more value with probability ``level``; a point if all are equal."""
     from scipy.special import stdtrit
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
-    n, same = len(values), (values == values[0]).all(axis=0)
-    finite = np.where(same, 0.0, values)
+    n, is_equal = len(values), (values == values[0]).all(axis=0)
+    finite = np.where(is_equal, 0.0, values)
     if not np.isfinite(finite).all():
         raise InputError(f"expected finite numbers from every member, got {finite[~np.isfinite(finite)][0]}.")
-    reach = stdtrit(n - 1, (1 + level) / 2) * finite.std(axis=0, ddof=1) * np.sqrt(1 + 1 / n)
-    middle = np.where(same, values[0], finite.mean(axis=0))
-    return middle - reach, middle + reach
+    half_width = stdtrit(n - 1, (1 + level) / 2) * finite.std(axis=0, ddof=1) * np.sqrt(1 + 1 / n)
+    mean = np.where(is_equal, values[0], finite.mean(axis=0))
+    return mean - half_width, mean + half_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +89,16 @@ class EnsembleConfig:
 
     Parameters
     ----------
-    model, options
-        Name of the members' model, and its options. ``Ensemble`` also takes a model object in place of both. A model
-        that averages several networks by a rule of its own (``members="auto"``) has one here: the ensemble averages.
+    model
+        Registry name of the members' model. ``Ensemble`` also takes a model object instead of a name and options.
+    options
+        Options of each member. ``members="auto"`` of a network means one network per member, because the ensemble
+        averages its members itself.
     n
-        Number of members.
+        Number of members, at least 2.
     resample
-        Whether each member weighs the choice sets anew: for intervals that also tell what another table of the same
-        size might have taught.
+        Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
+        sampling error of the table.
     """
 
     model: str
@@ -110,13 +112,13 @@ class EnsembleConfig:
             raise ConfigError(f"resample must be true or false, got {self.resample!r}.")
         member = build_model(self.model, self.options)
         if isinstance(member, Ensemble):
-            raise ConfigError("the members of an ensemble cannot be ensembles: ask for more members instead.")
+            raise ConfigError("the members of an ensemble cannot be ensembles: use a larger n instead.")
         object.__setattr__(self, "options", {**asdict(member.config), **one_network(member.config)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleRecord(FitRecord):
-    """The seeds of the members."""
+    """Record of a fit: the seeds of the members."""
 
     seeds: tuple[int, ...]
 
@@ -129,25 +131,28 @@ class FittedEnsemble(FittedState):
     record: EnsembleRecord
 
 
-class _More(TypedDict, total=False):
-    """Options that are checked by their config, where an unknown one is told the nearest known."""
+class _EnsembleOptions(TypedDict, total=False):
+    """Other options, checked by :class:`EnsembleConfig`."""
 
     resample: bool
 
 
 class Ensemble(Wrapper):
-    """The mean of n fits of a model, with intervals.
+    """An ensemble: the mean of n fits of a model with different seeds, and intervals from their variation.
 
     Parameters
     ----------
     model
-        What to fit n times: a model, which stays as it is, or the name of one with its ``options``.
+        The model to fit n times: a model object, which is not changed, or the registry name of one.
     n
-        Number of members.
-    encoders
-        Of a model given by its name: see :class:`NeuralModel`.
+        Number of members, at least 2. Default 5.
     options
-        Others of :class:`EnsembleConfig`.
+        For a model given by its name: its options. Default None: its defaults.
+    encoders
+        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
+    resample
+        Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
+        sampling error of the table. Default False.
 
     Attributes
     ----------
@@ -174,14 +179,14 @@ class Ensemble(Wrapper):
         *,
         options: Mapping[str, Any] | None = None,
         encoders: Mapping[str, Any] | None = None,
-        **more: Unpack[_More],
+        **more: Unpack[_EnsembleOptions],
     ) -> None:
         super().__init__(model, options, encoders, n=n, **more)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedEnsemble:
         members, seeds = [], []
         with open_run_folder(run.run_folder, resume=run.resume):
-            # The seeds of the first members do not depend on n: an ensemble can be resumed with more members.
+            # The seeds of the first members do not depend on n, so an ensemble can be resumed with more members.
             for k, source in enumerate(np.random.SeedSequence(run.seed).spawn(self.config.n), start=1):
                 seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
                 log.info("member %d of %d", k, self.config.n)
@@ -195,10 +200,10 @@ class Ensemble(Wrapper):
         return self._state.members
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Learn what the members need: they are fitted to the same sets."""
+        """Learn the statistics of the data that all members need."""
         self._inner().survey(train, valid)
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- predictions ------------------------------------------------------------------------------------------
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_mean_exp(self._log_p_of_members(data))
@@ -211,73 +216,88 @@ class Ensemble(Wrapper):
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         """D log P_i = sum_k P_ki d log P_ki / sum_k P_ki."""
-        found = [slopes for member in self.members_ if (slopes := member._slopes(data, column)) is not None]
-        if len(found) < len(self.members_):
+        slopes_of_members = [s for member in self.members_ if (s := member._slopes(data, column)) is not None]
+        if len(slopes_of_members) < len(self.members_):
             return None
         logs = self._log_p_of_members(data)
         share = np.exp(logs - log_mean_exp(logs)) / len(logs)  # (n, N)
         of = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(data.rows))
-        mean: Floats = np.einsum("kp,kp->p", share[:, of], np.stack(found))
+        mean: Floats = np.einsum("kp,kp->p", share[:, of], np.stack(slopes_of_members))
         return mean
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Take the classes of all members together: what is worth something to people is the mean over members."""
-        found = [sums for member in self.members_ if (sums := member._log_sums(data)) is not None]
-        if len(found) < len(self.members_):
+        """Return the log-sums and shares of the classes of all members; each member has the share 1/n."""
+        log_sums = [sums for member in self.members_ if (sums := member._log_sums(data)) is not None]
+        if len(log_sums) < len(self.members_):
             return None
-        return np.concatenate([s for s, _ in found], 1), np.concatenate([pi for _, pi in found], 1) / len(found)
+        shares = np.concatenate([pi for _, pi in log_sums], 1) / len(log_sums)
+        return np.concatenate([s for s, _ in log_sums], 1), shares
 
     def _log_p_of_members(self, data: ChoiceData) -> Floats:
-        """(n, N)."""
+        """Return the log-probabilities of each member (n, N)."""
         return np.stack([member._log_proba(data) for member in self.members_])
 
     def predict_interval(self, data: Any, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Return the low and the high ends of the probabilities' intervals, one per row of the table in its order.
-
-        The probability itself lies between them; both are 0 for unavailable rows.
+        """Return an interval for each probability, from the variation between members.
 
         Parameters
         ----------
         data
-            As for ``predict_proba``.
+            Choice sets or a table, as for ``predict_proba``.
         level
-            How probably one more member would lie inside.
-        """
-        from scipy.special import expit  # here, since loading it takes time that few need
+            Probability that the interval contains the prediction of one more member. Default 0.9.
 
-        # 1. The interval of the members' log-odds, which are nearer to normal than probabilities.
+        Returns
+        -------
+        low, high : ndarray
+            Ends of the intervals, one per row of the table, in its order. The predicted probability is always inside.
+            Both ends are 0 for unavailable rows.
+        """
+        from scipy.special import expit  # slow to import
+
+        # 1. Compute intervals of the members' log-odds, which are closer to normal than probabilities.
         sets = self._read(data)
         logs = self._log_p_of_members(sets)
         p = np.exp(log_mean_exp(logs))
         low, high = prediction_interval(log_odds(logs), level)
-        # 2. Back to probabilities; the mean of probabilities may lie outside, and is let in.
-        agreed = (logs == logs[0]).all(axis=0)  # no rounding on the way to log-odds and back
-        ends = np.where(agreed, p, np.minimum(expit(low), p)), np.where(agreed, p, np.maximum(expit(high), p))
+        # 2. Convert the ends to probabilities, and widen the interval if the mean probability is outside.
+        is_equal = (logs == logs[0]).all(axis=0)  # then the interval is a point, without rounding errors
+        ends = np.where(is_equal, p, np.minimum(expit(low), p)), np.where(is_equal, p, np.maximum(expit(high), p))
         return sets.to_rows(ends[0]), sets.to_rows(ends[1])
 
     def over(self, function: Callable[[Any], ArrayLike], level: float = 0.9) -> Spread:
-        """Ask every member, and return what they answer with its mean and interval.
+        """Evaluate a function for every member, and return the values with their mean and interval.
 
         Parameters
         ----------
         function
-            Takes a fitted model and returns a number or an array, of one shape for all members.
+            Takes a fitted model and returns a number or an array, with the same shape for all members.
         level
-            How probably one more member would lie inside.
+            Probability that the interval contains the value of one more member. Default 0.9.
+
+        Returns
+        -------
+        Spread
+            ``values`` (n, ...), ``mean``, ``low`` and ``high``.
+
+        Raises
+        ------
+        InputError
+            If the shapes differ between members, or a value is not finite.
 
         Examples
         --------
         >>> table = {"trip": [1, 1, 2, 2, 3, 3], "took": [1, 0, 0, 1, 1, 0], "cost": [1, 2, 3, 2, 2, 1]}
         >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
         >>> spread = Ensemble("mnl", n=3).fit(data).over(lambda model: model.score(data))
-        >>> spread.values.shape, bool(spread.low == spread.mean == spread.high)  # a logit has nothing to vary
+        >>> spread.values.shape, bool(spread.low == spread.mean == spread.high)  # a logit does not depend on the seed
         ((3,), True)
         """
-        answers = [np.asarray(function(member), dtype=np.float64) for member in self.members_]
-        shapes = {answer.shape for answer in answers}
+        by_member = [np.asarray(function(member), dtype=np.float64) for member in self.members_]
+        shapes = {value.shape for value in by_member}
         if len(shapes) > 1:
-            raise InputError(f"the function gives arrays of different shapes for different members: {sorted(shapes)}.")
-        values = np.stack(answers)
+            raise InputError(f"function: expected the same shape for all members, got {sorted(shapes)}.")
+        values = np.stack(by_member)
         low, high = prediction_interval(values, level)
         mean = np.where((values == values[0]).all(axis=0), values[0], values.mean(axis=0))
         return Spread(values, mean, low, high)
@@ -286,26 +306,26 @@ class Ensemble(Wrapper):
 
     @property
     def num_parameters(self) -> int:
-        """Number of parameters of all members together."""
+        """Total number of parameters of all members."""
         return sum(member.num_parameters for member in self.members_)
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Those of the members, and whether the members are all the same."""
-        found = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
-        first, *others = (member._files() for member in self.members_)
-        same = all(files == first for files in others)
-        alike = "all members are equal: the seed does not matter to this model; see the option resample"
-        return (*found, *([alike] if same else []))
+        """Caveats of the members, and whether all members are equal."""
+        caveats = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
+        first, *rest = (member._files() for member in self.members_)
+        are_equal = all(files == first for files in rest)
+        note = "all members are equal, because this model does not depend on the seed: see the option resample"
+        return (*caveats, *([note] if are_equal else []))
 
     def summary(self) -> Summary:
-        """List the members with their seeds and training losses."""
+        """Return a table of the members with their seeds and training losses."""
         kind = type(self.members_[0]).__name__
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in self.config.options.items()),
             "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives"
-            + (", weighed anew for each member" if self.config.resample else ""),
-            "parameters": f"{self.num_parameters:,} in all",
+            + (", with random weights for each member" if self.config.resample else ""),
+            "parameters": f"{self.num_parameters:,} in total",
         }
         rows = [
             (f"{k + 1}", f"{seed}", f"{member.num_parameters:,}", _training_nll(member))
@@ -328,13 +348,13 @@ class Ensemble(Wrapper):
 
 
 def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
-    """Multiply the weights of the sets by draws of an exponential law, of mean 1."""
+    """Multiply the weights of the choice sets by draws of an exponential distribution with mean 1."""
     draws = np.random.default_rng(source.spawn(1)[0]).exponential(size=len(data))
     return replace(data, weights=data.weights * draws)
 
 
 def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
-    """Return the arguments for the fit of a member: its own seed, folder and number in the history."""
+    """Return the arguments for the fit of a member: its seed, its run folder and its number in the history."""
     folder, report = run.run_folder, run.on_epoch
     return {
         **run.inner_arguments,
@@ -345,6 +365,6 @@ def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
 
 
 def _training_nll(member: ChoiceModel) -> str:
-    """Return the loss that the member ended with, if it is known."""
+    """Return the final training loss of a member, or "-" if it is unknown."""
     loss = member.history[-1]["train_loss"] if member.history else getattr(member.record_, "nll", None)
     return "-" if loss is None else f"{loss:.4f}"

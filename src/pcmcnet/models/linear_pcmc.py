@@ -4,17 +4,17 @@ Item i has a weight vector w_i, and the rate of leaving i for an alternative j w
 
     log q_ij = w_i . [1, x_j].
 
-Numbers are standardised and categories are 0/1 columns, d in all, so that a universe of n items has n (1 + d)
-weights. The published form is linear in the rate itself; the exponential keeps every rate positive whatever the
-weights. One constant added to all biases changes nothing (time has no scale), nor does the weight of a column that is
-constant within sets, and where an item's choices can be foretold from features its weights would grow without end:
-so the fit minimises
+Numeric features are standardised and categories become 0/1 columns. With d columns in total, a universe of n items has
+n (1 + d) weights. The published form is linear in the rate itself; the exponential keeps every rate positive. Some
+weights are not identified: a constant added to all biases changes nothing, because time has no scale, and neither does
+the weight of a column that is constant within sets. If features predict the choices of an item perfectly, its weights
+diverge. The fit therefore minimises
 
     - log-likelihood  +  l2 / 2 sum of w^2  +  ridge / 2 sum_i |u_i - mean u|^2,
 
-u_i being w_i without its bias b_i. Where all u_i are one u, the law is a logit: log q_ij = b_i + u . x_j has detailed
-balance with P(j) proportional to exp(u . x_j - b_j). So an infinite ridge is the multinomial logit of the features with
-a constant for each item, and the ridge, learnt from held-out sets, says how far to leave it.
+where u_i is w_i without its bias b_i. If all u_i equal one u, the model is a logit: log q_ij = b_i + u . x_j satisfies
+detailed balance with P(j) proportional to exp(u . x_j - b_j). An infinite ridge thus gives the multinomial logit of the
+features with a constant for each item. The ridge, learnt from held-out sets, controls the departure from that logit.
 Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
 """
 
@@ -68,8 +68,8 @@ from pcmcnet.models.items.universe import (
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
-LISTED_WEIGHTS = 200  # weights that a summary lists
-TRIED_FOLDS = 2  # folds that a search for the ridge fits
+MAX_LISTED_WEIGHTS = 200  # rows of a summary
+FOLDS_PER_TRIAL = 2  # folds to which a trial of the ridge is fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +79,16 @@ class LinearPCMCConfig:
     Parameters
     ----------
     l2
-        Pull of the weights towards 0, as if by a normal law of variance 1 / l2: it fixes what the likelihood leaves
-        open and keeps weights finite.
+        Precision of a normal prior that shrinks all weights towards 0. It identifies weights that the likelihood does
+        not, and keeps them finite.
     ridge
-        Pull of the items' weights, biases apart, towards their mean, where the law is a logit; 0 for none. "auto"
-        learns it from held-out choice sets, an infinite one, which is that logit, included.
-    max_iter, tolerance
-        Iterations at most, and the gain in the mean objective below which the search ends.
+        Precision of a normal prior that shrinks the weights of each item, except its bias, towards their mean over
+        items, which gives a logit; 0 for no shrinkage. "auto" chooses a value on held-out choice sets; it may be
+        infinite, which gives the logit itself.
+    max_iter
+        Maximum number of iterations of the search.
+    tolerance
+        The search ends when an iteration improves the mean objective by less than this.
     """
 
     l2: float = 0.1
@@ -102,7 +105,7 @@ class LinearPCMCConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLinearPCMC(FittedState):
-    """Items, columns and weights."""
+    """The items, the encoder of the features, and the weights."""
 
     universe: Universe
     encoder: Encoder
@@ -111,9 +114,9 @@ class FittedLinearPCMC(FittedState):
 
 
 class LinearPCMC(ChainModel):
-    """Pairwise choice Markov chain whose rates of leaving an item are log-linear in the features of the one entered.
+    """Pairwise choice Markov chain with rates that are log-linear in the features of the alternative entered.
 
-    Options are those of :class:`LinearPCMCConfig`.
+    Each item, identified by its label, has its own weights for the rates of leaving it.
 
     Examples
     --------
@@ -134,16 +137,16 @@ class LinearPCMC(ChainModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLinearPCMC:
         if not train.features:
             raise InputError(
-                "linear PCMC needs features: declare some in features, or use PCMC (pcmc), of items alone."
+                "linear PCMC needs features: declare some in features, or use PCMC (pcmc), which needs labels only."
             )
-        # 1. Items and columns of the sets that offer a choice.
+        # 1. Learn the items and the encoding of the features.
         part, config = require_informative_sets(train), self.config
         universe, encoder = Universe.learn(part), Encoder.learn(part)
         sample = PaddedChoices.of(part, universe, encoder)
-        # 2. The ridge, from held-out sets if it is to be learnt.
+        # 2. Choose the ridge on held-out sets, unless it is given.
         penalty = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, run.seed)
         ridge = penalty.penalty if penalty else float(config.ridge)
-        # 3. The weights, down the same path as the trials.
+        # 3. Fit the weights along the same path of ridges as in the trials.
         with one_thread_if_small(sample.work):
             weights = np.zeros(sample.shape)
             for stronger in penalty.stronger if penalty else ():
@@ -158,8 +161,8 @@ class LinearPCMC(ChainModel):
         return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
 
     def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltyRecord:
-        """Learn the ridge from held-out sets. Two folds will do: sets with features are seldom alike."""
-        folds = choice_folds(part, seed)[:TRIED_FOLDS]
+        """Choose the ridge on held-out sets. Two folds suffice: sets with features rarely repeat."""
+        folds = choice_folds(part, seed)[:FOLDS_PER_TRIAL]
         if not folds:
             return fallback_penalty(part)
         samples = [
@@ -171,7 +174,7 @@ class LinearPCMC(ChainModel):
             )
 
     def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> HeldOutLosses:
-        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        """Return a function from a ridge to held-out losses; each fit starts at the previous weights."""
         weights = np.zeros(train.shape)
 
         def losses(ridge: float) -> Floats:
@@ -188,12 +191,12 @@ class LinearPCMC(ChainModel):
 
     @property
     def encoder_(self) -> Encoder:
-        """How features become columns."""
+        """The encoder of the features."""
         return self._state.encoder
 
     @property
     def weights_(self) -> Floats:
-        """(n, 1 + d) weights of the columns in the rate of leaving each item."""
+        """Weights of the bias and the columns in the log-rate of leaving each item, (n, 1 + d)."""
         return self._state.weights
 
     @torch.no_grad()
@@ -216,28 +219,28 @@ class LinearPCMC(ChainModel):
 
     @property
     def num_parameters(self) -> int:
-        """One weight per item and column, with a bias."""
+        """Number of weights: one per item and column, including the bias."""
         return int(self.weights_.size)
 
     def summary(self) -> Summary:
-        """List the weights: how the rate of leaving an item grows with each column of the alternative entered."""
+        """Return a table of the weights: the effect of each column of the alternative entered on each log-rate."""
         columns, record = column_names(self.encoder_.features), self._state.record
         facts = {
             **self._common_facts(),
             **record.facts,
             **record.penalty_facts,
-            "individual": "not used: rates depend on the item left and on the features of the one entered",
+            "individual": "not used: rates depend on the item left and the features of the alternative entered",
             "parameters": f"{self.num_parameters:,}",
         }
-        if self.weights_.size > LISTED_WEIGHTS:
-            facts["listed"] = f"the first {LISTED_WEIGHTS} weights"
+        if self.weights_.size > MAX_LISTED_WEIGHTS:
+            facts["listed"] = f"the first {MAX_LISTED_WEIGHTS} weights"
         rows = [
             (item, column, f"{weight:.4f}")
             for item, row in zip(self.universe_.items, self.weights_, strict=True)
             for column, weight in zip(columns, row, strict=True)
         ]
-        header = ("item left", "column of the one entered", "weight")
-        return Summary(type(self).__name__, facts, header, tuple(rows[:LISTED_WEIGHTS]))
+        header = ("item left", "column of the alternative entered", "weight")
+        return Summary(type(self).__name__, facts, header, tuple(rows[:MAX_LISTED_WEIGHTS]))
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ class LinearPCMC(ChainModel):
 
 @dataclass(frozen=True)
 class PaddedChoices:
-    """Choice sets as padded batches: items, columns, mask, the weight of each choice, and places of the sets."""
+    """Choice sets as padded batches: items, columns, mask, weight of each choice, and indices of the sets."""
 
     batches: list[tuple[Tensor, Tensor, Tensor, Tensor, Ints]]
     shape: tuple[int, int]  # of the weights
@@ -265,7 +268,7 @@ class PaddedChoices:
 
     @classmethod
     def of(cls, data: ChoiceData, universe: Universe, encoder: Encoder) -> PaddedChoices:
-        """Pad the sets."""
+        """Encode and pad the choice sets."""
         chosen = torch.zeros(len(data.rows)).double()
         chosen[data.offsets[:-1] + data.require_chosen("fitting")] = torch.from_numpy(data.weights)
         items, x = _inputs(data, universe, encoder)
@@ -277,12 +280,12 @@ class PaddedChoices:
 
     @property
     def work(self) -> int:
-        """Multiplications of a pass, about."""
+        """Approximate number of multiplications per pass."""
         return sum(mask.numel() * mask.shape[1] * self.shape[1] for _, _, mask, _, _ in self.batches)
 
     @property
     def total(self) -> float:
-        """Number of choices, by weight."""
+        """Total weight of the choices."""
         return sum(float(chosen.sum()) for *_, chosen, _ in self.batches)
 
     def mean_loss(self, weights: Tensor) -> Tensor:  # (n, 1 + d) -> ()
@@ -292,7 +295,7 @@ class PaddedChoices:
 
     @torch.no_grad()
     def losses(self, weights: Floats) -> Floats:  # -> (S,)
-        """Return minus the log-probability of each choice."""
+        """Return the negative log-probability of each choice."""
         out = np.zeros(self.sets)
         for items, x, mask, chosen, sets in self.batches:
             log_p = linear_log_p(torch.from_numpy(weights), items, x, mask)
@@ -300,13 +303,13 @@ class PaddedChoices:
         return out
 
     def fit(self, begin: Floats, ridge: float, config: LinearPCMCConfig, tolerance: float) -> tuple[Floats, Minimum]:
-        """Minimise from weights (n, 1 + d); an infinite ridge has one vector for all items, but for their biases."""
+        """Minimise the objective from weights (n, 1 + d). With an infinite ridge all items share their slopes."""
         n, columns = self.shape
 
-        # 1. The weights that a vector of parameters stands for, and the objective.
+        # 1. Define the weights as a function of the parameter vector, and the objective.
         def weights(x: Tensor) -> Tensor:  # -> (n, 1 + d)
-            one = ridge == INFINITE_PENALTY
-            return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if one else x.reshape(n, columns)
+            shared = ridge == INFINITE_PENALTY
+            return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if shared else x.reshape(n, columns)
 
         def objective(x: Tensor) -> Tensor:
             w = weights(x)
@@ -315,25 +318,25 @@ class PaddedChoices:
                 penalty = penalty + ridge / 2 * (w[:, 1:] - w[:, 1:].mean(0)).square().sum()
             return self.mean_loss(w) + penalty / self.total
 
-        # 2. Start from the weights given; the mean stands for all items if there is one vector.
+        # 2. Minimise from the given weights; shared slopes start at their mean over items.
         x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == INFINITE_PENALTY else begin.ravel()
         minimum = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
-        return weights(torch.from_numpy(minimum.at)).numpy().copy(), minimum
+        return weights(torch.from_numpy(minimum.x)).numpy().copy(), minimum
 
 
 def linear_log_p(weights: Tensor, items: Tensor, x: Tensor, mask: Tensor) -> Tensor:  # -> (B, J)
-    """Log-probabilities of sets; padding gets -inf."""
+    """Return the log-probabilities of the alternatives of padded sets; padding gets -inf."""
     return chain_log_p(weights[items] @ x.mT, mask)
 
 
 def column_names(side: SideEncoder) -> list[str]:
-    """Name the columns of x: the bias, numbers, indicators of missing ones, and categories."""
-    numbers = [code.name for code in side.numeric] + [f"{c.name} [missing]" for c in side.numeric if c.indicator]
-    return ["bias", *numbers, *(f"{code.name} [{c}]" for code in side.categorical for c in code.categories)]
+    """Return the names of the columns of x: bias, numeric features, missing-value indicators, and categories."""
+    numeric = [code.name for code in side.numeric] + [f"{c.name} [missing]" for c in side.numeric if c.indicator]
+    return ["bias", *numeric, *(f"{code.name} [{c}]" for code in side.categorical for c in code.categories)]
 
 
 def _inputs(data: ChoiceData, universe: Universe, encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """(N,) items and (N, 1 + d) columns; a category never seen is 0 in all of its columns."""
+    """Return the items (N,) and columns (N, 1 + d); a category that is new in prediction has 0 in all its columns."""
     side, n = encoder.features, len(data.rows)
     blocks: list[NDArray[Any]] = [np.ones((n, 1)), side.numbers(data.features, n)]
     index = side.indices(data.features, n)

@@ -1,22 +1,25 @@
 """PCMC: the pairwise choice Markov chain of items (Ragain & Ugander, 2016).
 
-Every ordered pair of items has a rate q_ij of leaving i for j, and the choice probabilities of a set S are the
-stationary law of the chain on S with those rates. A universe of n items has n (n - 1) rates, whatever the sets. With
-the counts C_iS of the distinct sets, the smoothing a and log-rates t = log q, the fit minimises
+Every ordered pair of items has a rate q_ij of leaving i for j. The choice probabilities of a set S are the stationary
+distribution of the chain on S with these rates. A universe of n items has n (n - 1) rates, however many sets there are.
+With the counts C_iS of the distinct sets, the smoothing a and log-rates t = log q, the fit minimises
 
-    - sum_S sum_{i in S} (C_iS + a) log P(i | S)  +  ridge / 2 sum_ij (t_ij - t0_ij)^2,
+    - sum_S sum_{i in S} (C_iS + a) log P(i | S)  +  ridge / 2 sum_ij (t_ij - t0_ij)^2.
 
-t0 being the chain that gives Bradley-Terry's law of the same counts, q0_ij = e^{s_j} / (e^{s_i} + e^{s_j}). The
-likelihood alone fixes neither the scale of the rates nor, where a few sets hold a pair, both of its rates, and it is
-not concave: the ridge settles the first two and calms the third. Rates of pairs that no training set holds keep q0,
-with s = 0, the mean, for items in no training set; so a set of any items of the universe has a law.
+Here t0 = log q0 are the log-rates of a chain with the probabilities of the Bradley-Terry model for the same counts,
+q0_ij = e^{s_j} / (e^{s_i} + e^{s_j}). The likelihood identifies neither the scale of the rates nor, if only a few sets
+contain a pair, both rates of that pair, and it is not concave. The ridge identifies the rates and reduces the number
+of local minima. Pairs that are never together in a training set keep the rates q0, with s = 0, the mean, for items in
+no training set. The model therefore gives probabilities for any set of items of the universe.
 
-With K classes of people each has a chain of its own, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
-probability in each class, and so in the mixture (uniform expansion). Contractibility does not survive in general: what
-a group of items has together depends on their number alone if they are alike in every class, not if in some.
+With K latent classes, each class has its own chain, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
+probability in each class, and so in the mixture (uniform expansion). Contractibility does not carry over in general:
+the total probability of a group of items depends only on their number if they are equivalent in every class, but not
+if they are equivalent in some classes only.
 
 For each number of classes, 1, 2, ..., paths of fits go down the ladder of penalties from a mixture of logits
-(:mod:`pcmcnet.models.items.strengths`), as long as held-out choices gain (:func:`pcmcnet.selection.grow_while_better`).
+(:mod:`pcmcnet.models.items.strengths`). The number grows as long as held-out choices are predicted better
+(:func:`pcmcnet.selection.grow_while_better`).
 """
 
 from __future__ import annotations
@@ -91,9 +94,9 @@ from pcmcnet.storage import json_bytes
 log = logging.getLogger("pcmcnet")
 
 MAX_ITEMS = 2000  # 4 million rates
-MAX_CLASSES = 4  # classes that a search tries
-TRIAL_STARTS = 3  # starts of a mixture in a trial
-SHARE_TOLERANCE = 1e-6  # by which the sum of saved shares may miss 1
+MAX_CLASSES = 4  # largest number of classes that a search tries
+TRIAL_STARTS = 3  # random starts of a mixture in a trial
+SHARE_TOLERANCE = 1e-6  # largest deviation from 1 of the sum of saved shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,29 +106,34 @@ class PCMCConfig:
     Parameters
     ----------
     smoothing
-        Choices added for every item of every distinct choice set of the training part.
+        Number of choices added to every item of every distinct choice set of the training part.
     method
-        "lbfgs", on log-rates; or "slsqp", the original's, on rates with q_ij + q_ji of at least 1, without ridge,
-        for up to 12 items.
+        "lbfgs" searches over log-rates. "slsqp", the method of the original paper, searches over rates with q_ij + q_ji
+        of at least 1; it takes no ridge and at most 12 items.
     ridge
-        Pull of the log-rates towards the chain of Bradley-Terry's law, as if by a normal law of variance 1 / ridge;
-        0 for maximum likelihood alone. "auto" learns it from held-out choice sets, an infinite one, which is
-        Bradley-Terry's law itself, included. Of no use to "slsqp".
+        Precision of a normal prior on the log-rates, centred at the chain of the Bradley-Terry model. 0 gives maximum
+        likelihood. "auto" chooses a value on held-out choice sets; it may be infinite, which gives the Bradley-Terry
+        model itself. Ignored by "slsqp".
     speeds
-        Part of the ridge that pulls how fast two items are compared, q_ij q_ji; the odds q_ij / q_ji have all of it.
+        Share of the ridge that applies to q_ij q_ji, which measures how fast two items are compared. The full ridge
+        applies to the odds q_ij / q_ji.
     restarts
-        Starts of the search: Bradley-Terry's chain, then random ones around it. The best objective is kept.
-    max_iter, tolerance
-        Iterations of a start at most, and the gain in the mean objective below which it ends.
+        Number of starts of the search: the Bradley-Terry chain first, then random log-rates around it. The fit with
+        the lowest objective is kept.
+    max_iter
+        Maximum number of iterations from each start.
+    tolerance
+        A search ends when an iteration improves the mean objective by less than this.
     bins
-        Features to cut into bins, with the number of bins: the cells of the grid are the items. Empty for labels.
+        Features to cut into bins, each with its number of bins; the cells of the grid are then the items. If empty, the
+        labels are the items.
     identified
-        With ``bins``: labels of alternatives that keep an item of their own.
+        With ``bins``: labels of alternatives that are items by themselves and are not binned.
     classes
-        Number of classes of people, each with a chain of its own (:mod:`pcmcnet.models.items.pcmc_estimation`); "auto"
-        takes more than one where held-out sets are then predicted better, beyond noise.
+        Number of latent classes, each with its own chain. "auto" chooses it on held-out choice sets: a class is added
+        only if that predicts significantly better.
     by
-        Who is of a class: the "person", where the table declares persons, or the choice "set".
+        What belongs to a class: each "person" (if the table declares persons), or each choice "set".
     """
 
     smoothing: float = SMOOTHING
@@ -146,7 +154,7 @@ class PCMCConfig:
         if self.classes != "auto":
             require_number("classes", self.classes, whole=True, low=1)
         if self.classes != 1 and self.method == "slsqp":
-            raise ConfigError("method='slsqp' is for one chain: leave classes at 1, or use 'lbfgs'.")
+            raise ConfigError("method='slsqp' does not support latent classes: use method='lbfgs', or classes=1.")
         require_penalty("ridge", self.ridge)
         for name in ("smoothing", "speeds"):
             require_number(name, getattr(self, name), low=0)
@@ -160,16 +168,16 @@ class PCMCConfig:
         object.__setattr__(self, "bins", dict(self.bins))
         object.__setattr__(self, "identified", _labels(self.identified))
         if self.identified and not self.bins:
-            raise ConfigError("identified says which labels are not binned, and there are no bins: leave it out.")
+            raise ConfigError("identified is only used with bins, and bins is empty: leave it out.")
 
     @property
-    def search(self) -> ChainOptions:
-        """How rates are searched."""
+    def chain_options(self) -> ChainOptions:
+        """Options of the search for rates."""
         return ChainOptions(**{option.name: getattr(self, option.name) for option in fields(ChainOptions)})
 
 
 def _labels(value: Any) -> tuple[str, ...]:
-    """Return a list of distinct labels as a tuple."""
+    """Return the labels as a tuple. Raise ConfigError unless they are distinct strings."""
     labels = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
     if not all(isinstance(label, str) for label in labels) or len(set(labels)) != len(labels):
         raise ConfigError(f"identified must be a list of distinct labels such as ('a', 'b'), got {value!r}.")
@@ -178,16 +186,16 @@ def _labels(value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PCMCRecord(ItemRecord):
-    """How the fit of PCMC went.
+    """Record of the fit of PCMC.
 
     Parameters
     ----------
     informed_rates
-        Rates of pairs that some training set holds.
+        Number of rates whose pair of items is together in at least one training set.
     objectives
-        The objective that each start ended with.
+        Final objective of each start.
     class_trials
-        The numbers of classes that were tried; None if the number is an option.
+        Numbers of classes that were tried; None if the number was given as an option.
     """
 
     informed_rates: int
@@ -196,26 +204,27 @@ class PCMCRecord(ItemRecord):
 
     @property
     def class_facts(self) -> dict[str, str]:
-        """The numbers of classes that were tried, in words."""
+        """Description of the numbers of classes that were tried, for a summary."""
         losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in self.class_trials or ())
         return {"classes tried": losses} if losses else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedPCMC(FittedState):
-    """Items, chains of the classes, and how often each item was offered and chosen."""
+    """The items, the chains of the classes, and how often each item was offered and chosen in training."""
 
     universe: Universe | Grid
     chains: ClassChains
-    offered: Floats  # (n,) weight of the training sets that hold an item
-    chosen: Floats  # (n,) weight of those in which it was chosen
+    offered: Floats  # (n,) total weight of the training sets with an item
+    chosen: Floats  # (n,) total weight of the training sets in which it was chosen
     record: PCMCRecord
 
 
 class PCMC(LatentClasses, ChainModel):
-    """Pairwise choice Markov chain with a rate for every ordered pair of items.
+    """Pairwise choice Markov chain with a rate for every ordered pair of items (Ragain & Ugander, 2016).
 
-    Options are those of :class:`PCMCConfig`.
+    Items are the labels of the alternatives or, with ``bins``, the cells of a grid of features. The choice
+    probabilities of a set are the stationary distribution of the chain on its items.
 
     Examples
     --------
@@ -235,24 +244,24 @@ class PCMC(LatentClasses, ChainModel):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedPCMC:
         config = self.config
-        # 1. The items, and the distinct sets of items with their counts.
+        # 1. Learn the items, and count the choices from each distinct set.
         part = require_informative_sets(train)
         universe = Grid.learn(part, config.bins, config.identified) if config.bins else Universe.learn(part)
         n = self._require_size(universe)
         sets = DistinctSets.of(part, universe.index(part))
         if (sets.sizes < 2).all():
-            raise InputError("all alternatives of every choice set fall into one cell: ask for more bins.")
+            raise InputError("all alternatives of every choice set are in the same cell: use more bins.")
         with one_thread_if_small(0):
-            # 2. The number of classes, from held-out sets if it is to be learnt.
+            # 2. Choose the number of classes on held-out sets, unless it is given.
             search, classes, trials = ChainSearch(part, universe, config, run.seed), config.classes, None
             if classes == "auto":
                 trials = search.try_classes()
                 classes = best_number(trials)
-            # 3. The rates of their chains, with the penalty given or learnt.
+            # 3. Fit the rates of the chains, with the penalty given or learnt.
             rates = search.fit_one(sets) if classes == 1 else search.fit_classes(classes)
         if not rates.minimum.converged:
-            log.warning("the search for rates was stopped by max_iter=%d before it converged", config.max_iter)
-        # 4. What the summary says of the items.
+            log.warning("the rates did not converge within max_iter=%d iterations", config.max_iter)
+        # 4. Count how often each item was offered and chosen, for the summary.
         offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)
         times_offered, times_chosen = (
             np.bincount(sets.items, weights=weight, minlength=n).astype(np.float64) for weight in (offered, sets.counts)
@@ -272,14 +281,14 @@ class PCMC(LatentClasses, ChainModel):
         )
 
     def _require_size(self, universe: Universe | Grid) -> int:
-        """Return the number of items, if it is one that the method can deal with."""
+        """Return the number of items. Raise ConfigError or InputError if it is too large for the method."""
         n = len(universe.items)
         if self.config.method == "slsqp" and n > MAX_SLSQP_ITEMS:
-            raise ConfigError(f"method='slsqp' is for up to {MAX_SLSQP_ITEMS} items, and there are {n}: use 'lbfgs'.")
+            raise ConfigError(f"method='slsqp' supports up to {MAX_SLSQP_ITEMS} items, got {n}: use 'lbfgs'.")
         if n > MAX_ITEMS:
             raise InputError(
-                f"PCMC is for up to {MAX_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} rates: use fewer "
-                f"bins, or PCMC-Net (pcmcnet), whose size does not grow with the universe."
+                f"PCMC supports up to {MAX_ITEMS:,} items, got {n:,} with {n * (n - 1):,} rates: use fewer bins, or "
+                f"PCMC-Net (pcmcnet), whose size does not depend on the number of items."
             )
         return n
 
@@ -290,28 +299,28 @@ class PCMC(LatentClasses, ChainModel):
 
     @property
     def log_rates_(self) -> Floats:
-        """(n, n), or (K, n, n) of several classes; the diagonal is 0 and means nothing."""
+        """Log-rates (n, n), or (K, n, n) with several classes; the diagonal is 0 and has no meaning."""
         log_rates = self._state.chains.log_rates
         return log_rates[0] if len(log_rates) == 1 else log_rates
 
     @property
     def rates_(self) -> Floats:
-        """(n, n) rates q_ij of leaving item i for j, or (K, n, n) of several classes; 0 on the diagonal."""
+        """Rates q_ij of leaving item i for j, (n, n), or (K, n, n) with several classes; 0 on the diagonal."""
         return np.exp(self.log_rates_) * (1 - np.eye(self.log_rates_.shape[-1]))
 
     @property
     def shares_(self) -> Floats:
-        """(K,) shares of the classes, the largest first."""
+        """Shares of the classes (K,), the largest first."""
         return self._state.chains.shares
 
     @property
     def offered_(self) -> Floats:
-        """(n,) weight of the training sets that hold an item."""
+        """Total weight of the training sets with each item (n,)."""
         return self._state.offered
 
     @property
     def chosen_(self) -> Floats:
-        """(n,) weight of the training sets in which an item was chosen."""
+        """Total weight of the training sets in which each item was chosen (n,)."""
         return self._state.chosen
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -323,12 +332,12 @@ class PCMC(LatentClasses, ChainModel):
 
     @property
     def n_classes_(self) -> int:
-        """Number of classes of people, each with a chain of its own."""
+        """Number of latent classes, each with its own chain."""
         return len(self.shares_)
 
     @property
     def n_chains(self) -> int:
-        """As many as classes."""
+        """Number of chains: one per class."""
         return self.n_classes_
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
@@ -340,31 +349,34 @@ class PCMC(LatentClasses, ChainModel):
 
     @torch.no_grad()
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
-        """Copies of an item share the rates into it, and leave for each other as fast as anything in the set."""
-        # 1. The item of each alternative, and how many copies of it the set has.
+        """Yield the rates of batches of sets, (B, K, J, J).
+
+        Copies of an item divide the rates into it among them; the rates between copies are the largest of the set.
+        """
+        # 1. Find the item of each alternative and its number of copies in the set.
         index = self.universe_.index(data)
         items, copies = torch.from_numpy(index), torch.from_numpy(DistinctSets.of(data, index).copies).double()
         chains = torch.from_numpy(self._state.chains.log_rates)
         for flat, mask in padded_batches(data.offsets):
-            # 2. The rates of each class: those into an item are divided among its copies, and those between copies are
-            # set to the largest, which is 1.
+            # 2. Compute the rates of each class: divide those into an item by its number of copies, and set those
+            # between copies to 1, the largest rate.
             left, entered = items[flat].unsqueeze(2), items[flat].unsqueeze(1)  # (B, J, 1), (B, 1, J)
-            each = []
+            rates_by_class = []
             for log_rates in chains:
                 scores = log_rates[left, entered] - copies[flat].log().unsqueeze(1)
                 scores = scores.masked_fill(left == entered, -torch.inf)
                 rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
-                each.append(rates.masked_fill(left == entered, 1.0))
-            yield data.set_of_alternative[flat[:, 0]], torch.stack(each, dim=1)
+                rates_by_class.append(rates.masked_fill(left == entered, 1.0))
+            yield data.set_of_alternative[flat[:, 0]], torch.stack(rates_by_class, dim=1)
 
     @property
     def num_parameters(self) -> int:
-        """One rate per ordered pair of items, seen together or not, in each class, and the shares but one."""
+        """Number of rates, one per ordered pair of items and class, plus the shares of all classes but one."""
         K, n = self.n_classes_, self.universe_.size
         return K * n * (n - 1) + K - 1
 
     def summary(self) -> Summary:
-        """List the items with how often each was offered and chosen in training."""
+        """Return a table of the items with how often each was offered and chosen in training."""
         state, record = self._state, self._state.record
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
@@ -377,7 +389,7 @@ class PCMC(LatentClasses, ChainModel):
         if self.n_classes_ > 1:
             facts["shares of classes"] = ", ".join(f"{share:.1%}" for share in self.shares_)
         if self.config.bins:
-            facts["features"] = f"{', '.join(self.config.bins)}, binned; others are not used"
+            facts["features"] = f"{', '.join(self.config.bins)}, binned; other features are not used"
         rows = [
             (item, f"{offered:g}", f"{chosen:g}", f"{chosen / offered:.4f}" if offered else "never seen")
             for item, offered, chosen in zip(state.universe.items, state.offered, state.chosen, strict=True)
@@ -396,12 +408,11 @@ class PCMC(LatentClasses, ChainModel):
         entries = json.loads(files["items.json"])
         universe = Grid.from_dict(entries) if self.config.bins else Universe.from_dict(entries)
         arrays = read_arrays(files["weights.safetensors"])
-        # 2. Refuse arrays that do not fit the items, or each other.
+        # 2. Check that the arrays fit the items and each other.
         shares, n = arrays["shares"], universe.size
         if shares.ndim != 1 or not (shares > 0).all() or abs(shares.sum() - 1) > SHARE_TOLERANCE:
             raise ArtifactError("the saved shares of classes do not add up to 1: save the model again.")
         require_shapes(arrays, {"log_rates": (len(shares), n, n), "offered": (n,), "chosen": (n,)}, "items")
-        # 3. The state.
         return FittedPCMC(
             universe=universe,
             chains=ClassChains(arrays["log_rates"].astype(np.float64), shares),
@@ -416,18 +427,18 @@ class PCMC(LatentClasses, ChainModel):
 
 @dataclass(frozen=True)
 class FittedRates:
-    """The chains of all classes, and how their search went."""
+    """The chains of all classes, and how the search ended."""
 
     chains: ClassChains
     minimum: Minimum
     objectives: tuple[float, ...]  # of each start
-    informed_rates: int  # rates of pairs that some set holds
-    penalty: PenaltyRecord | None  # None if it is an option
+    informed_rates: int  # rates of pairs that are together in at least one set
+    penalty: PenaltyRecord | None  # None if the penalty was given
 
 
 @dataclass(frozen=True)
 class ChainSearch:
-    """A table, its items and the options; learns numbers of classes and penalties, and fits chains."""
+    """The search for chains of one table: chooses the number of classes and the penalty, and fits the rates."""
 
     data: ChoiceData
     universe: Universe | Grid
@@ -439,38 +450,38 @@ class ChainSearch:
     def fit_one(self, sets: DistinctSets) -> FittedRates:
         """Fit a single chain to the counts of all sets."""
         config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
-        # 1. Learn how Bradley-Terry's strengths are held, and then how firmly the chain is held to them.
+        # 1. Learn the regularisation of the Bradley-Terry strengths, then the ridge towards their chain.
         if config.ridge == "auto" and config.method != "slsqp":
             prior = StrengthPrior.learn(self.data, self.universe, smoothing=config.smoothing, seed=self.seed)
             path = partial(self._path, prior)
             penalty = learn_penalty(self.data, self.universe, path, smoothing=prior.smoothing, seed=self.seed)
             penalty = replace(penalty, strength_ridge=prior.ridge)
         ridge = penalty.penalty if penalty else float(config.ridge) if config.ridge != "auto" else 0.0
-        # 2. Fit all sets, down the same path as the trials.
+        # 2. Fit all sets along the same path of penalties as in the trials.
         smoothed = sets.smoothed(prior.smoothing)
         start = bradley_terry_chain(smoothed, self.universe.size, prior.ridge)
         rng, stronger = np.random.default_rng(self.seed), penalty.stronger if penalty else ()
-        chain = fit_chain(smoothed, start, ridge, config.search, rng, stronger)
+        chain = fit_chain(smoothed, start, ridge, config.chain_options, rng, stronger)
         chains = ClassChains(chain.log_rates[None], np.ones(1))
         return FittedRates(chains, chain.minimum, chain.objectives, chain.informed_rates, penalty)
 
     def _path(self, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
-        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
         start = bradley_terry_chain(fold.train, self.universe.size, prior.ridge)
         problem = ChainProblem.of(fold.train, start)
-        at = problem.prior
+        x = problem.prior
 
         def losses(ridge: float) -> Floats:
-            nonlocal at
-            at = problem.fit(at, ridge, self.config.search, PATH_TOLERANCE).at
-            return -item_log_p(fold.held_out, problem.log_rates(at))[fold.chosen]
+            nonlocal x
+            x = problem.fit(x, ridge, self.config.chain_options, PATH_TOLERANCE).x
+            return -item_log_p(fold.held_out, problem.log_rates(x))[fold.chosen]
 
         return losses
 
     # Several classes
 
     def try_classes(self) -> tuple[Trial, ...]:
-        """Try one class more as long as held-out choices gain; no trials if there are too few choice sets."""
+        """Try 1, 2, ... classes while held-out choices are predicted better; no trials if there are too few sets."""
         folds = item_folds(self.data, self.universe, self.seed)
         if not folds:
             return ()
@@ -483,45 +494,51 @@ class ChainSearch:
         return grow_while_better(losses, weights, groups, largest=MAX_CLASSES, what="classes")
 
     def fit_classes(self, classes: int) -> FittedRates:
-        """Fit so many classes to the whole table, with the penalty given or learnt."""
-        # 1. Learn the penalty from held-out sets, unless it is given.
+        """Fit a mixture of ``classes`` chains to the whole table, with the penalty given or learnt."""
+        # 1. Choose the penalty on held-out sets, unless it is given.
         config, penalty = self.config, None
         if config.ridge == "auto":
             folds = item_folds(self.data, self.universe, self.seed)
             penalty = PenaltyRecord.of(self._descend(folds, classes)) if folds else fallback_penalty(self.data)
         ridge = penalty.penalty if penalty else float(config.ridge)
-        # 2. From the mixture of logits, down the same path as the trials.
+        # 2. Start at a mixture of logits, and follow the same path of penalties as in the trials.
         problem = self._problem(self.data, classes)
         x = problem.logits(np.random.default_rng(self.seed), config.restarts)
         for stronger in penalty.stronger if penalty else ():
-            x = problem.fit(x, stronger, PATH_TOLERANCE).at
+            x = problem.fit(x, stronger, PATH_TOLERANCE).x
         minimum = problem.fit(x, ridge, config.tolerance)
         informed = classes * len(problem.pairs.pairs)
-        return FittedRates(problem.chains(minimum.at), minimum, (minimum.value,), informed, penalty)
+        return FittedRates(problem.chains(minimum.x), minimum, (minimum.value,), informed, penalty)
 
     def _descend(self, folds: Sequence[Fold], classes: int) -> Descent:
-        """Try the penalties of the ladder, or the one that is given."""
+        """Try the penalties of the ladder, or only the one given as an option."""
         paths, ridge = [self._class_path(fold, classes) for fold in folds], self.config.ridge
         mean_weight = float(held_out_weights(folds).mean())
         return search_penalty(folds, paths, PENALTY_LADDER if ridge == "auto" else (ridge / mean_weight,))
 
     def _class_path(self, fold: Fold, classes: int) -> HeldOutLosses:
-        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
         problem = self._problem(fold.train, classes)
         held_out, chosen = held_out_entries(fold, self.universe)
         x = problem.logits(np.random.default_rng(self.seed), TRIAL_STARTS)
 
         def losses(ridge: float) -> Floats:
             nonlocal x
-            x = problem.fit(x, ridge, PATH_TOLERANCE).at
+            x = problem.fit(x, ridge, PATH_TOLERANCE).x
             return -problem.chains(x).log_p(held_out)[chosen]
 
         return losses
 
     def _problem(self, data: ChoiceData, classes: int) -> ClassProblem:
+        """Return the likelihood of a mixture of ``classes`` chains on some choice sets."""
         sets = DistinctSets.of(data, self.universe.index(data))
-        entries = sets.place[data.offsets[:-1] + data.require_chosen("fitting")]
+        entries = sets.entry[data.offsets[:-1] + data.require_chosen("fitting")]
         choosers, config = Choosers.of(data, entries, self.config.by), self.config
         return ClassProblem(
-            sets, choosers, self.universe.size, classes=classes, smoothing=config.smoothing, options=config.search
+            sets,
+            choosers,
+            self.universe.size,
+            classes=classes,
+            smoothing=config.smoothing,
+            options=config.chain_options,
         )

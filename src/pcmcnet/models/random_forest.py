@@ -1,13 +1,14 @@
-"""Random forest over alternatives as if they were independent (Lhéritier et al., 2019).
+"""Random forest that treats alternatives as independent (Lhéritier et al., 2019).
 
-A classifier learns from each alternative alone whether it is the chosen one. Its inputs are the individual's columns,
-the alternative's features, and relative features x_i / min_j x_j, by which a set's other alternatives come in:
+A classifier predicts for each alternative by itself whether it is chosen. Its inputs are the individual's columns, the
+alternative's features, and relative features x_i / min_j x_j that compare the alternative with the others of its set:
 
-    s_i = share of chosen alternatives, of the leaves that i falls into        (mean over the trees)
+    s_i = share of chosen alternatives in the leaf of i        (mean over the trees)
     p_i = (s_i + floor) / sum over the set of (s_j + floor)
 
-That exactly one alternative of a set is chosen is unknown to the forest, so its s are scores that rank; made to sum
-to 1 they are given as probabilities, and reports mark them. Inputs (N, K) are those of ``tree_inputs``.
+The forest does not know that exactly one alternative of a choice set is chosen, so s_i are scores that rank the
+alternatives. They are normalised to sum to 1, and reports mark the result as scores. The inputs (N, K) are those of
+``tree_inputs``.
 """
 
 from __future__ import annotations
@@ -46,144 +47,151 @@ from pcmcnet.models.tree_inputs import (
 from pcmcnet.reports.formats import Summary
 
 # -- The file of a random forest: written by skops, read as plain data -------------------------------------------------
-# A skops file is an archive of `schema.json` and of arrays. What a forest of two classes needs of it are two arrays for
-# each tree of M nodes; the rest follows from them and from the number of inputs:
+# A skops file is a zip archive with `schema.json` and arrays. A forest of two classes needs two arrays per tree of M
+# nodes; everything else follows from these and from the number of inputs:
 #
 #     nodes   (M,)       children, feature, threshold, ...; the children of a leaf are -1
 #     values  (M, 1, 2)  shares of the alternatives in a node that were not chosen, and that were
 #
-# scikit-learn's compiled code follows the indices in them wherever they lead. So they are checked before it sees any:
-# every node but the first is the child of one node, which stands before it, and every split asks for an input there is.
-# Nothing else is built from the file: no other class, no module that it names.
+# scikit-learn's compiled code does not check the indices in these arrays. They are therefore checked first: every node
+# but the first is the child of exactly one earlier node, and every split uses an existing input. Nothing else is built
+# from the file: no other class is created, and no module is imported.
 
-FOREST = "forest.skops"
-RATIO, UNPACKED = 100, 8 << 30  # of an archive: bytes for a byte of the file, and in all, at most
-_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_CLASSES = 2  # alternatives that were not chosen, and that were
+FOREST_FILE = "forest.skops"
+MAX_COMPRESSION, MAX_UNPACKED_BYTES = 100, 8 << 30  # of an archive: unpacked bytes per byte of the file, and in total
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_CLASSES = 2  # not chosen, chosen
 _ROUNDING = 1e-9
-_LEAF, _UNUSED = -1, -2  # what scikit-learn writes in the place of children, and of a feature
+_LEAF, _UNUSED = -1, -2  # scikit-learn's values for the children and the feature of a leaf
 
 
 def write_forest(forest: Any) -> bytes:
-    """Return the content of the file."""
+    """Return the content of the skops file of a forest."""
     try:
         skops_io = import_module("skops.io")
     except ImportError as error:
-        raise ArtifactError("saved forests are written by skops: run `pip install skops`.") from error
+        raise ArtifactError("saving a forest needs the package skops: run `pip install skops`.") from error
     content: bytes = skops_io.dumps(forest, compression=zipfile.ZIP_DEFLATED)
-    _opened(content)
+    _open_archive(content)
     return content
 
 
 def read_forest(content: bytes, *, inputs: int, trees: int) -> Any:
-    """Build the forest that such a file describes, for so many inputs; refuses one that is not sound."""
+    """Build the forest from the content of its file. Raise ArtifactError unless its trees are valid."""
     try:
-        archive = _opened(content)
-        schema = json.loads(_unpacked(archive, "schema.json"))
+        archive = _open_archive(content)
+        schema = json.loads(_read_entry(archive, "schema.json"))
         if schema["__class__"] != "RandomForestClassifier":
-            raise ArtifactError(f"{FOREST} holds a {schema['__class__']}, expected a RandomForestClassifier.")
-        members = _entry(schema, "estimators_")["content"]
+            raise ArtifactError(f"{FOREST_FILE} holds a {schema['__class__']}, expected a RandomForestClassifier.")
+        members = _attribute(schema, "estimators_")["content"]
         if len(members) != trees:
-            raise ArtifactError(f"{FOREST} holds {len(members)} trees, expected {trees}: fit the model again.")
-        unread = set(archive.namelist())  # an array that stands for many would be many times as large
-        return _forest([_tree(_entry(member, "tree_"), archive, unread, inputs) for member in members], inputs)
+            raise ArtifactError(f"{FOREST_FILE} holds {len(members)} trees, expected {trees}: fit the model again.")
+        unread = set(archive.namelist())  # each array is read once: one used by many trees would multiply the memory
+        return _forest([_tree(_attribute(member, "tree_"), archive, unread, inputs) for member in members], inputs)
     except ArtifactError:
         raise
-    except Exception as error:  # readers of archives, JSON and arrays raise what they meet
-        raise ArtifactError(f"{FOREST} cannot be read ({error}): fit the model again.") from error
+    except Exception as error:  # damaged archives, JSON and arrays raise many types of errors
+        raise ArtifactError(f"{FOREST_FILE} cannot be read ({error}): fit the model again.") from error
 
 
-def _opened(content: bytes) -> zipfile.ZipFile:
-    """Open the archive, unless it would fill the memory."""
+def _open_archive(content: bytes) -> zipfile.ZipFile:
+    """Open the archive. Raise ArtifactError if it is too large when unpacked."""
     archive = zipfile.ZipFile(io.BytesIO(content))
     size = sum(info.file_size for info in archive.infolist())
-    if size > min(RATIO * len(content), UNPACKED):
+    if size > min(MAX_COMPRESSION * len(content), MAX_UNPACKED_BYTES):
         raise ArtifactError(
-            f"{FOREST} has {len(content):,} bytes and {size:,} once unpacked; at most {RATIO} times as many, and "
-            f"{UNPACKED >> 30} GiB, are read. Fit a forest with fewer trees, or with more alternatives in a leaf."
+            f"{FOREST_FILE} has {len(content):,} bytes, and {size:,} when unpacked; the limits are {MAX_COMPRESSION} "
+            f"times its size and {MAX_UNPACKED_BYTES >> 30} GiB. Fit a forest with fewer trees, or with a larger "
+            f"min_samples_leaf."
         )
     return archive
 
 
-def _unpacked(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Read one file of the archive, never more than it is said to hold."""
+def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read one file of the archive, up to its declared size. Raise ValueError if it is shorter."""
     info = archive.getinfo(name)
-    if info.compress_type not in _PACKED:
-        raise ValueError(f"{name} is packed in an unknown way")
+    if info.compress_type not in _COMPRESSIONS:
+        raise ValueError(f"{name} uses an unsupported compression")
     with archive.open(info) as file:
         content = file.read(info.file_size)
     if len(content) != info.file_size:
-        raise ValueError(f"{name} is cut short")
+        raise ValueError(f"{name} is truncated")
     return content
 
 
-def _entry(node: Mapping[str, Any], name: str) -> Any:
-    """Return what an object has under a name."""
+def _attribute(node: Mapping[str, Any], name: str) -> Any:
+    """Return an attribute of an object in a skops schema."""
     return node["content"]["content"][name]
 
 
 def _tree(node: Mapping[str, Any], archive: zipfile.ZipFile, unread: set[str], inputs: int) -> Any:
-    """Build one tree from its two arrays, and see that what else is said of it is true."""
+    """Build one tree from its two arrays. Raise ArtifactError if the schema contradicts them."""
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
+    # 1. Check the declared number of inputs and outputs.
     arguments = node["__reduce__"]["args"]["content"]  # inputs, classes of each output, outputs
-    said = [json.loads(arguments[k]["content"]) for k in (0, 2)]
-    if said != [inputs, 1]:
-        raise ArtifactError(f"{FOREST} does not fit the saved inputs: fit the model again.")
-    found: list[NDArray[Any]] = []
+    declared = [json.loads(arguments[k]["content"]) for k in (0, 2)]
+    if declared != [inputs, 1]:
+        raise ArtifactError(f"{FOREST_FILE} does not fit the saved inputs: fit the model again.")
+    # 2. Read the nodes and their values.
+    arrays: list[NDArray[Any]] = []
     for name in ("nodes", "values"):
-        file = _entry(node, name)["file"]
+        file = _attribute(node, name)["file"]
         unread.remove(file)
-        found.append(_array(_unpacked(archive, file)))
-    saved, values = found
+        arrays.append(_array(_read_entry(archive, file)))
+    saved, values = arrays
     nodes = np.zeros(len(saved), NODE_DTYPE)
     for name in NODE_DTYPE.names:
         nodes[name] = saved[name]
-    depth = _depth(nodes, values, inputs)
-    claims = [json.loads(_entry(node, name)["content"]) for name in ("node_count", "max_depth")]
-    if claims != [len(nodes), depth]:
-        raise ArtifactError(f"{FOREST} holds a damaged tree: fit the model again.")
+    # 3. Check them, and build scikit-learn's tree.
+    depth = _checked_depth(nodes, values, inputs)
+    declared = [json.loads(_attribute(node, name)["content"]) for name in ("node_count", "max_depth")]
+    if declared != [len(nodes), depth]:
+        raise ArtifactError(f"{FOREST_FILE} holds a damaged tree: fit the model again.")
     tree = Tree(inputs, np.array([_CLASSES], np.intp), 1)
     tree.__setstate__({"max_depth": depth, "node_count": len(nodes), "nodes": nodes, "values": values})
     return tree
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """Read an array of numbers that has all its bytes."""
+    """Read a NumPy array. Raise ValueError if it is not numeric or not complete."""
     file = io.BytesIO(content)
     if npy.read_magic(file) != (1, 0):
-        raise ValueError("an array of an unknown format")
+        raise ValueError("an array has an unsupported format")
     shape, fortran, dtype = npy.read_array_header_1_0(file)
     rest = content[file.tell() :]
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(rest):
-        raise ValueError("an array without all its numbers")
+        raise ValueError("an array is not numeric, or not complete")
     return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")
 
 
-def _depth(nodes: NDArray[Any], values: NDArray[Any], inputs: int) -> int:
-    """Return the depth of a tree, or refuse what is none, or has numbers that no forest has learnt."""
+def _checked_depth(nodes: NDArray[Any], values: NDArray[Any], inputs: int) -> int:
+    """Return the depth of a tree. Raise ArtifactError if the nodes are not a tree or have impossible values."""
+    # 1. Check that each node is a leaf or a split on an input, with later nodes as children, and has valid values.
     left, right = nodes["left_child"], nodes["right_child"]
     at = np.arange(len(nodes))
     leaf = (left == _LEAF) & (right == _LEAF)
     split = (left > at) & (left < len(nodes)) & (right > at) & (right < len(nodes))
     split &= (nodes["feature"] >= 0) & (nodes["feature"] < inputs) & np.isfinite(nodes["threshold"])
-    sound = len(nodes) > 0 and bool((leaf | split).all())
-    sound = sound and values.dtype == np.float64 and values.shape == (len(nodes), 1, _CLASSES)
-    sound = sound and bool((values >= 0).all() and np.allclose(values.sum(-1), 1))
+    is_valid = len(nodes) > 0 and bool((leaf | split).all())
+    is_valid = is_valid and values.dtype == np.float64 and values.shape == (len(nodes), 1, _CLASSES)
+    is_valid = is_valid and bool((values >= 0).all() and np.allclose(values.sum(-1), 1))
     weight, impurity = nodes["weighted_n_node_samples"], nodes["impurity"]
-    sound = sound and bool(
+    is_valid = is_valid and bool(
         (weight > 0).all() and np.isfinite(weight).all() and weight.max() <= weight[0] * (1 + _ROUNDING)
     )
-    sound = sound and bool((np.abs(impurity) <= 1).all())
-    if sound:
+    is_valid = is_valid and bool((np.abs(impurity) <= 1).all())
+    # 2. Check that every node but the root is the child of exactly one node.
+    if is_valid:
         parent = np.zeros(len(nodes), np.int64)
         children = np.concatenate([left[split], right[split]])
         parent[children] = np.tile(at[split], 2)
-        sound = np.array_equal(np.sort(children), at[1:])
-    if not sound:
-        raise ArtifactError(f"{FOREST} holds a damaged tree: fit the model again.")
+        is_valid = np.array_equal(np.sort(children), at[1:])
+    if not is_valid:
+        raise ArtifactError(f"{FOREST_FILE} holds a damaged tree: fit the model again.")
     nodes["feature"][leaf] = _UNUSED
-    steps = (at > 0).astype(np.int64)  # up to the ancestor that is looked at
+    # 3. Compute the depth by pointer doubling: ``steps`` is the distance to the ancestor ``parent``.
+    steps = (at > 0).astype(np.int64)
     while parent.any():
         steps += steps[parent]
         parent = parent[parent]
@@ -191,12 +199,14 @@ def _depth(nodes: NDArray[Any], values: NDArray[Any], inputs: int) -> int:
 
 
 def _forest(trees: list[Any], inputs: int) -> Any:
-    """Put trees together, with what scikit-learn asks of a fitted forest."""
+    """Build scikit-learn's forest from its trees, with the attributes of a fitted forest."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.tree import DecisionTreeClassifier
 
     fitted = {"n_features_in_": inputs, "n_outputs_": 1, "n_classes_": _CLASSES, "classes_": np.arange(_CLASSES)}
-    forest = RandomForestClassifier(len(trees), n_jobs=1)  # sums over trees would depend on which is ready first
+    forest = RandomForestClassifier(
+        len(trees), n_jobs=1
+    )  # with several threads, the order of the sum over trees would vary
     forest.estimators_ = [DecisionTreeClassifier() for _ in trees]
     for member, tree in zip(forest.estimators_, trees, strict=True):
         vars(member).update(fitted, tree_=tree, max_features_=inputs)
@@ -206,23 +216,23 @@ def _forest(trees: list[Any], inputs: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomForestConfig:
-    """Options of the forest.
+    """Options of the random forest.
 
     Parameters
     ----------
     trees
         Number of trees.
     max_depth
-        Of each tree; none for no limit.
+        Maximum depth of each tree; None for no limit.
     min_samples_leaf
-        Alternatives in a leaf, at least.
+        Minimum number of alternatives in a leaf.
     max_features
-        Share of the inputs tried at each split, or "sqrt" for the square root of their number.
+        Share of the inputs that each split considers, or "sqrt" for the square root of their number.
     relative
-        Features that also enter relative to the smallest value of the set; "auto" for all numeric ones that are
-        positive throughout the training part.
+        Features that also enter relative to the smallest value of their choice set. "auto" uses all numeric features
+        that are positive throughout the training part.
     floor
-        Added to every score, so that none is 0.
+        Constant added to every score, so that no probability is 0.
     """
 
     trees: int = 200
@@ -247,16 +257,15 @@ class RandomForestConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedForest(FittedTrees):
-    """How tables become inputs, and the forest."""
+    """The encoding of the inputs, and the forest."""
 
-    forest: Any  # scikit-learn's
+    forest: Any  # a RandomForestClassifier
 
 
 class RandomForest(TreeModel):
-    """Scores of a random forest that looks at one alternative at a time, normalised within the set.
+    """Random forest that scores one alternative at a time; the scores are normalised within each choice set.
 
-    Options are those of :class:`RandomForestConfig`; an unknown one is refused. Sets of one alternative take no
-    part in training: there the choice says nothing.
+    Choice sets with a single alternative are not used in training.
 
     Examples
     --------
@@ -277,32 +286,32 @@ class RandomForest(TreeModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedForest:
         from sklearn.ensemble import RandomForestClassifier
 
-        # 1. The sets that offer a choice, as one case per alternative: chosen or not.
+        # 1. Turn the sets with several alternatives into one case per alternative: chosen or not.
         part = train.subset((train.weights > 0) & (train.sizes > 1))
         if not part.features:
-            raise InputError("a forest tells alternatives apart by their features: declare at least one in features.")
+            raise InputError("a random forest needs features to distinguish the alternatives: declare at least one.")
         if not len(part):
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part)
         relative = relative_names(self.config.relative, part)
         chosen = np.zeros(len(part.rows), np.int8)
         chosen[part.offsets[:-1] + part.require_chosen("fitting")] = 1
-        # 2. The forest; each case has the weight of its set.
+        # 2. Fit the forest; each case has the weight of its choice set.
         forest = RandomForestClassifier(
             self.config.trees,
             max_depth=self.config.max_depth,
             min_samples_leaf=self.config.min_samples_leaf,
             max_features=self.config.max_features,
             random_state=int(np.random.default_rng(run.seed).integers(2**32)),
-            n_jobs=torch.get_num_threads(),  # trees have seeds of their own: the forest is the same
+            n_jobs=torch.get_num_threads(),  # each tree has its own seed: the forest does not depend on the threads
         )
         forest.fit(tree_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))
-        forest.set_params(n_jobs=1)  # sums over trees would depend on which is ready first
+        forest.set_params(n_jobs=1)  # with several threads, the order of the sum over trees would vary
         return FittedForest(encoder=encoder, relative=relative, forest=forest)
 
     @property
     def forest_(self) -> Any:
-        """scikit-learn's forest."""
+        """The fitted ``sklearn.ensemble.RandomForestClassifier``."""
         return self._state.forest
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -314,21 +323,21 @@ class RandomForest(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Number of nodes of all trees: a threshold for each split, a share for each leaf."""
+        """Number of nodes of all trees: each split has a threshold, and each leaf a share."""
         return sum(int(tree.tree_.node_count) for tree in self.forest_.estimators_)
 
     def summary(self) -> Summary:
-        """List the inputs by their importance: the mean decrease in impurity that splits on them bring."""
+        """Return a table of the inputs, sorted by importance: the mean decrease in impurity."""
         size = f"{self.num_parameters:,} (nodes of all trees)"
-        facts = {"parameters": size, "gives": "scores, made to sum to 1 within each set"}
+        facts = {"parameters": size, "gives": "scores, normalised to sum to 1 within each set"}
         return self._summary(self.forest_.feature_importances_.tolist(), facts)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
-        return {**self._inputs_file(), FOREST: write_forest(self.forest_)}
+        return {**self._inputs_file(), FOREST_FILE: write_forest(self.forest_)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedForest:
         encoder, relative, inputs = read_inputs(files)
-        forest = read_forest(files[FOREST], inputs=inputs, trees=self.config.trees)
+        forest = read_forest(files[FOREST_FILE], inputs=inputs, trees=self.config.trees)
         return FittedForest(encoder=encoder, relative=relative, forest=forest)

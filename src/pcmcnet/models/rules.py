@@ -1,4 +1,4 @@
-"""Rules without parameters: equal probabilities, and ranking by one feature."""
+"""Models without parameters: equal probabilities, and a ranking by one feature."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from pcmcnet.reports.formats import Summary
 
 
 class Rule(ChoiceModel):
-    """A model without parameters: nothing is estimated, and nothing is saved except the options."""
+    """Base class of models without parameters: nothing is estimated, and only the options are saved."""
 
     @property
     def num_parameters(self) -> int:
-        """None are estimated."""
+        """Number of parameters: 0."""
         self.require_fitted()
         return 0
 
     def _facts(self) -> dict[str, str]:
-        return {"seen": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives"}
+        table = self.table_
+        return {"trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives"}
 
     def _files(self) -> dict[str, bytes]:
         return {}
@@ -44,7 +45,9 @@ class UniformConfig:
 
 
 class Uniform(Rule):
-    """Equal probabilities for the available alternatives of a set; no options, no parameters.
+    """Guessing at random: all available alternatives of a choice set have the same probability.
+
+    The model has no options and no parameters. It is the baseline of every evaluation.
 
     Examples
     --------
@@ -71,7 +74,7 @@ class Uniform(Rule):
         return log_p
 
     def summary(self) -> Summary:
-        """Say what the model does; there is nothing to list."""
+        """Return a table with the rule of the model."""
         return Summary("Uniform", self._facts(), ("alternative", "probability"), (("each of n", "1 / n"),))
 
 
@@ -84,7 +87,7 @@ class RankByConfig:
     column
         Numeric feature to rank by.
     ascending
-        Whether the smallest value comes first; else the largest.
+        Whether the alternative with the smallest value ranks first; if False, the one with the largest value does.
     """
 
     column: str = field(kw_only=False)
@@ -92,16 +95,16 @@ class RankByConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
-            raise ConfigError(f"column must name the feature to rank by, such as column='price', got {self.column!r}.")
+            raise ConfigError(f"column must be the feature to rank by, such as column='price', got {self.column!r}.")
         if not isinstance(self.ascending, bool):
             raise ConfigError(f"ascending must be true or false, got {self.ascending!r}.")
 
 
 class RankBy(Rule):
-    """Rank the alternatives of a set by one numeric feature; nothing is estimated.
+    """Ranking of the alternatives of a choice set by one numeric feature; nothing is estimated.
 
-    Options are those of :class:`RankByConfig`; the column may be given without its name. Missing values (in tables
-    read with ``missing="indicator"``) rank last, whatever the direction.
+    The column may be passed as a positional argument. Missing values (in tables read with ``missing="indicator"``)
+    rank last in both directions.
 
     Examples
     --------
@@ -124,24 +127,24 @@ class RankBy(Rule):
         super().__init__(column=column, **options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedState:
-        self._values(train)  # refuses a table without the column
+        self._values(train)  # raises SchemaError if the table lacks the column
         return FittedState()
 
     def _values(self, data: ChoiceData) -> Floats:
-        """(N,) what the ranking sorts by, the smallest first."""
+        """Return the values (N,) that the ranking sorts, the smallest first."""
         column = self.config.column
         if column in data.individual:
             raise SchemaError(
                 f"column {column!r} belongs to the individual and is the same for all alternatives of a set, so it "
-                f"cannot rank them: name a feature." + did_you_mean(column, _numeric(data))
+                f"cannot rank them: use a feature." + did_you_mean(column, _numeric(data))
             )
         if column not in data.features:
             raise SchemaError(f"no feature {column!r} to rank by." + did_you_mean(column, _numeric(data)))
         values = data.features[column]
         if not isinstance(values, Numeric):
             raise SchemaError(
-                f"column {column!r} is categorical, and ranking needs numbers: name a numeric feature, or read the "
-                f"table with categorical=[...] without it." + did_you_mean(column, _numeric(data))
+                f"expected a numeric feature to rank by, got {column!r}, which is categorical: use another feature, or "
+                f"read the table with categorical=[...] without it." + did_you_mean(column, _numeric(data))
             )
         signed = values.values.astype(np.float64) * (1 if self.config.ascending else -1)
         return np.where(np.isnan(signed), np.inf, signed)
@@ -156,13 +159,13 @@ class RankBy(Rule):
         return np.where(first, share, -np.inf)
 
     def summary(self) -> Summary:
-        """Say by what, and in which direction, alternatives are ranked."""
+        """Return a table with the column and the direction of the ranking."""
         order = "smallest" if self.config.ascending else "largest"
         return Summary("RankBy", self._facts(), ("column", "first"), ((self.config.column, order),))
 
 
 def dense_ranks(values: Floats, offsets: Ints) -> Ints:
-    """Rank values within their sets from 1 on, equal values alike and without gaps: (N,) -> (N,).
+    """Return the dense ranks of values (N,) within their sets: 1, 2, ..., with equal ranks for equal values.
 
     Examples
     --------
@@ -171,16 +174,17 @@ def dense_ranks(values: Floats, offsets: Ints) -> Ints:
     """
     # 1. Sort the values within each set.
     sets = spread(np.arange(len(offsets) - 1), offsets)
-    order = np.lexsort((values, sets))  # set after set, each sorted
-    opens = np.isin(np.arange(len(values)), offsets[:-1])  # the first place of each set, in sorted order too
-    # 2. A new rank begins with a set, and wherever the sorted value changes.
-    steps = opens | np.append(True, values[order][1:] != values[order][:-1])[: len(values)]
-    # 3. Count the ranks within each set, and put them back in order.
-    climbed = np.cumsum(steps)
+    order = np.lexsort((values, sets))
+    is_first = np.isin(np.arange(len(values)), offsets[:-1])  # sorting keeps the sets in place
+    # 2. A new rank begins with each set, and wherever the sorted value changes.
+    is_new = is_first | np.append(True, values[order][1:] != values[order][:-1])[: len(values)]
+    # 3. Count the ranks within each set, and restore the original order.
+    count = np.cumsum(is_new)
     ranks = np.empty(len(values), np.int64)
-    ranks[order] = climbed - spread(climbed[offsets[:-1]], offsets) + 1
+    ranks[order] = count - spread(count[offsets[:-1]], offsets) + 1
     return ranks
 
 
 def _numeric(data: ChoiceData) -> list[str]:
+    """Return the names of the numeric features."""
     return [name for name, column in data.features.items() if isinstance(column, Numeric)]

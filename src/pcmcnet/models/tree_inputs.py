@@ -1,12 +1,12 @@
-"""What models of trees share: their inputs (N, K), which are numbers, categories and ratios, and their summary.
+"""The inputs (N, K) of tree models: numeric columns, categories and relative features; and the common base class.
 
-Columns of the individual come first, then those of the alternative, then relative features. An index of 0 is a category
-never seen. Trees take any order of indices for what it is worth: alphabetical here, in the training vocabulary.
+Columns of the individual come first, then those of the alternative, then relative features. A category is its index in
+the alphabetical list of training categories; 0 is a category that training did not have.
 
-A relative feature is an alternative's value over the smallest of its set, x_i / min_j x_j. The least of a set has 1,
-whatever the set's level, so a model that looks at one alternative at a time sees its context. A ratio says something
-for positive numbers only. Where there is none, because the value is missing or the smallest value of the set is 0 or
-below, the relative feature is 0: no ratio is below 1, so 0 is told apart.
+A relative feature is an alternative's value divided by the smallest value of its set, x_i / min_j x_j. It is 1 for the
+smallest value at any level of the set, so a model that scores one alternative at a time takes account of the others.
+Ratios are meaningful for positive values only. If the value is missing, or the smallest value of the set is not
+positive, the relative feature is 0; no ratio is below 1, so 0 is unambiguous.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, kw_only=True)
 class FittedTrees(FittedState):
-    """How tables become inputs; a subclass adds the trees."""
+    """The encoding of the inputs; a subclass adds the trees."""
 
     encoder: Encoder
     relative: tuple[str, ...]
 
 
 class TreeModel(ChoiceModel):
-    """A model of trees over alternatives."""
+    """Base class of tree models."""
 
     _state: FittedTrees
 
     @property
     def encoder_(self) -> Encoder:
-        """How columns become numbers."""
+        """The encoder of the columns."""
         return self._state.encoder
 
     @property
     def relative_(self) -> tuple[str, ...]:
-        """The features that also enter relative to the least of the set."""
+        """The features that also enter relative to the smallest value of their choice set."""
         return self._state.relative
 
     def _inputs(self, data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
         return tree_inputs(self.encoder_, self.relative_, data)
 
     def _summary(self, importance: Sequence[float], facts: Mapping[str, str]) -> Summary:
-        """List the inputs by their importance (K,)."""
-        named = zip(input_names(self.encoder_, self.relative_), importance, strict=True)
-        rows = tuple((name, f"{value:.4f}") for name, value in sorted(named, key=lambda entry: -entry[1]))
+        """Return a table of the inputs, sorted by their importance (K,)."""
+        importances = zip(input_names(self.encoder_, self.relative_), importance, strict=True)
+        rows = tuple((name, f"{value:.4f}") for name, value in sorted(importances, key=lambda entry: -entry[1]))
         return Summary(type(self).__name__, {**self._common_facts(), **facts}, ("input", "importance"), rows)
 
     def _inputs_file(self) -> dict[str, bytes]:
@@ -72,14 +72,14 @@ class TreeModel(ChoiceModel):
 
 
 def read_inputs(files: Mapping[str, bytes]) -> tuple[Encoder, tuple[str, ...], int]:
-    """Read how tables become inputs: the encoder, the relative features, and the number of inputs."""
+    """Read the encoder, the relative features and the number of inputs of a saved model."""
     entries = json.loads(files["inputs.json"])
     encoder, relative = Encoder.from_dict(entries["encoder"]), tuple(map(str, entries["relative"]))
     return encoder, relative, len(input_names(encoder, relative))
 
 
 def tree_inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
-    """Return what trees see of each alternative."""
+    """Return the inputs of the trees for each alternative."""
     coded = encoder.encode(data)
     individual = (
         spread(part.numpy(), data.offsets) for part in (coded.individual_numeric, coded.individual_categorical)
@@ -89,7 +89,7 @@ def tree_inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> 
 
 
 def input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
-    """Name the K inputs, in their order."""
+    """Return the names of the K inputs, in order."""
     names: list[str] = []
     for side in (encoder.individual, encoder.features):
         names += [code.name for code in side.numeric]
@@ -99,7 +99,7 @@ def input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
 
 
 def as_relative(value: Any) -> Relative:
-    """Check the option ``relative``; a command line gives its one word as a list."""
+    """Return the option ``relative`` in its normal form; the command line passes "auto" as a list."""
     if value == "auto" or list(value if isinstance(value, Sequence) else ()) == ["auto"]:
         return "auto"
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(n, str) for n in value):
@@ -108,7 +108,7 @@ def as_relative(value: Any) -> Relative:
 
 
 def relative_names(option: Relative, data: ChoiceData) -> tuple[str, ...]:
-    """Return the features that also enter relative to the least of the set: by default all that are positive."""
+    """Return the features that the option ``relative`` selects; "auto" selects all positive numeric features."""
     return positive_features(data) if option == "auto" else option
 
 
@@ -116,19 +116,19 @@ def relative_names(option: Relative, data: ChoiceData) -> tuple[str, ...]:
 
 
 def positive_features(data: ChoiceData) -> tuple[str, ...]:
-    """Name the numeric features without a value of 0 or below."""
+    """Return the numeric features whose values are all positive."""
     numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
     return tuple(name for name, values in numeric.items() if not (values <= 0).any())
 
 
 def relative_columns(data: ChoiceData, names: Sequence[str]) -> NDArray[np.float32]:
-    """(N, len(names)) relative features; refuses what is not a numeric feature."""
-    columns = [relative_to_least(_numbers(data, name), data.offsets) for name in names]
+    """Return the relative features (N, len(names)). Raise SchemaError if a name is not a numeric feature."""
+    columns = [relative_to_least(_numeric_values(data, name), data.offsets) for name in names]
     return np.stack(columns, axis=1) if columns else np.empty((len(data.rows), 0), np.float32)
 
 
 def relative_to_least(values: NDArray[np.float32], offsets: Ints) -> NDArray[np.float32]:
-    """Divide by the smallest value of each set: (N,) -> (N,); 0 where there is no ratio.
+    """Divide values (N,) by the smallest value of their set; 0 if a value is missing or the smallest is not positive.
 
     Examples
     --------
@@ -136,20 +136,20 @@ def relative_to_least(values: NDArray[np.float32], offsets: Ints) -> NDArray[np.
     array([1. , 1.5, 0. , 0. , 0. ], dtype=float32)
     """
     x = values.astype(np.float64)
-    gaps = np.isnan(x)
-    least = spread(min_by_set(np.where(gaps, np.inf, x), offsets), offsets)
+    missing = np.isnan(x)
+    least = spread(min_by_set(np.where(missing, np.inf, x), offsets), offsets)
     ratio = np.zeros_like(x)
-    np.divide(x, least, out=ratio, where=~gaps & (least > 0))
+    np.divide(x, least, out=ratio, where=~missing & (least > 0))
     return np.minimum(ratio, _LARGEST).astype(np.float32)
 
 
-def _numbers(data: ChoiceData, name: str) -> NDArray[np.float32]:
+def _numeric_values(data: ChoiceData, name: str) -> NDArray[np.float32]:
+    """Return the values (N,) of a numeric feature."""
     numeric = [n for n, column in data.features.items() if isinstance(column, Numeric)]
     if name not in data.features:
-        raise SchemaError(f"relative: no feature {name!r}." + did_you_mean(name, numeric))
+        raise SchemaError(f"relative: the table has no feature {name!r}." + did_you_mean(name, numeric))
     column = data.features[name]
     if not isinstance(column, Numeric):
-        raise SchemaError(
-            f"relative: feature {name!r} is categorical, expected a number." + did_you_mean(name, numeric)
-        )
+        hint = did_you_mean(name, numeric)
+        raise SchemaError(f"relative: expected a numeric feature, got {name!r}, which is categorical.{hint}")
     return column.values

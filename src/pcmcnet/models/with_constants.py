@@ -1,14 +1,14 @@
-"""A model whose shares are moved to known ones, by a constant for each label.
+"""Calibration of alternative-specific constants: a model is adjusted to known market shares by one constant per label.
 
     P_d(i | S) = P(i | S) exp(d_l(i)) / sum_{j in S} P(j | S) exp(d_l(j)),        l(i) the label of i
 
-is the model of a market in which the labels are chosen more often by exp(d_l) than in the sample it was fitted to.
-Where the sample was drawn by choices, so that users of l are in it too often by exp(-d_l), this is Bayes' rule,
-whatever the model (Manski & Lerman, 1977); in a multinomial logit it moves the constants.
+describes a market in which label l is chosen more often by a factor exp(d_l) than in the estimation sample. In a
+choice-based sample, in which users of l are overrepresented by a factor exp(-d_l), this is Bayes' rule for any model
+(Manski & Lerman, 1977). In a multinomial logit it changes the alternative-specific constants.
 
-The shares are the gradient of a convex function of d, so there is one solution up to a common constant. Newton's steps
-with the derivatives of a logit find it, halved where they lead too far: so they serve the other logits, too.
-Shapes: N alternatives of S sets, L labels.
+The shares are the gradient of a convex function of d, so the solution is unique up to a common constant. It is found by
+Newton steps with the derivatives of a logit. A step is halved until it reduces the error, so the method also works for
+other models. Shapes: N alternatives of S sets, L labels.
 """
 
 from __future__ import annotations
@@ -40,22 +40,24 @@ from pcmcnet.reports.formats import Summary
 from pcmcnet.storage import json_bytes
 
 _FILE = "constants.json"
-_STEPS = 200  # at most
-_EXACT, _NEAR = 1e-12, 1e-7  # largest difference of a share that ends the search, and that its end may have
-_FURTHEST = 5.0  # that a constant moves in a step
-_SUM = 1e-6  # by which shares may miss 1
+_MAX_STEPS = 200
+_CONVERGED, _ACCEPTED = 1e-12, 1e-7  # largest errors of a share at which the search ends, and succeeds
+_MAX_STEP = 5.0  # largest change of a constant in one step
+_SUM_TOLERANCE = 1e-6  # largest deviation from 1 of the sum of the known shares
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithConstantsConfig:
-    """Options of a model with constants.
+    """Options of a model with calibrated constants.
 
     Parameters
     ----------
-    model, options
-        Name of the model inside, and its options. ``WithConstants`` also takes a model object in place of both.
+    model
+        Registry name of the inner model. ``WithConstants`` also takes a model object instead of a name and options.
+    options
+        Options of the inner model.
     shares
-        The known share of each label; they sum to 1.
+        Known market share of each label; the shares sum to 1.
     """
 
     model: str
@@ -65,7 +67,7 @@ class WithConstantsConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"{self.model} gives a ranking, whose probabilities of 0 and 1 no constant moves.")
+            raise ConfigError(f"constants need probabilities, and {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
         object.__setattr__(self, "shares", require_shares(self.shares))
 
@@ -78,24 +80,28 @@ class FittedConstants(FittedWrapper):
 
 
 class WithConstants(SingleModelWrapper):
-    """A model with a constant for each label, so that its shares on a table are known ones.
+    """A model with calibrated constants: one constant per label makes its market shares equal known ones.
 
-    ``WithConstants(model, shares).fit(train)`` fits the model and finds the constants on the training part;
+    ``WithConstants(model, shares).fit(train)`` fits a copy of the model and finds the constants on the training part.
     :func:`pcmcnet.calibrate_constants` finds them for a fitted model on any table.
 
     Parameters
     ----------
     model
-        A model, or the name of one with its ``options``.
+        A model, or the registry name of one.
     shares
-        The known share of each label.
+        Known market share of each label, such as ``{"car": 0.6, "bus": 0.4}``; the shares sum to 1.
     constants
-        Where the model is fitted: the constant of each label.
+        For a fitted model: the constant of each label. Default None: ``fit`` finds them.
+    options
+        For a model given by its name: its options. Default None: its defaults.
+    encoders
+        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
 
     Attributes
     ----------
     model_
-        The fitted model inside.
+        The fitted inner model.
     constants_
         The constant of each label.
     """
@@ -118,7 +124,7 @@ class WithConstants(SingleModelWrapper):
         super().__init__(model, options, encoders, shares=shares or {}, **more)
         if constants is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("constants are for a fitted model: leave them out, and fit finds them.")
+                raise ConfigError("constants is for a fitted model: leave it out, and fit finds the constants.")
             self._wrap(model, _state(model, constants))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:
@@ -127,7 +133,7 @@ class WithConstants(SingleModelWrapper):
 
     @property
     def constants_(self) -> dict[str, float]:
-        """The constant of each label."""
+        """Constant of each label."""
         return dict(self._state.constants)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -149,15 +155,15 @@ class WithConstants(SingleModelWrapper):
 
     @property
     def num_parameters(self) -> int:
-        """Those of the model inside, and the constants but one."""
+        """Number of parameters of the inner model, plus all constants but one."""
         return self.model_.num_parameters + len(self.constants_) - 1
 
     def summary(self) -> Summary:
-        """Sum up the model inside, with the constants."""
-        inside = self.model_.summary()
+        """Return the summary of the inner model, with the constants."""
+        inner = self.model_.summary()
         facts = {"constants": ", ".join(f"{name} {value:.4g}" for name, value in self.constants_.items())}
         facts["known shares"] = ", ".join(f"{name} {share:.4g}" for name, share in self.config.shares.items())
-        return Summary(f"{inside.title} with constants", {**facts, **inside.facts}, inside.header, inside.rows)
+        return Summary(f"{inner.title} with constants", {**facts, **inner.facts}, inner.header, inner.rows)
 
     def _files(self) -> dict[str, bytes]:
         return {_FILE: json_bytes(self.constants_), **member_files(self.model_, 1)}
@@ -174,7 +180,7 @@ def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstant
 
 
 def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the constants that move the shares of a model on a table to known ones; that of the first label is 0."""
+    """Return the constants at which a model's shares on a table are the known ones; the first constant is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)
     constants = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)
@@ -182,38 +188,41 @@ def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, fl
 
 
 def require_shares(shares: Any) -> dict[str, float]:
-    """Refuse shares that are none."""
+    """Return the shares as floats. Raise ConfigError unless they are positive and sum to 1."""
     if not isinstance(shares, Mapping) or not shares:
         raise ConfigError(f"shares: expected the known share of each label, as in {{'car': 0.6, ...}}, got {shares!r}.")
     for label, share in shares.items():
         require_number(f"the share of {label!r}", share, low=0, high=1, open_low=True)
     total = sum(shares.values())
-    if abs(total - 1) > _SUM:
-        raise ConfigError(f"shares: expected a sum of 1, got {total:.6g}. Divide each of them by it.")
+    if abs(total - 1) > _SUM_TOLERANCE:
+        raise ConfigError(f"shares: expected a sum of 1, got {total:.6g}. Divide each share by their sum.")
     return {str(label): float(share) for label, share in shares.items()}
 
 
 def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints, Floats]:
-    """(N,), (L,) number each alternative's label in the order of the shares, and see that they can be reached."""
-    # 1. One share for each label of the table.
+    """Return the label number of each alternative (N,), in the order of the shares, and the target shares (L,).
+
+    Raise InputError if the labels of the table and of the shares differ, or if a share cannot be reached.
+    """
+    # 1. Check that there is one share for each label of the table.
     labels, order = _require_labels(data), {label: k for k, label in enumerate(shares)}
     used = [labels.categories[k] for k in np.unique(labels.codes)]
     for label in order:
         if label not in used:
-            raise InputError(f"shares name {label!r}, which is no label of the table." + did_you_mean(label, used))
-    lost = [label for label in used if label not in order]
-    if lost:
+            raise InputError(f"shares: {label!r} is not a label of the table." + did_you_mean(label, used))
+    missing = [label for label in used if label not in order]
+    if missing:
         raise InputError(
-            f"shares: expected one for each label of the table, got none for {', '.join(map(repr, lost))}."
+            f"shares: expected one for each label of the table, got none for {', '.join(map(repr, missing))}."
         )
-    # 2. No share above that of the sets that offer the label.
+    # 2. Check that no share exceeds the share of choice sets in which the label is available.
     codes = np.array([order.get(label, -1) for label in labels.categories], np.int64)[labels.codes]
     offered = np.bincount(codes, spread(data.weights, data.offsets), len(order)) / data.weights.sum()
     for label, share in shares.items():
-        if share > offered[order[label]] + _NEAR:
+        if share > offered[order[label]] + _ACCEPTED:
             raise InputError(
-                f"a share of {share:.4g} for {label!r} cannot be: {offered[order[label]]:.4g} of the choice sets, by "
-                f"weight, have it on offer."
+                f"a share of {share:.4g} for {label!r} is not possible: it is available in {offered[order[label]]:.4g} "
+                f"of the choice sets, by weight."
             )
     target = np.array(list(shares.values()))
     return codes, target / target.sum()
@@ -222,58 +231,73 @@ def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints,
 def solve_constants(
     log_p_at: Callable[[Floats], Floats], data: ChoiceData, codes: Ints, target: Floats, fixed: int = 0
 ) -> Floats:  # -> (L,)
-    """Find the constants at which the shares of the labels are the target.
+    """Find the constants at which the shares of the labels equal the target.
 
     Parameters
     ----------
     log_p_at
-        Log-probabilities (N,) at constants (L,).
-    data, codes, target
-        Choice sets, the label of each alternative (N,), and the shares (L,).
+        Function from constants (L,) to log-probabilities (N,).
+    data
+        Choice sets.
+    codes
+        Label number of each alternative (N,).
+    target
+        Target shares (L,).
     fixed
-        The label whose constant stays 0.
+        Number of the label whose constant stays 0.
+
+    Returns
+    -------
+    ndarray
+        (L,) constants.
+
+    Raises
+    ------
+    TrainingError
+        If no constants give these shares.
     """
     from scipy.sparse import csr_array
 
-    # 1. The shares of the labels at constants, and the probability of each label in each set.
+    # 1. Define the shares of the labels, and the probability of each label in each set, at given constants.
     L, w = len(target), data.weights / data.weights.sum()
     free = np.delete(np.arange(L), fixed)
-    where = (data.set_of_alternative, codes)
+    cells = (data.set_of_alternative, codes)
 
-    def at(d: Floats) -> tuple[Floats, Any]:
-        p = csr_array((np.exp(log_p_at(d)), where), shape=(len(data), L))
+    def shares_at(d: Floats) -> tuple[Floats, Any]:
+        p = csr_array((np.exp(log_p_at(d)), cells), shape=(len(data), L))
         return np.asarray(w @ p), p
 
-    # 2. Newton's steps.
+    # 2. Take Newton steps until the shares match.
     d = np.zeros(L)
-    shares, p = at(d)
-    for _ in range(_STEPS):
-        miss = float(np.abs(shares - target).max())
-        if miss < _EXACT:
+    shares, p = shares_at(d)
+    for _ in range(_MAX_STEPS):
+        error = float(np.abs(shares - target).max())
+        if error < _CONVERGED:
             break
-        # The derivatives of the shares, as a logit has them.
+        # The derivatives of the shares of a logit.
         hessian = np.diag(shares) - (p.T @ (p * w[:, None])).toarray()
         step = np.zeros(L)
         step[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], (target - shares)[free])[0]
-        step *= min(1.0, _FURTHEST / max(float(np.abs(step).max()), 1e-300))
-        # Halve the step until it comes nearer.
-        for half in range(30):
-            ahead, q = at(d + step / 2**half)
-            if np.abs(ahead - target).max() < miss:
-                d, shares, p = d + step / 2**half, ahead, q
+        step *= min(1.0, _MAX_STEP / max(float(np.abs(step).max()), 1e-300))
+        # Halve the step until it reduces the error.
+        for halvings in range(30):
+            new_shares, new_p = shares_at(d + step / 2**halvings)
+            if np.abs(new_shares - target).max() < error:
+                d, shares, p = d + step / 2**halvings, new_shares, new_p
                 break
         else:
             break
-    miss = float(np.abs(shares - target).max())
-    if miss > _NEAR:
+    error = float(np.abs(shares - target).max())
+    if error > _ACCEPTED:
         raise TrainingError(
-            f"no constants give the model these shares: the nearest found miss one of them by {miss:.3g}. Are they "
-            f"possible, given which choice sets offer what?"
+            f"no constants give the model these shares: the closest ones miss a share by {error:.3g}. Check that the "
+            f"shares are possible, given the alternatives available in each choice set."
         )
     return d
 
 
 def _require_labels(data: ChoiceData) -> Any:
+    """Return the labels of the alternatives. Raise InputError if the table has none."""
     if data.labels is None:
-        raise InputError("constants are by label: read the table with alternative=<column>.")
+        raise InputError("each constant belongs to a label: read the table with alternative=<column>.")
     return data.labels

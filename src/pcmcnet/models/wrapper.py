@@ -1,8 +1,8 @@
-"""Models around models: the inner one by its name and options, and its files beside those of the wrapper.
+"""Wrappers: models that contain another model, the inner model.
 
-A wrapper's options are the name and the options of the model inside, so that they survive JSON like any others; its
-saved folder holds the files of the model inside behind a prefix, ``member-1-weights.safetensors`` for instance, and
-``member-1-kind.json`` with its name and how it was trained. Encoders of one's own are handed on to the model inside.
+The options of a wrapper are the name and the options of its inner model, so that they can be saved as JSON. The saved
+folder of a wrapper has the files of the inner model with a prefix, such as ``member-1-weights.safetensors``, and
+``member-1-kind.json`` with its name and the record of its fit. Custom encoders are passed on to the inner model.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pcmcnet.models.interface.fitted import FittedModel, FittedState, TrainingTa
 from pcmcnet.models.interface.saving import fit_entries, restore_model, state_files
 from pcmcnet.storage import json_bytes
 
-_KIND = "kind.json"
-_INSIDE = "options__"  # before the name of an option of the model inside
-MAX_LEVELS = 4  # of models around models
+_KIND_FILE = "kind.json"
+_OPTION_PREFIX = "options__"  # of the options of the inner model in get_params and set_params
+MAX_DEPTH = 4  # levels of models inside models
 
 
 def instance_property(value: Callable[[Any], Any]) -> Any:
-    """Return a property for what is a class variable of other models, and depends on the model inside a wrapper."""
+    """Return a property that replaces a class variable of other models and depends on the inner model."""
     return property(value)
 
 
 class Wrapper(ChoiceModel):
-    """A model around another, with the encoders of one's own that the inner one is to have."""
+    """Base class of models that contain another model."""
 
     config: Any
     gives = instance_property(lambda wrapper: wrapper._inner().gives)
@@ -49,56 +49,82 @@ class Wrapper(ChoiceModel):
         super().__init__(**wrapper_options(inner, inner_options), **options)
         if isinstance(inner, ChoiceModel):
             if encoders is not None:
-                raise ConfigError("encoders belong to a model given by its name: a model object has its own.")
+                raise ConfigError("encoders belong to a model given by its name: a model object has its own encoders.")
             extras = dict(inner.extras)
         else:
             extras = {"encoders": modules} if (modules := require_encoders(encoders)) else {}
-        self._inner_extras: dict[str, Any] = extras  # what the model inside is given beside its options
-        self._inner()  # refuses encoders that the model inside has no use for
+        self._inner_extras: dict[str, Any] = extras  # arguments of the inner model that are not options
+        self._inner()  # raises ConfigError if the inner model takes no encoders
 
     def _inner(self) -> ChoiceModel:
-        """Return the model inside, unfitted."""
+        """Build the inner model, unfitted."""
         return build_model(self.config.model, self.config.options, self._inner_extras)
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Return what the model inside is given beside its options."""
+        """Arguments of the inner model that are not options, such as custom encoders."""
         return self._inner_extras
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name, with ``deep`` also those of the model inside, as ``options__name``."""
+        """Return the options by name.
+
+        Parameters
+        ----------
+        deep
+            Also return the options of the inner model, as ``options__name``.
+
+        Returns
+        -------
+        dict
+            Name -> value.
+        """
         options = super().get_params(deep)
-        return options | ({_INSIDE + name: value for name, value in self.config.options.items()} if deep else {})
+        return options | ({_OPTION_PREFIX + name: value for name, value in self.config.options.items()} if deep else {})
 
     def set_params(self, **params: Any) -> Self:
-        """Change options by name, those of the model inside as ``options__name``; the model is then not fitted."""
-        inside = {name.removeprefix(_INSIDE): params.pop(name) for name in list(params) if name.startswith(_INSIDE)}
-        if inside or "model" in params:
+        """Change options and discard the fit.
+
+        Parameters
+        ----------
+        params
+            New values by name; those of the inner model's options as ``options__name=value``.
+
+        Returns
+        -------
+        Self
+            This model, unfitted.
+        """
+        inner_options = {
+            name.removeprefix(_OPTION_PREFIX): params.pop(name)
+            for name in list(params)
+            if name.startswith(_OPTION_PREFIX)
+        }
+        if inner_options or "model" in params:
             current = {} if "model" in params else self.config.options
-            params["options"] = {**params.get("options", current), **inside}
+            params["options"] = {**params.get("options", current), **inner_options}
         return super().set_params(**params)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the options, and what tells encoders of one's own from others."""
+        """The options, and a description of custom encoders: everything that determines a fit except the data."""
         return {**self._inner().identity, **super().identity}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedWrapper(FittedState):
-    """A fitted model inside another, whose record and history are those of the model inside."""
+    """A fitted inner model, with its record and history."""
 
     model: ChoiceModel
 
 
 class SingleModelWrapper(Wrapper):
-    """A model around one other, fitted first; a subclass adds what it learns on top."""
+    """Base class of wrappers that fit one inner model and learn something in addition."""
 
     record_class = instance_property(lambda wrapper: wrapper._inner().record_class)
     _state: FittedWrapper
 
     def _fit_inner(self, train: Sets, valid: Sets | None, run: FitRun) -> ChoiceModel:
-        """Fit the model inside, with the validation part if it has a use for one."""
+        """Fit the inner model, with the validation part if it stops early."""
         inner = self._inner()
         return inner.fit(train, valid if inner.stops_early else None, **run.inner_arguments)
 
@@ -107,22 +133,22 @@ class SingleModelWrapper(Wrapper):
         return inner._training_table(train, valid if inner.stops_early else None, run, description)
 
     def _wrap(self, model: ChoiceModel, state: FittedWrapper) -> None:
-        """Become a fitted model around one that is fitted already."""
+        """Set the fitted state from a model that is already fitted."""
         self.fitted_ = FittedModel(schema=model.schema, table=model.table_, state=state)
 
     @property
     def model_(self) -> ChoiceModel:
-        """The fitted model inside."""
+        """The fitted inner model."""
         return self._state.model
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Those of the model inside."""
+        """Caveats of the inner model."""
         return self.model_.caveats
 
 
 def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str) -> Floats:
-    """Return d log P(i) - sum_j Q(j) d log P(j) from slopes of log P, as ``_slopes`` gives them, and log Q (N,)."""
+    """Return d log P(i) - sum_j Q(j) d log P(j), given the slopes d log P of ``_slopes`` and log Q (N,)."""
     q, n = np.exp(log_p), len(data.rows)
     i, cause = ordered_pairs(data.offsets) if column in data.features else (np.arange(n), data.set_of_alternative)
     centred: Floats = slopes - np.bincount(cause, q[i] * slopes, n)[cause]
@@ -130,31 +156,31 @@ def centred_slopes(slopes: Floats, log_p: Floats, data: ChoiceData, column: str)
 
 
 def wrapper_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Take a model, or the name of one and its options, for the two options of a wrapper."""
+    """Return the options ``model`` and ``options`` of a wrapper for a model object, or for a name with options."""
     if not isinstance(model, ChoiceModel):
         return {"model": model, "options": dict(options or {})}
     if options is not None:
-        raise ConfigError("options belong to a model given by its name: a model object has its own.")
+        raise ConfigError("options belong to a model given by its name: a model object has its own options.")
     return {"model": model.name, "options": asdict(model.config)}
 
 
 def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> ChoiceModel:
-    """Build the model inside by its name and options, with encoders of one's own where it has a use for them."""
+    """Build an unfitted model from its registry name, options and other arguments, such as custom encoders."""
     from pcmcnet.models import KINDS
 
     if not isinstance(name, str) or name not in KINDS:
-        found = f"{name.__name__}, a class" if isinstance(name, type) else repr(name)
-        known = did_you_mean(name, KINDS) if isinstance(name, str) else ""
-        raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {found}.{known}")
+        got = f"the class {name.__name__}" if isinstance(name, type) else repr(name)
+        hint = did_you_mean(name, KINDS) if isinstance(name, str) else ""
+        raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {got}.{hint}")
     if extras and not can_take_encoders(KINDS[name]):
         raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
-    if _levels(options) > MAX_LEVELS:  # each checks those inside it twice
-        raise ConfigError(f"models around models go at most {MAX_LEVELS} levels deep, got {_levels(options)}.")
+    if _nesting_depth(options) > MAX_DEPTH:  # each level checks its inner model twice, so the cost is exponential
+        raise ConfigError(f"expected at most {MAX_DEPTH} models inside each other, got {_nesting_depth(options)}.")
     return KINDS[name](**options, **(extras or {}))
 
 
-def _levels(options: Any) -> int:
-    """Count the models that options name inside each other."""
+def _nesting_depth(options: Any) -> int:
+    """Return the number of models inside each other that the options describe."""
     levels = 0
     while isinstance(options, Mapping) and "options" in options:
         options, levels = options["options"], levels + 1
@@ -162,20 +188,20 @@ def _levels(options: Any) -> int:
 
 
 def can_take_encoders(kind: type[ChoiceModel]) -> bool:
-    """Tell whether a model, or one inside it, may have encoders of one's own."""
+    """Return True if a model of this class, or its inner model, may take custom encoders."""
     return issubclass(kind, Wrapper) or kind.reads_contents
 
 
 def member_files(model: ChoiceModel, number: int) -> dict[str, bytes]:
-    """Return the files of a fitted model inside, by names with its prefix."""
+    """Return the files of a fitted inner model; their names have the prefix ``member-<number>-``."""
     kind = {"model": model.name, "fit": fit_entries(model)}
-    files = {**state_files(model), _KIND: json_bytes(kind)}
+    files = {**state_files(model), _KIND_FILE: json_bytes(kind)}
     return {f"member-{number}-{name}": content for name, content in files.items()}
 
 
 def restore_member(files: Mapping[str, bytes], number: int, extras: Mapping[str, Any] | None = None) -> ChoiceModel:
-    """Build a fitted model from what :func:`member_files` returned."""
+    """Build a fitted model from the output of :func:`member_files`."""
     prefix = f"member-{number}-"
     member = {name.removeprefix(prefix): content for name, content in files.items() if name.startswith(prefix)}
-    kind = json.loads(member[_KIND])
+    kind = json.loads(member[_KIND_FILE])
     return restore_model(kind["model"], kind["fit"], member, extras)

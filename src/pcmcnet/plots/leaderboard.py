@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.leaderboard_entries import Use
-from pcmcnet.evaluation.standings import Leaderboard, TableResult, alike
+from pcmcnet.evaluation.standings import Leaderboard, TableResult, groups_within_distance
 from pcmcnet.plots.style import colour, ink, picture_path, plain, save_picture, shown_by_notebooks
 from pcmcnet.reports.formats import to_html, write_html
 from pcmcnet.reports.sections import Block, PictureFile, Section, Table, Text, note
@@ -62,7 +62,7 @@ def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
         raise InputError(f"ranks need two models and a table, got {counts}: measure some more.")
     means = tuple(standing.mean_rank for standing in standings)
     distance = board.critical_distance(use)
-    bars = _levels(alike(means, distance))
+    bars = _levels(groups_within_distance(means, distance))
     return RankChart(tuple(standing.model for standing in standings), means, n_tables, distance, bars)
 
 

@@ -144,7 +144,7 @@ def test_the_summary_tells_what_was_tried() -> None:
     )
     record = PenaltyRecord(penalty=1000.0, trials=trials, held_out_sets=50)
     assert record.facts == {"penalty": "1000, learnt from 50 held-out sets (NLL inf: 0.7000, 1000: 0.6000)"}
-    assert replace(record, strength_ridge=0.5).facts["strengths"] == "a ridge of 0.5 in place of smoothing"
+    assert replace(record, strength_ridge=0.5).facts["strengths"] == "a ridge of 0.5 instead of smoothing"
     assert "infinite: the plain logit" in replace(record, penalty=INFINITE_PENALTY).facts["penalty"]
     assert "too few" in PenaltyRecord(penalty=1.0).facts["penalty"]
     assert SearchRecord(iterations=1, nll=0.5).penalty_facts == {}
@@ -216,7 +216,7 @@ def test_models_with_context_depart_from_the_logit_that_was_learnt(model: CDM | 
     np.testing.assert_allclose(model.fit(train).predict_proba(train), logit.predict_proba(train), rtol=0, atol=1e-6)
     facts = model.summary().facts
     assert facts["penalty"].startswith("infinite")
-    assert facts["strengths"] == f"a ridge of {logit.record_.penalty.penalty:g} in place of smoothing"
+    assert facts["strengths"] == f"a ridge of {logit.record_.penalty.penalty:g} instead of smoothing"
 
 
 def test_few_items_and_many_choices_keep_the_plain_model() -> None:
@@ -230,7 +230,7 @@ def test_few_items_and_many_choices_keep_the_plain_model() -> None:
 
 def test_too_few_sets_keep_the_plain_model() -> None:
     model = BradleyTerry().fit(item_choices([("ab", "a"), ("ab", "b"), ("ab", "a")]))
-    assert "none: smoothing alone: choice sets are too few" in str(model.summary())
+    assert "none: smoothing alone: too few choice sets" in str(model.summary())
 
 
 def test_thurstones_ridge_has_the_units_of_its_utilities() -> None:

@@ -70,7 +70,7 @@ def bowl(x: Tensor) -> Tensor:
 
 def test_a_bowl_has_its_minimum_where_it_was_put() -> None:
     found = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15)
-    np.testing.assert_allclose(found.at, [1, 2], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found.x, [1, 2], rtol=0, atol=1e-7)
     assert found.value == pytest.approx(3, abs=1e-14)
     assert found.converged
     assert 0 < found.iterations < 50
@@ -78,7 +78,7 @@ def test_a_bowl_has_its_minimum_where_it_was_put() -> None:
 
 def test_no_component_leaves_the_bound() -> None:
     found = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15, bound=1.5)
-    np.testing.assert_allclose(found.at, [1, 1.5], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(found.x, [1, 1.5], rtol=0, atol=1e-7)
 
 
 def test_a_search_cut_short_is_not_converged() -> None:

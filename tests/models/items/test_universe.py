@@ -12,10 +12,10 @@ from pcmcnet.models.items.universe import (
     DistinctSets,
     Grid,
     Universe,
+    first_item_names,
     padded_batches,
     require_informative_sets,
     require_labels,
-    some_names,
 )
 
 
@@ -61,7 +61,7 @@ def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -
     assert found == {(1,): [16], (0, 1): [3, 8], (0, 1, 2): [0, 0, 4]}
     assert sets.smoothed(0.5).counts.sum() == 31 + 0.5 * 6
     # Values of items in distinct sets come back to the alternatives, in the order of the table.
-    assert sets.items[sets.place].tolist() == [0, 1, 1, 0, 2, 0, 1, 0, 1, 1]
+    assert sets.items[sets.entry].tolist() == [0, 1, 1, 0, 2, 0, 1, 0, 1, 1]
     assert sets.copies.tolist() == [1] * 10
 
 
@@ -119,8 +119,8 @@ def test_sets_without_weight_take_no_part_and_a_choice_is_needed() -> None:
 
 
 def test_many_names_are_cut_short() -> None:
-    assert some_names("abcdefg", np.arange(7)) == "'a', 'b', 'c', 'd', 'e' and 2 more"
-    assert some_names("ab", np.arange(2)) == "'a', 'b'"
+    assert first_item_names("abcdefg", np.arange(7)) == "'a', 'b', 'c', 'd', 'e' and 2 more"
+    assert first_item_names("ab", np.arange(2)) == "'a', 'b'"
 
 
 # -- Binning -----------------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def test_identified_labels_keep_their_items_and_do_not_set_the_range() -> None:
     [
         ({"z": 2}, (), r"no feature 'z'"),
         ({"x": 2}, ("bb",), r"labelled 'bb'"),
-        ({"x": 2}, ("a", "b"), r"none is left to be binned"),
-        ({"y": 2}, (), r"feature 'y' is 7 throughout training"),
+        ({"x": 2}, ("a", "b"), r"none is left to bin"),
+        ({"y": 2}, (), r"feature 'y' has the single value 7"),
     ],
 )
 def test_what_cannot_be_binned_is_refused(bins: dict[str, int], identified: tuple[str, ...], message: str) -> None:
@@ -175,7 +175,7 @@ def test_what_cannot_be_binned_is_refused(bins: dict[str, int], identified: tupl
 
 
 def test_categories_and_gaps_are_refused() -> None:
-    with pytest.raises(SchemaError, match="'x' is categorical"):
+    with pytest.raises(SchemaError, match="numeric feature, got 'x'"):
         Grid.learn(read([1, 2], [1, 2], categorical=["x"]), {"x": 2})
     with pytest.raises(SchemaError, match=r"'y' has 1 missing values \(first in choice set 1\)"):
         Grid.learn(read([1, 2, 3, 4], [1, 2, np.nan, 4], missing="indicator"), {"y": 2})

@@ -35,7 +35,7 @@ from pcmcnet.models.logit.logit_model import require_estimated
 from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
 from pcmcnet.models.logit.standard_errors import Errors
 
-_FLAT = 1e-8  # variance of a direction, relative to the largest, that counts as none
+_MIN_RELATIVE_VARIANCE = 1e-8  # variance of a direction, relative to the largest, that counts as none
 
 
 def hausman_mcfadden(
@@ -73,18 +73,18 @@ def hausman_mcfadden(
     left_out = [without] if isinstance(without, str) else list(without)
     if not left_out:
         raise InputError("without: expected the label of an alternative to leave out, or several, got none.")
-    full = _Fit.of(model, sets)
-    problem, among = _left(model, sets, left_out)
-    move, kept = _to_the_left(problem)
+    full = LogitFit.of(model, sets)
+    problem, among = _restricted_problem(model, sets, left_out)
+    move, kept = _restriction_matrix(problem)
     names = [model.design_.names[k] for k in kept]
-    left = _Fit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
+    left = LogitFit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
     kind = errors or model.default_errors
     d = left.b - move @ full.b
     if kind == "classical":
         covariance = left.inverse - move @ full.inverse @ move.T
     else:
-        covariance = _of_difference(left, full, move, _clusters(model, sets, kind))
-    statistic, degrees = _quadratic(d, covariance, left.inverse)
+        covariance = _covariance_of_difference(left, full, move, _clusters(model, sets, kind))
+    statistic, degrees = _wald_statistic(d, covariance, left.inverse)
     notes = _notes(d, degrees, kind, sets)
     p = chi_squared_p(statistic, degrees) if degrees else 1.0
     return Outcome(
@@ -109,7 +109,7 @@ def hausman_mcfadden(
 
 
 @dataclass(frozen=True)
-class _Fit:
+class LogitFit:
     """A logit on R of the S sets of a table, and where it has its maximum."""
 
     problem: LogitLikelihood
@@ -119,14 +119,14 @@ class _Fit:
     inverse: Floats  # (K, K), of the information
 
     @classmethod
-    def of(cls, model: MNL, data: ChoiceData) -> _Fit:
+    def of(cls, model: MNL, data: ChoiceData) -> LogitFit:
         """Take the fitted model, on all sets."""
         problem = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("a test"))
         estimates = model.estimates_
         return cls(problem, data.weights, np.arange(len(data)), estimates.values, estimates.covariance("classical"))
 
     @classmethod
-    def maximum(cls, problem: LogitLikelihood, weights: Floats, sets: Ints) -> _Fit:
+    def maximum(cls, problem: LogitLikelihood, weights: Floats, sets: Ints) -> LogitFit:
         """Estimate the coefficients."""
         b, hessian, _ = problem.maximise(weights)
         return cls(problem, weights, sets, b, np.asarray(np.linalg.inv(-hessian), np.float64))
@@ -153,9 +153,9 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     return sets.with_positive_weight()
 
 
-def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLikelihood, Ints]:
+def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLikelihood, Ints]:
     """Return the logit that is left without some alternatives, and which of the sets it has."""
-    gone = _named(data, without)
+    gone = _left_out(data, without)
     chosen = data.require_chosen("a test")
     picked = data.offsets[:-1] + chosen
     sizes = sum_by_set((~gone).astype(np.float64), data.offsets).astype(np.int64)
@@ -172,7 +172,7 @@ def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLi
     return problem, np.flatnonzero(stays)
 
 
-def _named(data: ChoiceData, without: Sequence[str]) -> Bools:
+def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
     """(N,) whether an alternative is one of those named."""
     if data.labels is None:
         raise InputError("leaving alternatives out needs labels: read the table with alternative=<column>.")
@@ -183,7 +183,7 @@ def _named(data: ChoiceData, without: Sequence[str]) -> Bools:
     return np.isin(data.labels.codes, [known.index(label) for label in without])
 
 
-def _to_the_left(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
+def _restriction_matrix(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
     """Return T (R, K), and which R columns have coefficients of their own in what is left."""
     lost = [k for k, _ in dependent_columns(problem.z)]
     kept = [k for k in range(problem.n_columns) if k not in lost]
@@ -206,7 +206,7 @@ def _clusters(model: MNL, sets: ChoiceData, kind: Errors) -> Ints:
     return sets.groups(model.config.cluster)
 
 
-def _of_difference(left: _Fit, full: _Fit, move: Floats, clusters: Ints) -> Floats:
+def _covariance_of_difference(left: LogitFit, full: LogitFit, move: Floats, clusters: Ints) -> Floats:
     """Return the covariance of b_r - T b_f from the scores of both fits."""
     n_sets = len(full.sets)
     each = left.influence(n_sets) - full.influence(n_sets) @ move.T
@@ -216,11 +216,11 @@ def _of_difference(left: _Fit, full: _Fit, move: Floats, clusters: Ints) -> Floa
     return np.asarray(factor * (sums.T @ sums), np.float64)
 
 
-def _quadratic(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
+def _wald_statistic(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
     """Return d' C^- d, where the inverse leaves out what is not positive in C, and how many directions it has."""
     scale = 1 / np.sqrt(np.diag(scale_of))
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
-    solid = values > _FLAT * max(float(values.max()), 0.0)
+    solid = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)
     solid &= values > 0
     projected = vectors[:, solid].T @ (d * scale)
     return float((projected**2 / values[solid]).sum()), int(solid.sum())

@@ -78,8 +78,17 @@ def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
 # -- Likelihood ratio --------------------------------------------------------------------------------------------------
 
 _ROUNDING = 1e-6  # by which maxima of equal height may differ
-_FREE = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")  # may differ when nested
-_LOG_SUM, _SPREAD, _PART = "logsum", "sd[", "alpha["  # how the names of parameters begin
+_MAY_DIFFER = (
+    "formula",
+    "fixed",
+    "bounds",
+    "start",
+    "errors",
+    "cluster",
+    "max_iter",
+    "reference",
+)  # may differ when nested
+_LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # how the names of parameters begin
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
@@ -133,7 +142,7 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
         )
     statistic = max(2 * (high - low), 0.0)
     p = chi_squared_p(statistic, degrees)
-    less, more = map(_named, (small, large))
+    less, more = map(_describe, (small, large))
     return Outcome(
         test="Likelihood-ratio test",
         statistic=statistic,
@@ -169,7 +178,7 @@ def has_coefficients_of(large: Any, small: Any) -> bool:
     return known.issuperset(_free(small)) and all(small.coefficients.get(n, 0.0) == v for n, v in held.items())
 
 
-def _named(model: LogitModel) -> str:
+def _describe(model: LogitModel) -> str:
     k = model.num_parameters
     return f"{type(model).__name__} with {k} parameter{'s' * (k != 1)}"
 
@@ -219,7 +228,7 @@ def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
 
 
 def _other_options(model: LogitModel) -> dict[str, Any]:
-    return {name: value for name, value in model.identity["options"].items() if name not in _FREE}
+    return {name: value for name, value in model.identity["options"].items() if name not in _MAY_DIFFER}
 
 
 def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
@@ -232,11 +241,11 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     tested = restricted_coefficients(small, large)
     lost = {
         "with fewer classes, parameters of the others": _classes_differ(small, large),
-        "without nests, the parts of alternatives in them": any(name.startswith(_PART) for name in tested),
+        "without nests, the parts of alternatives in them": any(name.startswith(_ALLOCATION) for name in tested),
     }
     advice = "the statistic is not chi-squared: take this p-value for a rough guide, and compare AIC and BIC"
     notes = [f"{what} mean nothing, and {advice}" for what, so in lost.items() if so]
-    edges = (_SPREAD,) if large.config.bounds is None else (_SPREAD, _LOG_SUM)  # a free log-sum may be above 1
+    edges = (_DEVIATION,) if large.config.bounds is None else (_DEVIATION, _LOG_SUM)  # a free log-sum may be above 1
     edge = [name for name in tested if name.startswith(edges)]
     if edge:
         notes.append(

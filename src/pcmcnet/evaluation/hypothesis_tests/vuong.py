@@ -31,8 +31,8 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Correction = Literal["none", "aic", "bic"]
 
-_SAME = 1e-9  # differences of log-probabilities below which two models say the same
-_FLAT = 0.1  # standard deviation of the sum of the differences below which nothing tells two models apart
+_MIN_DIFFERENCE = 1e-9  # differences of log-probabilities below which two models say the same
+_MIN_DEVIATION = 0.1  # standard deviation of the sum of the differences below which nothing tells two models apart
 
 
 def vuong(
@@ -63,10 +63,10 @@ def vuong(
     m = _log_likelihoods(a, sets) - _log_likelihoods(b, sets)  # (U,)
     if len(m) < 2:
         raise InputError(f"expected at least 2 {unit}, got {len(m)}.")
-    if np.abs(m).max() < _SAME:
+    if np.abs(m).max() < _MIN_DIFFERENCE:
         raise InputError("the two models give the same probabilities: there is nothing to compare.")
     n, spread = len(m), float(np.sqrt(len(m)) * m.std())
-    if spread < _FLAT:
+    if spread < _MIN_DEVIATION:
         raise InputError(
             f"the two models are as good as the same: their log-likelihoods differ by {m.sum():.3g} with a standard "
             f"deviation of {spread:.3g}, too small to test by. Where one contains the other, use likelihood_ratio."

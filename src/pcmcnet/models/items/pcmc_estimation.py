@@ -1,4 +1,8 @@
-"""Estimation of chains of items: one chain by L-BFGS or SLSQP, and a mixture of chains by class of people."""
+"""Estimation of Markov chains over items: one chain, by L-BFGS or SLSQP, or a mixture of chains, one per latent class.
+
+Each *distinct set* of items appears once, with the counts of the choices from it. An *entry* is an item of a distinct
+set; the M entries of all distinct sets are numbered 0, ..., M - 1.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +33,18 @@ from pcmcnet.models.items.universe import DistinctSets
 
 Method = Literal["lbfgs", "slsqp"]
 
-SMOOTHING = 0.1  # choices added for every item of every distinct set, by default
+SMOOTHING = 0.1  # default number of choices added to every item of every distinct set
 MAX_SLSQP_ITEMS = 12  # 132 rates; the cost of a step grows with the cube of their number
-MIN_SLSQP_RATE = 1e-6  # a chain with zeros may fall apart
-PATH_TOLERANCE = 1e-7  # gain in the mean objective below which a fit on the way to another one ends
-START_DEVIATION = 1.0  # standard deviation of the log-rates of random starts around the first
-CLASS_DEVIATION = 1.0  # standard deviation of the strengths of classes at the start, around those of all
-FIRST_ITERATIONS = 30  # iterations from each start of a mixture, before the best goes on
+MIN_SLSQP_RATE = 1e-6  # rates of 0 may disconnect the chain
+PATH_TOLERANCE = 1e-7  # gain in the mean objective below which an intermediate fit of a path ends
+START_DEVIATION = 1.0  # standard deviation of the log-rates of random starts, around the first start
+CLASS_DEVIATION = 1.0  # standard deviation of the classes' initial strengths, around those of a single class
+ITERATIONS_PER_START = 30  # iterations from each start of a mixture; only the best start continues
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainOptions:
-    """How rates are searched; the options of the same names of ``PCMCConfig``."""
+    """Options of the search for rates, as in ``PCMCConfig``."""
 
     method: Method = "lbfgs"
     speeds: float = 0.1
@@ -53,7 +57,7 @@ class ChainOptions:
 
 
 def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Floats:  # -> (n, n)
-    """Return the log-rates, q_ij + q_ji = 1, of the chain whose law on every set is Bradley-Terry's for the counts."""
+    """Return the log-rates of the chain with Bradley-Terry's probabilities on every set, scaled to q_ij + q_ji = 1."""
     s = fit_log_strengths(sets, n, ridge=centring_ridge(sets, ridge)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
@@ -61,13 +65,13 @@ def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Float
 
 
 def chain_log_p(scores: Tensor, mask: Tensor) -> Tensor:  # (B, J, J), (B, J) -> (B, J)
-    """Return the log-probabilities of chains with these log-rates; padding gets -inf."""
+    """Return the log stationary distributions of chains with these log-rates; padding gets -inf."""
     return log_probabilities(solve_chain(rates_of_scores(scores, mask, rate="exp", epsilon=0.0), mask), mask)
 
 
 @torch.no_grad()
 def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M,)
-    """Return the log-probabilities of the items of distinct sets."""
+    """Return the log-probabilities of all entries."""
     log_p, t = np.zeros(len(sets.items)), torch.from_numpy(log_rates)
     with one_thread_if_small(0):
         for batch in sets.batches():
@@ -78,34 +82,34 @@ def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M
 
 @dataclass(frozen=True)
 class FittedChain:
-    """The best of all starts."""
+    """The fit with the lowest objective over all starts."""
 
     log_rates: Floats  # (n, n)
     minimum: Minimum
     objectives: tuple[float, ...]  # of each start
-    informed_rates: int  # rates of pairs that some set holds
+    informed_rates: int  # rates of pairs that are together in at least one set
 
 
 class PairBatch(NamedTuple):
-    """A padded batch of distinct sets, its pairs by their places in the vector of rates."""
+    """A padded batch of distinct sets, with the index of each pair in the vector of rates."""
 
-    place: Tensor  # (B, J, J); 0 where there is no pair
+    pair: Tensor  # (B, J, J); 0 on the diagonal and for padding
     mask: Tensor  # (B, J)
     counts: Tensor  # (B, J)
 
 
 @dataclass(frozen=True)
 class ChainProblem:
-    """Distinct sets, the P ordered pairs that some of them hold, and the log-rates that these are pulled to."""
+    """The P ordered pairs of items that are together in a distinct set, and the prior mean of their log-rates."""
 
-    start: Floats  # (n, n)
+    start: Floats  # (n, n) log-rates of the prior
     pairs: Ints  # (P,) i n + j for (i, j)
-    reverse: Ints  # (P,) place of the pair the other way round
+    reverse: Ints  # (P,) index of (j, i)
     batches: list[PairBatch]
 
     @classmethod
     def of(cls, sets: DistinctSets, start: Floats) -> ChainProblem:
-        """Collect the pairs of the sets."""
+        """Build the problem from distinct sets and the prior's log-rates (n, n)."""
         n = len(start)
         left, right = sets.pairs()
         pairs = np.unique(sets.items[left] * n + sets.items[right])
@@ -114,22 +118,22 @@ class ChainProblem:
 
     @property
     def prior(self) -> Floats:
-        """(P,) log-rates that the pairs are pulled to."""
+        """Prior mean of the log-rates of the pairs, (P,)."""
         return self.start.ravel()[self.pairs]
 
     @property
     def total(self) -> float:
-        """Number of choices, by weight."""
+        """Total weight of the choices."""
         return sum(float(batch.counts.sum()) for batch in self.batches)
 
-    def log_rates(self, at: Floats) -> Floats:
-        """Put log-rates (P,) of pairs among those of all, (n, n)."""
+    def log_rates(self, of_pairs: Floats) -> Floats:
+        """Return all log-rates (n, n): those given for the pairs (P,), and the prior mean for other pairs."""
         log_rates = self.start.copy()
-        log_rates.ravel()[self.pairs] = at
+        log_rates.ravel()[self.pairs] = of_pairs
         return log_rates
 
     def fit(self, start: Floats, ridge: float, options: ChainOptions, tolerance: float | None = None) -> Minimum:
-        """Minimise from log-rates (P,); an infinite ridge keeps the prior."""
+        """Minimise the objective, starting at log-rates (P,). An infinite ridge returns the prior mean."""
         if ridge == np.inf:
             return Minimum(self.prior, float(self._mean_loss(torch.from_numpy(self.prior))), 0, True)
         if options.method == "slsqp":
@@ -144,7 +148,7 @@ class ChainProblem:
         return lbfgs(objective, start, max_iter=options.max_iter, tolerance=tolerance or options.tolerance)
 
     def _mean_loss(self, log_rates: Tensor) -> Tensor:  # (P,) -> ()
-        terms = [_log_likelihood(chain_log_p(log_rates[b.place], b.mask), b) for b in self.batches]
+        terms = [_log_likelihood(chain_log_p(log_rates[b.pair], b.mask), b) for b in self.batches]
         return -torch.stack(terms).sum() / self.total
 
 
@@ -156,47 +160,49 @@ def fit_chain(
     rng: np.random.Generator,
     path: Sequence[float] = (),
 ) -> FittedChain:
-    """Minimise from the prior (n, n) and from random log-rates around it; return the best.
+    """Fit log-rates from the prior (n, n) and from random starts around it; return the best fit.
 
-    The first start comes down a path of stronger ridges, if one is given.
+    ``path`` is a sequence of stronger ridges. The first start follows it: each fit begins where the previous one ended.
     """
     problem = ChainProblem.of(sets, prior)
-    # 1. Follow the path: the objective is not convex, and the way from the logit leads to a good minimum.
+    # 1. Follow the path. The objective is not convex, and starting from the logit leads to a good local minimum.
     first, n_pairs = problem.prior, len(problem.pairs)
     for stronger in path:
-        first = problem.fit(first, stronger, options, PATH_TOLERANCE).at
-    # 2. Draw the other starts; an infinite ridge has one answer.
+        first = problem.fit(first, stronger, options, PATH_TOLERANCE).x
+    # 2. Draw the other starts. With an infinite ridge the minimum is unique.
     n_random = options.restarts - 1 if ridge < np.inf else 0
     starts = [first, *(problem.prior + START_DEVIATION * rng.standard_normal((n_random, n_pairs)))]
-    # 3. Fit from each start and keep the least objective.
+    # 3. Fit from each start and keep the fit with the lowest objective.
     minima = [problem.fit(start, ridge, options) for start in starts]
     best = min(minima, key=lambda minimum: minimum.value)
-    return FittedChain(problem.log_rates(best.at), best, tuple(minimum.value for minimum in minima), n_pairs)
+    return FittedChain(problem.log_rates(best.x), best, tuple(minimum.value for minimum in minima), n_pairs)
 
 
 def _pair_batches(sets: DistinctSets, pairs: Ints, n: int) -> Iterator[PairBatch]:
+    """Yield padded batches of distinct sets with the index of each of their pairs in ``pairs``."""
     for batch in sets.batches():
         real = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
         real.diagonal(dim1=1, dim2=2).fill_(False)
         cell = (batch.items.unsqueeze(2) * n + batch.items.unsqueeze(1)).numpy()
-        place = torch.from_numpy(np.searchsorted(pairs, cell)).where(real, 0)
-        yield PairBatch(place, batch.mask, batch.counts)
+        pair = torch.from_numpy(np.searchsorted(pairs, cell)).where(real, 0)
+        yield PairBatch(pair, batch.mask, batch.counts)
 
 
 def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -> Minimum:
-    """Minimise over rates with q_ij + q_ji >= 1, as published; the result is in log-rates too."""
+    """Minimise over rates with q_ij + q_ji >= 1, as published; the minimum returned is in log-rates."""
     from scipy.optimize import minimize
 
-    # 1. The constraints: one row for each pair of items, with a 1 for either of its rates.
+    # 1. The constraints: one row per unordered pair of items, with a 1 for each of its two rates.
     pairs, reverse, n = problem.pairs, problem.reverse, len(problem.start)
     sums = (np.eye(len(pairs)) + np.eye(len(pairs))[reverse])[pairs // n < pairs % n]  # (P / 2, P)
 
     def objective(rates: Tensor) -> Tensor:  # (P,) -> ()
         q = rates.clamp(min=MIN_SLSQP_RATE)
-        laws = [(log_probabilities(solve_chain(q[b.place], b.mask), b.mask), b) for b in problem.batches]
-        return -torch.stack([_log_likelihood(law, b) for law, b in laws]).sum() / problem.total
+        log_p = [log_probabilities(solve_chain(q[b.pair], b.mask), b.mask) for b in problem.batches]
+        terms = [_log_likelihood(p, b) for p, b in zip(log_p, problem.batches, strict=True)]
+        return -torch.stack(terms).sum() / problem.total
 
-    # 2. Start on the constraints, with the odds of the log-rates, and minimise.
+    # 2. Minimise from rates with the same odds that satisfy q_ij + q_ji = 1.
     rates = np.exp(start) / (np.exp(start) + np.exp(start)[reverse])
     result = minimize(
         value_and_gradient(objective),
@@ -207,12 +213,13 @@ def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -
         constraints={"type": "ineq", "fun": lambda q: sums @ q - 1, "jac": lambda _: sums},
         options={"maxiter": options.max_iter, "ftol": options.tolerance},
     )
-    # 3. Back to log-rates.
+    # 3. Convert the rates to log-rates.
     minimum = require_finite_minimum(result)
-    return Minimum(np.log(minimum.at.clip(MIN_SLSQP_RATE)), minimum.value, minimum.iterations, minimum.converged)
+    return Minimum(np.log(minimum.x.clip(MIN_SLSQP_RATE)), minimum.value, minimum.iterations, minimum.converged)
 
 
 def _log_likelihood(log_p: Tensor, batch: PairBatch) -> Tensor:  # (B, J) -> ()
+    """Return the log-likelihood of the counts of a batch."""
     return (batch.counts * log_p.masked_fill(~batch.mask, 0)).sum()
 
 
@@ -220,29 +227,32 @@ def _log_likelihood(log_p: Tensor, batch: PairBatch) -> Tensor:  # (B, J) -> ()
 
 
 class ClassChains(NamedTuple):
-    """Log-rates of the classes and their shares, the largest first."""
+    """Log-rates and shares of the classes, the largest class first."""
 
     log_rates: Floats  # (K, n, n)
     shares: Floats  # (K,)
 
     def log_p(self, sets: DistinctSets) -> Floats:  # -> (M,)
-        """Return the log-probabilities of the items of distinct sets, of all classes together."""
-        each = [np.log(share) + item_log_p(sets, t) for share, t in zip(self.shares, self.log_rates, strict=True)]
-        log_p: Floats = np.logaddexp.reduce(each, axis=0)
+        """Return the log-probabilities of all entries, mixed over the classes."""
+        terms = [np.log(share) + item_log_p(sets, t) for share, t in zip(self.shares, self.log_rates, strict=True)]
+        log_p: Floats = np.logaddexp.reduce(terms, axis=0)
         return log_p
 
 
 class Choosers(NamedTuple):
-    """Who chose what: N persons with weights, and U cases of a person and an entry."""
+    """The choices of N persons: U distinct pairs of a person and a chosen entry, with the number of such choices."""
 
     weights: Floats  # (N,)
     person: Ints  # (U,)
     entry: Ints  # (U,)
-    times: Floats  # (U,) that the person chose so
+    times: Floats  # (U,) choices of this entry by this person
 
     @classmethod
     def of(cls, data: ChoiceData, entries: Ints, by: ClassesBy) -> Choosers:
-        """Collect who chose from sets (S,) with these entries chosen: persons, or every set for a person of its own."""
+        """Group the choices by person, or treat each choice set as a separate person, as ``by`` says.
+
+        ``entries`` (S,) is the entry chosen from each choice set.
+        """
         persons = Persons.of(data, by)
         if not persons.has_several_sets:
             return cls.of_sets(entries, data.weights)
@@ -250,23 +260,23 @@ class Choosers(NamedTuple):
 
     @classmethod
     def of_persons(cls, number: Ints, entries: Ints, weights: Floats) -> Choosers:
-        """Collect the sets of persons; (S,) person and entry chosen, (N,) weights of the persons."""
+        """Group choices by person: ``number`` (S,) persons, ``entries`` (S,) chosen, ``weights`` (N,) of persons."""
         cases, times = np.unique(np.stack([number, entries]), axis=1, return_counts=True)
         return cls(weights, cases[0], cases[1], times.astype(np.float64))
 
     @classmethod
     def of_sets(cls, entries: Ints, weights: Floats) -> Choosers:
-        """Let every set have a person of its own: those who chose alike are one case with a weight."""
-        cases, place = np.unique(entries, return_inverse=True)
-        return cls(
-            np.bincount(place, weights=weights).astype(np.float64), np.arange(len(cases)), cases, np.ones(len(cases))
-        )
+        """Treat each choice set as a separate person; merge those with the same choice and add their weights."""
+        cases, case = np.unique(entries, return_inverse=True)
+        total = np.bincount(case, weights=weights).astype(np.float64)
+        return cls(total, np.arange(len(cases)), cases, np.ones(len(cases)))
 
 
 class ClassProblem:
-    """The search for K chains: distinct sets, who chose from them, and how to search.
+    """The likelihood of a mixture of K chains, and its maximisation.
 
-    A vector x of parameters holds K logits of the shares, K n strengths, and K P distances from the logits' log-rates.
+    The parameter vector x has K logits of the shares, K n strengths of logits, and K P deviations of the log-rates from
+    those of the logits.
     """
 
     def __init__(
@@ -274,35 +284,38 @@ class ClassProblem:
     ) -> None:
         smoothed = sets.smoothed(smoothing)
         self.n, self.classes, self.smoothing, self.options = n, classes, smoothing, options
-        # 1. Bradley-Terry's strengths of all choices: classes start around them.
+        # 1. Fit Bradley-Terry strengths to all choices: the classes start around them.
         self.centring = centring_ridge(smoothed)
         self.strengths = fit_log_strengths(smoothed, n, ridge=self.centring).strengths
-        # 2. The pairs whose rates are searched, and where batches of sets have each entry.
+        # 2. Collect the pairs with a free rate, and the position of each entry in the concatenated batches.
         self.pairs = ChainProblem.of(smoothed, np.zeros((n, n)))
-        places = [batch.flat[batch.mask.numpy()] for batch in sets.batches()]
-        self.order = torch.from_numpy(np.argsort(np.concatenate(places)))  # (M,) place of an entry in the batches
-        # 3. The cases of the likelihood.
+        entries = [batch.flat[batch.mask.numpy()] for batch in sets.batches()]
+        self.order = torch.from_numpy(np.argsort(np.concatenate(entries)))  # (M,)
+        # 3. Convert the choices to tensors.
         self.weights, self.person, self.entry, self.times = (torch.from_numpy(part) for part in choosers)
         self.total = float((self.weights[self.person] * self.times).sum())
 
     def logits(self, rng: np.random.Generator, starts: int) -> Floats:
-        """Return the mixture of logits: from random divisions of one class, the best of which goes on."""
+        """Fit a mixture of logits from random starts and return its parameters x.
+
+        Each start runs for a few iterations; the best one continues to convergence.
+        """
         K, n = self.classes, self.n
         fixed = torch.zeros(K, len(self.pairs.pairs), dtype=torch.float64)
 
         def search(x: Floats, max_iter: int) -> Minimum:
             return lbfgs(lambda x: self._objective(x, fixed, 0.0), x, max_iter=max_iter, tolerance=PATH_TOLERANCE)
 
-        # 1. Divide the strengths at random; one class has nothing to divide.
-        apart = CLASS_DEVIATION * rng.standard_normal((starts if K > 1 else 1, K, n)) * (K > 1)
-        begins = [np.concatenate([np.zeros(K), (self.strengths + off).ravel()]) for off in apart]
-        # 2. A few iterations tell the starts apart, and the best goes on to the end.
-        best = min((search(x, FIRST_ITERATIONS) for x in begins), key=lambda minimum: minimum.value)
-        minimum = search(best.at, self.options.max_iter)
-        return np.concatenate([minimum.at, fixed.numpy().ravel()])
+        # 1. Draw strengths of the classes around those of all choices; a single class needs no deviation.
+        deviations = CLASS_DEVIATION * rng.standard_normal((starts if K > 1 else 1, K, n)) * (K > 1)
+        x_starts = [np.concatenate([np.zeros(K), (self.strengths + d).ravel()]) for d in deviations]
+        # 2. Run a few iterations from each start, then continue with the best.
+        best = min((search(x, ITERATIONS_PER_START) for x in x_starts), key=lambda minimum: minimum.value)
+        minimum = search(best.x, self.options.max_iter)
+        return np.concatenate([minimum.x, fixed.numpy().ravel()])
 
     def fit(self, x: Floats, ridge: float, tolerance: float) -> Minimum:
-        """Minimise from a start; with an infinite ridge the start is the mixture of logits itself."""
+        """Minimise the objective from x. With an infinite ridge, x is the mixture of logits and stays unchanged."""
         head = self.classes * (1 + self.n)
 
         def objective(x: Tensor) -> Tensor:
@@ -313,7 +326,7 @@ class ClassProblem:
         return lbfgs(objective, x, max_iter=self.options.max_iter, tolerance=tolerance)
 
     def chains(self, x: Floats) -> ClassChains:
-        """Return the chains of a vector of parameters, the largest class first."""
+        """Return the chains that the parameters x describe, the largest class first."""
         head, d = self._parts(x)
         log_rates = self._log_rates(head, d).numpy()
         log_rates[:, np.arange(self.n), np.arange(self.n)] = 0.0
@@ -322,37 +335,38 @@ class ClassProblem:
         return ClassChains(log_rates[order], shares[order])
 
     def _parts(self, x: Floats) -> tuple[Tensor, Tensor]:
+        """Return the parameters of the mixture of logits (K + K n,) and the deviations (K, P)."""
         head = self.classes * (1 + self.n)
         return torch.from_numpy(x[:head]), torch.from_numpy(x[head:]).reshape(self.classes, -1)
 
     def _log_rates(self, head: Tensor, d: Tensor) -> Tensor:  # -> (K, n, n)
-        """Return the logits' chains, and what the classes add for pairs that some set holds."""
+        """Return the log-rates of the logits' chains plus the deviations d (K, P) of the pairs."""
         s = head[self.classes :].reshape(self.classes, self.n)
         base = -softplus(s.unsqueeze(2) - s.unsqueeze(1)).flatten(1)
-        at = torch.from_numpy(self.pairs.pairs).expand(self.classes, -1)
-        return base.scatter_add(1, at, d).view(self.classes, self.n, self.n)
+        cells = torch.from_numpy(self.pairs.pairs).expand(self.classes, -1)
+        return base.scatter_add(1, cells, d).view(self.classes, self.n, self.n)
 
     def _log_p(self, log_rates: Tensor) -> Tensor:  # (K, n, n) -> (K, M)
-        """Return the log-probabilities of all entries in each class."""
+        """Return the log-probabilities of all entries, by class."""
         of_pairs = log_rates.flatten(1)[:, torch.from_numpy(self.pairs.pairs)]  # (K, P)
         parts = []
         for batch in self.pairs.batches:
-            scores, mask = of_pairs[:, batch.place], batch.mask.expand(self.classes, -1, -1)
+            scores, mask = of_pairs[:, batch.pair], batch.mask.expand(self.classes, -1, -1)
             log_p = chain_log_p(scores.flatten(0, 1), mask.flatten(0, 1)).view(mask.shape)
             parts.append(log_p[:, batch.mask])
         return torch.cat(parts, 1)[:, self.order]
 
     def _objective(self, head: Tensor, d: Tensor, ridge: float) -> Tensor:
-        """Return minus the mean log-likelihood of the choices, with smoothing and penalties."""
-        # 1. The likelihood of every person, mixed over the classes.
+        """Return minus the mean log-likelihood, plus the smoothing and the penalties."""
+        # 1. Mix the likelihood of each person over the classes.
         log_shares = torch.log_softmax(head[: self.classes], 0)
         log_p = self._log_p(self._log_rates(head, d))
         cases = log_p[:, self.entry] * self.times
         of_person = log_p.new_zeros(self.classes, len(self.weights)).index_add(1, self.person, cases)
         likelihood = self.weights @ torch.logsumexp(log_shares.unsqueeze(1) + of_person, 0)
-        # 2. One more person in each class, and the smoothing of counts in equal parts.
+        # 2. Add one pseudo-person to each class, and divide the smoothing equally among the classes.
         prior = self.weights.mean() * log_shares.sum() + self.smoothing / self.classes * log_p.sum()
-        # 3. The penalty on the distances from the logits, and the ridge that centres strengths.
+        # 3. Add the penalty on the deviations from the logits, and the ridge that centres the strengths.
         s, reverse = head[self.classes :], torch.from_numpy(self.pairs.reverse)
         odds, speeds = (d - d[:, reverse]).square().sum(), (d + d[:, reverse]).square().sum()
         penalty = ridge / 8 * (odds + self.options.speeds * speeds) + self.centring / 2 * s.square().sum()

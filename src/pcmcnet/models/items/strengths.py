@@ -1,11 +1,11 @@
-"""One strength per item: what Bradley-Terry's and Thurstone's models share.
+"""Models with one strength per item: the common part of Bradley-Terry's and Thurstone's models.
 
-Both give item i a strength s_i, fix that of the item chosen most often at 0, and maximise the likelihood of the
-counts of the distinct sets of items, less ridge / 2 sum_i (s_i - mean s)^2. Without ridge there is a maximum, and only
-one, exactly when for every division of the items into two groups someone chose an item of the first group over one of
-the second, and the other way round (Ford, 1957). Additive smoothing sees to that within groups of items that share
-choice sets, as every item is then chosen now and then from every set it is in. A ridge sees to it as well, and takes
-the place of smoothing. Items that no chain of sets connects cannot be compared by any means.
+Both models give item i a strength s_i, and fix the strength of the most frequently chosen item at 0. They maximise the
+log-likelihood of the counts of the distinct sets, minus ridge / 2 sum_i (s_i - mean s)^2. Without a ridge, a unique
+finite maximum exists if and only if, for every division of the items into two groups, some item of each group was
+chosen over an item of the other (Ford, 1957). Additive smoothing ensures this within each connected group of items,
+because every item then has a positive count in each of its sets. A ridge ensures it too, and replaces the smoothing.
+Items that are not connected by a chain of choice sets cannot be compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, require_informative_sets, some_names
+from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, first_item_names, require_informative_sets
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import Descent, Fold, Trial, cross_folds, descend_ladder, held_out_groups, held_out_weights
 from pcmcnet.storage import json_bytes
@@ -42,15 +42,15 @@ log = logging.getLogger("pcmcnet")
 #   maximise   sum_S sum_i C_iS log P(i | S)  -  ridge / 2 sum_i s_i^2         P(i | S) = exp s_i / sum_{j in S} exp s_j
 #
 # The log-likelihood is concave in the log-strengths s. With n_S = sum_i C_iS its gradient is sum_S (C_iS - n_S p_iS)
-# and minus its Hessian is sum_S n_S (diag p_S - p_S p_S'), so Newton's method takes a few steps and gives the standard
-# errors on the way.
+# and minus its Hessian is sum_S n_S (diag p_S - p_S p_S'), so Newton's method needs only a few steps, and its Hessian
+# gives the standard errors.
 
-HALVINGS = 50
-CENTRING = 1e-6  # of the largest count
+MAX_HALVINGS = 50  # of a Newton step
+CENTRING_SHARE = 1e-6  # centring ridge, as a share of the largest count
 
 
 class StrengthEstimate(NamedTuple):
-    """Strengths (n,), the Hessian (n, n) of minus the objective there, and how the search went."""
+    """Strengths (n,), the negative Hessian (n, n) of the objective at these strengths, and how the search ended."""
 
     strengths: Floats
     hessian: Floats
@@ -68,12 +68,12 @@ def fit_log_strengths(
     max_iter: int = 200,
     tolerance: float = 1e-12,
 ) -> StrengthEstimate:
-    """Maximise the log-likelihood of the counts, less ridge / 2 times the squares of the log-strengths.
+    """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times their squares.
 
-    The log-strength of ``reference`` stays 0. Without one, the ridge centres the log-strengths of items that share
-    sets, and leaves items in no set at 0.
+    The log-strength of ``reference`` stays 0. Without a reference, the ridge centres the log-strengths of items that
+    share sets; items in no set stay at 0.
     """
-    # 1. What does not change from step to step: choices from each set, and the cells of the Hessian.
+    # 1. Compute the constants of the search: the choices from each set, and the cells of the Hessian.
     free = np.arange(n) != reference
     offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)  # (M,) n_S
     left, right = sets.pairs()
@@ -87,22 +87,22 @@ def fit_log_strengths(
         slope = np.bincount(sets.items, weights=sets.counts - offered * p, minlength=n) - ridge * s
         shared = np.bincount(cell, weights=offered[left] * p[left] * p[right], minlength=n * n)
         hessian: Floats = -shared.reshape(n, n).astype(np.float64)
-        hessian[np.diag_indices(n)] = ridge - hessian.sum(1)  # rows of the likelihood's part sum to 0
+        hessian[np.diag_indices(n)] = ridge - hessian.sum(1)  # the rows of the likelihood's Hessian sum to 0
         return slope, hessian
 
-    # 2. Newton's steps.
+    # 2. Take Newton steps until the predicted gain is below the tolerance.
     strengths, total = np.zeros(n) if start is None else start, max(float(sets.counts.sum()), 1.0)
     for iteration in range(1, max_iter + 1):
         slope, hessian = derivatives(strengths)
         step = np.zeros(n)
         step[free] = np.linalg.solve(hessian[np.ix_(free, free)], slope[free])
-        gain = float(slope @ step)  # twice what a quadratic would gain
+        gain = float(slope @ step)  # twice the gain of the quadratic approximation
         if gain <= tolerance * total:
-            strengths = strengths + step  # Newton's last step squares the error
+            strengths = strengths + step  # the error after this step is of the order of its square
             return StrengthEstimate(strengths, derivatives(strengths)[1], iteration, True)
-        now = value(strengths)  # halve a step that leads too far (Armijo)
-        for _ in range(HALVINGS):
-            if value(strengths + step) >= now + 1e-4 * float(slope @ step):
+        current = value(strengths)
+        for _ in range(MAX_HALVINGS):  # halve the step until it satisfies Armijo's condition
+            if value(strengths + step) >= current + 1e-4 * float(slope @ step):
                 break
             step = step / 2
         strengths = strengths + step
@@ -110,97 +110,105 @@ def fit_log_strengths(
 
 
 def centring_ridge(sets: DistinctSets, ridge: float = 0.0) -> float:
-    """Return a ridge that centres log-strengths without a reference, and does next to nothing else than was asked."""
-    return max(ridge, CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0))
+    """Return the ridge, raised if necessary to the small value that centres log-strengths without a reference."""
+    return max(ridge, CENTRING_SHARE * max(float(sets.counts.max(initial=0.0)), 1.0))
 
 
-# -- The minimum of a smooth function of some numbers, its gradient from torch, by L-BFGS in float64 -------------------
+# -- Minimisation of a smooth function by L-BFGS in float64, with gradients from torch ---------------------------------
 
 Loss = Callable[[Tensor], Tensor]
 
-CORRECTIONS = 20  # pairs of steps and gradients that L-BFGS remembers
-FLAT = 1e-8  # largest component of a gradient that counts as none
+LBFGS_MEMORY = 20  # pairs of steps and gradient differences stored
+GRADIENT_TOLERANCE = 1e-8  # the search ends if no component of the gradient is larger
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where the search ended."""
+    """The point at which a search ended, and the value of the objective there."""
 
-    at: Floats
+    x: Floats
     value: float
     iterations: int
     converged: bool
 
 
 def value_and_gradient(loss: Loss) -> Callable[[Floats], tuple[float, Floats]]:
-    """Make a function of torch one that scipy can minimise."""
+    """Convert a torch function into one that returns its value and gradient, as scipy expects."""
 
     def evaluate(x: Floats) -> tuple[float, Floats]:
-        at = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-        value = loss(at)
-        (gradient,) = torch.autograd.grad(value, at)
+        point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        value = loss(point)
+        (gradient,) = torch.autograd.grad(value, point)
         return float(value.detach()), gradient.numpy()
 
     return evaluate
 
 
 def lbfgs(loss: Loss, start: Floats, *, max_iter: int, tolerance: float, bound: float | None = None) -> Minimum:
-    """Minimise by L-BFGS until a step gains less than ``tolerance``, relative to the value where that is above 1.
+    """Minimise a function by L-BFGS.
 
-    With ``bound`` no component leaves [-bound, bound].
+    The search ends when a step gains less than ``tolerance`` times the larger of the value and 1. With ``bound``, every
+    component stays within [-bound, bound].
     """
     from scipy.optimize import minimize  # slow to import
 
-    found = minimize(
+    result = minimize(
         value_and_gradient(loss),
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=None if bound is None else [(-bound, bound)] * len(start),
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": CORRECTIONS, "ftol": tolerance, "gtol": FLAT},
+        options={
+            "maxiter": max_iter,
+            "maxfun": 20 * max_iter,
+            "maxcor": LBFGS_MEMORY,
+            "ftol": tolerance,
+            "gtol": GRADIENT_TOLERANCE,
+        },
     )
-    return require_finite_minimum(found)
+    return require_finite_minimum(result)
 
 
-def require_finite_minimum(found: Any) -> Minimum:
-    """Take over what scipy found; a value that is no number is a breakdown."""
-    if not np.isfinite(found.fun):
-        raise TrainingError(f"the objective became {found.fun}: {found.message}.")
-    return Minimum(np.asarray(found.x, np.float64), float(found.fun), int(found.nit), bool(found.success))
+def require_finite_minimum(result: Any) -> Minimum:
+    """Convert a result of scipy. Raise TrainingError if the objective is not finite."""
+    if not np.isfinite(result.fun):
+        raise TrainingError(f"the objective became {result.fun}: {result.message}.")
+    return Minimum(np.asarray(result.x, np.float64), float(result.fun), int(result.nit), bool(result.success))
 
 
 # -- Penalties ---------------------------------------------------------------------------------------------------------
-# Penalties of models of items, learnt from the table: held-out choice sets decide how far to leave the plain model.
+# The penalties of models of items are learnt from the table: held-out choice sets decide how far a model departs from
+# the plain logit.
 #
 #     context penalty   inf -- 1000 -- 316 -- 100 -- ... -- 0.03 -- 0.01      from the logit to maximum likelihood
-#     strength ridge    0 with smoothing   |   1000 -- 316 -- ... -- 0.03     without it
+#     strength ridge    0 with smoothing   |   1000 -- 316 -- ... -- 0.03     without smoothing
 #
-# Five folds of the choice sets are held out in turn, whole persons if persons are known. In each fold a path of fits
-# goes down the ladder, every fit from where the one before ended, and predicts the held-out sets. The first rung is the
-# plain model, which is kept unless another rung predicts better beyond noise (`pcmcnet.selection.descend_ladder`), so
-# that context has to show before it is believed. A penalty is a precision, as of a normal prior, against choices of
-# weight 1: the ladder is multiplied by the mean weight.
+# The choice sets are divided into five folds, each of which is held out in turn; a person's sets stay in one fold. In
+# each fold a path of fits goes down the ladder of penalties. Each fit starts where the previous one ended, and predicts
+# the held-out sets. The first rung is the plain model. It is kept unless another rung predicts significantly better
+# (`pcmcnet.selection.descend_ladder`), so context effects need evidence. A penalty is the precision of a normal prior
+# for choices of weight 1; the ladder is therefore multiplied by the mean weight.
 #
-# The strength ridge is that of a model with one strength per item. Smoothing adds choices to every distinct set, so it
-# is the stronger the more sets differ, whatever the choices say. A ridge shrinks the strengths themselves, as if they
-# came from a normal distribution, and the table tells its variance. The logit learns it for Thurstone's model too: a
-# fit takes Newton's method a few steps. Its errors have the variance pi^2 / 6 and a normal utility's 1, so strengths of
-# equal meaning have variances in that proportion.
+# The strength ridge belongs to models with one strength per item. Smoothing adds choices to every distinct set, so its
+# effect grows with the number of distinct sets. A ridge shrinks the strengths themselves, as a normal prior does, and
+# its variance is learnt from the table. The ridge of Thurstone's model is learnt with the logit, whose fits take only a
+# few Newton steps. The errors of the logit have variance pi^2 / 6 and those of Thurstone's model 1, so the ridges of
+# the two models are in that proportion.
 
 Penalty = float | Literal["auto"]
 HeldOutLosses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilities of held-out choices
 
-INFINITE_PENALTY = math.inf  # the penalty of the plain logit
+INFINITE_PENALTY = math.inf  # gives the plain logit
 PENALTY_LADDER = (INFINITE_PENALTY, *(float(f"{10 ** (k / 2):.3g}") for k in range(6, -5, -1)))
 COARSE_PENALTY_LADDER = (INFINITE_PENALTY, *PENALTY_LADDER[1::2])  # for fits that take long
 STRENGTH_RIDGES = (0.0, *PENALTY_LADDER[1:-1])
-MAX_COPIES = 20_000  # choice sets that a table of counts is written as
+MAX_COPIES = 20_000  # choice sets into which a table of counts is expanded
 FALLBACK_PENALTY = 1.0  # if there are too few choice sets to learn one
 TRIAL_TOLERANCE = 1e-7  # gain in the mean objective below which a fit of the search ends
 
 
 def require_penalty(name: str, value: object) -> None:
-    """Refuse anything but "auto" or a number of at least 0."""
+    """Raise ConfigError unless the value is "auto" or a number of at least 0."""
     if isinstance(value, str) and value != "auto":
         raise ConfigError(f"{name} must be 'auto' or a number of at least 0, got {value!r}.")
     if value != "auto":
@@ -217,13 +225,13 @@ class PenaltyRecord:
     Parameters
     ----------
     penalty
-        The penalty to fit all choice sets with; infinite for the plain logit.
+        Penalty for the final fit to all choice sets; infinite for the plain logit.
     trials
-        The penalties that were tried, from the first rung on; none if there are too few choice sets.
+        Penalties that were tried, from the first rung on; empty if there are too few choice sets.
     held_out_sets
-        Number of choice sets that trials predicted.
+        Number of held-out choice sets that each trial predicted.
     strength_ridge
-        Ridge on the strengths that a model with context departs from; 0 for smoothing.
+        Ridge on the strengths of the logit that a model with context effects starts from; 0 if smoothing is used.
     """
 
     penalty: float
@@ -233,41 +241,41 @@ class PenaltyRecord:
 
     @classmethod
     def of(cls, descent: Descent) -> PenaltyRecord:
-        """Return the best penalty of a search."""
+        """Build the record from a search, with its best penalty."""
         best, held_out_sets = descent.trials[descent.best], len(descent.losses[0])
         return cls(penalty=best.value, trials=descent.trials, held_out_sets=held_out_sets)
 
     @property
     def stronger(self) -> list[float]:
-        """The larger penalties on the way to this one; the last fit goes the same way."""
+        """The larger penalties that were tried; the final fit passes through them."""
         return [trial.value for trial in self.trials if trial.value > self.penalty]
 
     @property
     def facts(self) -> dict[str, str]:
-        """The penalty and the trials in words."""
+        """Descriptions of the penalty and the trials, for a summary."""
         words = {INFINITE_PENALTY: "infinite: the plain logit", 0.0: "none: smoothing alone"}
         penalty = words.get(self.penalty, f"{self.penalty:g}")
         if not self.trials:
-            return {"penalty": f"{penalty}: choice sets are too few to learn it"}
+            return {"penalty": f"{penalty}: too few choice sets to learn it"}
         losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in self.trials)
         facts = {"penalty": f"{penalty}, learnt from {self.held_out_sets:,} held-out sets (NLL {losses})"}
         if self.strength_ridge:
-            facts["strengths"] = f"a ridge of {self.strength_ridge:g} in place of smoothing"
+            facts["strengths"] = f"a ridge of {self.strength_ridge:g} instead of smoothing"
         return facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord(FitRecord):
-    """How the fit of a model of items went.
+    """Record of the fit of a model of items.
 
     Parameters
     ----------
     iterations
-        Iterations of the search that ended at the estimates.
+        Number of iterations of the final search.
     nll
         Mean negative log-likelihood of the training choices.
     penalty
-        How the penalty was learnt; None if it is an option.
+        How the penalty was learnt; None if it was given as an option.
     """
 
     iterations: int
@@ -276,28 +284,34 @@ class SearchRecord(FitRecord):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The loss and the search in words."""
+        """Descriptions of the loss and the search, for a summary."""
         end = "converged" if self.converged else "stopped by max_iter"
         return {"training NLL": f"{self.nll:.4f}", "search": f"{self.iterations} iterations, {end}"}
 
     @property
     def penalty_facts(self) -> dict[str, str]:
-        """The penalty in words, if it was learnt."""
+        """Descriptions of the penalty, if it was learnt, for a summary."""
         return {} if self.penalty is None else self.penalty.facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemRecord(SearchRecord):
-    """How the fit of a model of items alone went: choice sets with equal items are one case with counts."""
+    """Record of a fit to counts of distinct sets.
+
+    Parameters
+    ----------
+    distinct_sets
+        Number of distinct sets of items.
+    """
 
     distinct_sets: int
 
     def item_facts(self, choice_sets: int) -> dict[str, str]:
-        """Say what the model was fitted to, and how well."""
+        """Return descriptions of the training data, the loss and the search, for a summary."""
         return {
             "trained on": f"{choice_sets:,} choice sets, {self.distinct_sets:,} of them distinct",
             **self.facts,
-            "features": "not used: an alternative is known by its item",
+            "features": "not used: alternatives are identified by their labels",
         }
 
 
@@ -305,56 +319,57 @@ class ItemRecord(SearchRecord):
 
 
 class CountedFold(NamedTuple):
-    """A fold as counts of distinct sets, and where each held-out choice is among the entries of these."""
+    """A fold as counts of distinct sets, with the entry of each held-out choice."""
 
     train: DistinctSets
     held_out: DistinctSets
-    chosen: Ints  # (H,)
+    chosen: Ints  # (H,) entries of ``held_out``
 
     @classmethod
     def of(cls, fold: Fold, universe: Universe | Grid, smoothing: float) -> CountedFold:
-        """Count the choices of a fold by distinct set, with smoothing of those that are fitted."""
+        """Count the choices of a fold by distinct set, and smooth the training counts."""
         train = DistinctSets.of(fold.train, universe.index(fold.train)).smoothed(smoothing)
         return cls(train, *held_out_entries(fold, universe))
 
 
 def held_out_entries(fold: Fold, universe: Universe | Grid) -> tuple[DistinctSets, Ints]:
-    """Return the distinct sets of the held-out part and the entry (H,) that was chosen from each choice set."""
+    """Return the distinct sets of the held-out part, and the entry chosen from each of its choice sets (H,)."""
     (sets,) = fold.held_out
     distinct = DistinctSets.of(sets, universe.index(sets))
-    return distinct, distinct.place[sets.offsets[:-1] + sets.require_chosen("fitting")]
+    return distinct, distinct.entry[sets.offsets[:-1] + sets.require_chosen("fitting")]
 
 
 def choice_folds(data: ChoiceData, seed: int) -> list[Fold]:
-    """Return folds of the sets that offer a choice; none if there are too few."""
+    """Return folds of the choice sets with several alternatives; an empty list if there are too few."""
     return cross_folds(data.subset(data.sizes > 1), seed)
 
 
 def item_folds(data: ChoiceData, universe: Universe | Grid, seed: int) -> list[Fold]:
-    """Return folds of the sets that offer a choice, for a model of items; none if there are too few.
+    """Return folds of the choice sets with several alternatives; an empty list if there are too few.
 
-    A table in which each case, a distinct set and the item chosen, has one row with a weight is one of counts. Its
-    choices are held out one by one, as no part of a case can be predicted without the rest of it.
+    In a table of counts, each combination of a distinct set and a chosen item occurs once, with a weight. Such a table
+    is expanded, and its choices are held out one by one: holding out a whole combination would leave nothing to learn
+    it from.
     """
-    # 1. Number the cases.
-    cases = DistinctSets.of(data, universe.index(data)).place[data.offsets[:-1] + data.require_chosen("fitting")]
+    # 1. Number the combinations of a distinct set and a chosen item.
+    cases = DistinctSets.of(data, universe.index(data)).entry[data.offsets[:-1] + data.require_chosen("fitting")]
     several = data.sizes > 1
     sets = data.subset(several)
-    # 2. A table of counts is written out, and each copy is a choice set of its own.
+    # 2. Expand a table of counts; each copy is then a separate choice set.
     if _are_counts(sets, cases[several]):
-        sets = _written_out(sets)
+        sets = _expand_counts(sets)
         return cross_folds(sets, seed, groups=np.arange(len(sets)))
     return cross_folds(sets, seed)
 
 
 def _are_counts(sets: ChoiceData, cases: Ints) -> bool:
-    """Return True if no two choice sets are of one person or of one case, and weights say how often each occurred."""
-    alone = len(np.unique(sets.groups())) == len(np.unique(cases)) == len(sets)
-    return alone and float(sets.weights.sum()) > len(sets)
+    """Return True if every choice set has its own person and its own case, and the weights are counts."""
+    is_unique = len(np.unique(sets.groups())) == len(np.unique(cases)) == len(sets)
+    return is_unique and float(sets.weights.sum()) > len(sets)
 
 
-def _written_out(sets: ChoiceData) -> ChoiceData:
-    """Return every set as often as its weight says, or in proportion if that would be very often."""
+def _expand_counts(sets: ChoiceData) -> ChoiceData:
+    """Repeat each choice set in proportion to its weight, up to MAX_COPIES sets in total."""
     share = min(1.0, MAX_COPIES / float(sets.weights.sum()))
     copies = np.maximum(np.round(sets.weights * share), 1).astype(np.int64)
     each = replace(sets, weights=sets.weights / copies)
@@ -372,7 +387,7 @@ def learn_penalty(
     smoothing: float,
     seed: int,
 ) -> PenaltyRecord:
-    """Learn the penalty of a model of items; ``path`` begins the fits to one fold."""
+    """Learn the penalty of a model of items; ``path(fold)`` returns a function from penalties to held-out losses."""
     folds = item_folds(data, universe, seed)
     if not folds:
         return fallback_penalty(data)
@@ -381,7 +396,7 @@ def learn_penalty(
 
 
 def fallback_penalty(data: ChoiceData) -> PenaltyRecord:
-    """Return the penalty if there are too few choice sets to learn one."""
+    """Return the penalty for a table with too few choice sets to learn one."""
     return PenaltyRecord(penalty=FALLBACK_PENALTY * float(data.weights.mean()))
 
 
@@ -390,11 +405,11 @@ def search_penalty(
     paths: Sequence[HeldOutLosses],
     ladder: Sequence[float] = PENALTY_LADDER,
     *,
-    plain_is_apart: bool = False,
+    first_is_baseline: bool = False,
 ) -> Descent:
-    """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses.
+    """Search a ladder of penalties; ``paths`` are functions, one per fold, from a penalty to held-out losses.
 
-    If the plain model is apart, the other rungs do not lead away from it: they alone decide when to stop.
+    With ``first_is_baseline``, the first rung is not a limit of the others, and the stopping rule ignores it.
     """
     weights = held_out_weights(folds)
     mean_weight = float(weights.mean())
@@ -403,7 +418,7 @@ def search_penalty(
         lambda penalty: np.concatenate([path(penalty) for path in paths]),
         weights,
         held_out_groups(folds),
-        first_is_baseline=plain_is_apart,
+        first_is_baseline=first_is_baseline,
     )
 
 
@@ -411,14 +426,14 @@ def search_penalty(
 
 
 class StrengthPrior(NamedTuple):
-    """How the strengths of the logit are held: by smoothing of counts, or by a ridge in place of it."""
+    """Regularisation of the strengths of a logit: smoothing of the counts, or a ridge instead."""
 
     smoothing: float
     ridge: float = 0.0
 
     @classmethod
     def learn(cls, data: ChoiceData, universe: Universe | Grid, *, smoothing: float, seed: int) -> StrengthPrior:
-        """Learn which, as the logit itself does."""
+        """Learn from held-out choice sets whether a ridge predicts better than smoothing, and which ridge."""
         ridge = learn_strength_ridge(data, universe, smoothing=smoothing, seed=seed).penalty
         return cls(0.0, ridge) if ridge else cls(smoothing)
 
@@ -426,21 +441,21 @@ class StrengthPrior(NamedTuple):
 def learn_strength_ridge(
     data: ChoiceData, universe: Universe | Grid, *, smoothing: float, precision: float = 1.0, seed: int
 ) -> PenaltyRecord:
-    """Learn the ridge on strengths; 0 for smoothing alone, also if there are too few choice sets.
+    """Learn the ridge on strengths; 0 means smoothing alone, as does a table with too few choice sets.
 
-    ``precision`` is that of a utility's error, as a multiple of the logit's.
+    ``precision`` is the precision of the utility's error term, relative to that of the logit.
     """
     folds = item_folds(data, universe, seed)
     if not folds:
         return PenaltyRecord(penalty=0.0)
     paths = [_ridge_path(CountedFold.of(fold, universe, 0.0), universe.size, smoothing) for fold in folds]
-    descent = search_penalty(folds, paths, STRENGTH_RIDGES, plain_is_apart=True)
+    descent = search_penalty(folds, paths, STRENGTH_RIDGES, first_is_baseline=True)
     trials = tuple(replace(trial, value=trial.value * precision) for trial in descent.trials)
     return PenaltyRecord.of(replace(descent, trials=trials))
 
 
 def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> HeldOutLosses:
-    """Return a path of logits down the ladder of ridges, each from where the one before ended."""
+    """Return a function from a ridge to the held-out losses of a logit; each fit starts at the previous estimate."""
     smoothed, last = fold.train.smoothed(smoothing), None
 
     def losses(ridge: float) -> Floats:
@@ -461,14 +476,15 @@ class StrengthConfig:
     Parameters
     ----------
     smoothing
-        Choices added for every item of every distinct choice set of the training part, where there is no ridge; 0 for
-        plain maximum likelihood, which is refused where it has no finite maximum.
+        Number of choices added to every item of every distinct choice set of the training part if there is no ridge. 0
+        gives plain maximum likelihood; the fit raises InputError if that has no finite maximum.
     ridge
-        Pull of the strengths towards their mean, as if by a normal law of variance 1 / ridge, in place of smoothing; 0
-        for smoothing alone. "auto" learns it from held-out choice sets (:mod:`pcmcnet.models.items.strengths`), none,
-        which is smoothing alone, included.
-    max_iter, tolerance
-        Iterations at most, and the gain in mean log-likelihood below which the search ends.
+        Precision of a normal prior that shrinks the strengths towards their mean. A ridge above 0 replaces the
+        smoothing; 0 means smoothing alone. "auto" chooses a value, which may be 0, on held-out choice sets.
+    max_iter
+        Maximum number of iterations of the search.
+    tolerance
+        The search ends when an iteration improves the mean log-likelihood by less than this.
     """
 
     smoothing: float = 0.1
@@ -485,7 +501,7 @@ class StrengthConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedStrengths(FittedState):
-    """Items with their strengths."""
+    """The items and their estimated strengths."""
 
     universe: Universe
     strengths: Floats  # (n,)
@@ -495,13 +511,13 @@ class FittedStrengths(FittedState):
 
 
 class StrengthModel(ChoiceModel):
-    """A model with one strength per item; a subclass says how strengths become probabilities."""
+    """Base class of models with one strength per item; a subclass turns strengths into probabilities."""
 
     config_class = StrengthConfig
     config: StrengthConfig
     _state: FittedStrengths
     record_class = ItemRecord
-    precision: ClassVar[float] = 1.0  # of a utility's error, as a multiple of the logit's
+    precision: ClassVar[float] = 1.0  # of the utility's error term, relative to that of the logit
 
     @takes(StrengthConfig)
     def __init__(self, **options: Any) -> None:
@@ -509,38 +525,38 @@ class StrengthModel(ChoiceModel):
 
     @abstractmethod
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> StrengthEstimate:
-        """Maximise the likelihood of the counts, less the ridge's part, with the reference's strength at 0."""
+        """Maximise the log-likelihood of the counts minus the ridge penalty, with the reference's strength at 0."""
 
     @abstractmethod
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
-        """(M,) log-probabilities of the items of distinct sets."""
+        """Return the log-probabilities of all entries (M,)."""
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStrengths:
         config = self.config
-        # 1. The items, and the distinct sets of items with their counts; some counts have no estimate.
+        # 1. Count the choices from each distinct set, and check that estimates exist.
         part = require_informative_sets(train)
         universe = Universe.learn(part)
         sets, n = DistinctSets.of(part, universe.index(part)), universe.size
         smoothed = sets.smoothed(config.smoothing)
         require_comparable(smoothed, universe.items, finite=config.ridge in ("auto", 0))
         reference = int(np.bincount(sets.items, weights=sets.counts, minlength=n).argmax())
-        # 2. The ridge, from held-out sets if it is to be learnt.
+        # 2. Choose the ridge on held-out sets, unless it is given.
         penalty = None
         if config.ridge == "auto":
             penalty = learn_strength_ridge(
                 part, universe, smoothing=config.smoothing, precision=self.precision, seed=run.seed
             )
         ridge = penalty.penalty if penalty else float(config.ridge)
-        # 3. The strengths and their errors; a ridge takes the place of smoothing.
+        # 3. Estimate the strengths and their standard errors; a ridge replaces the smoothing.
         try:
             estimate = self._estimate(sets if ridge else smoothed, n, reference, ridge)
             errors = standard_errors(estimate.hessian, reference)
         except np.linalg.LinAlgError as error:
             raise TrainingError(
-                f"some strengths are so far apart that the likelihood is flat ({error}): raise smoothing."
+                f"the likelihood is flat because some strengths differ too much ({error}): raise smoothing."
             ) from error
         if not estimate.converged:
-            log.warning("the search for strengths was stopped by max_iter=%d before it converged", config.max_iter)
+            log.warning("the strengths did not converge within max_iter=%d iterations", config.max_iter)
         record = ItemRecord(
             converged=estimate.converged,
             iterations=estimate.iterations,
@@ -559,17 +575,17 @@ class StrengthModel(ChoiceModel):
 
     @property
     def strengths_(self) -> Floats:
-        """(n,) strengths of the items; 0 for the reference."""
+        """Strengths of the items (n,); 0 for the reference."""
         return self._state.strengths
 
     @property
     def errors_(self) -> Floats:
-        """(n,) standard errors of the strengths; 0 for the reference."""
+        """Standard errors of the strengths (n,); 0 for the reference."""
         return self._state.errors
 
     @property
     def reference_(self) -> int:
-        """The item whose strength is 0: the one chosen most often."""
+        """Index of the reference, the most frequently chosen item, whose strength is fixed at 0."""
         return self._state.reference
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -578,11 +594,11 @@ class StrengthModel(ChoiceModel):
 
     @property
     def num_parameters(self) -> int:
-        """One strength per item but the reference."""
+        """Number of strengths: one per item except the reference."""
         return len(self.strengths_) - 1
 
     def summary(self) -> Summary:
-        """List the items with estimate, standard error, z and p, the strongest first."""
+        """Return a table of the items with estimate, standard error, z and p-value, the strongest item first."""
         items, record = self.universe_.items, self._state.record
         rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
         facts = {
@@ -594,6 +610,7 @@ class StrengthModel(ChoiceModel):
         return Summary(type(self).__name__, facts, ("item", "estimate", "std err", "z", "p"), tuple(rows))
 
     def _row(self, k: int) -> tuple[str, ...]:
+        """Return the row of item k in the summary."""
         estimate, error = float(self.strengths_[k]), float(self.errors_[k])
         if k == self.reference_:
             return (self.universe_.items[k], "0 (reference)", "", "", "")
@@ -625,7 +642,7 @@ class StrengthModel(ChoiceModel):
 
 
 def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
-    """Roots of the diagonal of the inverse, without the reference, whose error is 0."""
+    """Return the standard errors from the inverse of the Hessian without the reference, whose error is 0."""
     free = np.arange(len(hessian)) != reference
     variances = np.diag(np.linalg.inv(hessian[np.ix_(free, free)]))
     if not (np.isfinite(variances) & (variances > 0)).all():
@@ -636,30 +653,30 @@ def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,
 
 
 def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bool = True) -> None:
-    """Refuse counts for which strengths have no unique estimate, or, where that has to come from counts, no finite."""
-    # 1. Items that some chain of sets connects can be compared.
+    """Raise InputError if the strengths have no unique estimate, or, with ``finite``, no finite one."""
+    # 1. All items must be connected by chains of choice sets.
     left, right = sets.pairs()
     beats = sets.counts[left] > 0
     groups = _groups(sets.items[left], sets.items[right], len(items), strong=False)
     if groups.max() > 0:
+        first, second = (first_item_names(items, np.flatnonzero(groups == k)) for k in (0, 1))
         raise InputError(
-            f"no chain of choice sets connects {some_names(items, np.flatnonzero(groups == 0))} with "
-            f"{some_names(items, np.flatnonzero(groups == 1))}: their strengths cannot be compared ({groups.max() + 1} "
-            f"such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which compares features."
+            f"no chain of choice sets connects {first} with {second}: their strengths cannot be compared "
+            f"({groups.max() + 1} such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which "
+            f"predicts from features."
         )
-    # 2. Estimates are finite if, besides, each item won and lost against any group of others (Ford, 1957).
+    # 2. Estimates are finite if the directed graph of wins is strongly connected (Ford, 1957).
     groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)
     if finite and groups.max() > 0:
-        odd = np.flatnonzero(groups == np.bincount(groups).argmin())
+        smallest = first_item_names(items, np.flatnonzero(groups == np.bincount(groups).argmin()))
         raise InputError(
-            f"the strengths have no finite estimate: {some_names(items, odd)} always won, or always lost, against the "
-            f"other items ({groups.max() + 1} such groups; Ford, 1957). Set smoothing or ridge above 0, or leave them "
-            f"out."
+            f"the strengths have no finite estimate: {smallest} always won, or always lost, against the other items "
+            f"({groups.max() + 1} such groups; Ford, 1957). Set smoothing or ridge above 0, or leave these items out."
         )
 
 
 def _groups(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
-    """(n,) number of the connected group that each item belongs to."""
+    """Return the number of each item's connected component (n,)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

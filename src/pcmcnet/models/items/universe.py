@@ -1,12 +1,13 @@
-"""Alternatives known by their labels: the items of a universe, and the distinct sets of items with their choices.
+"""Alternatives identified by their labels: the items of a universe, and the distinct sets of items with their counts.
 
 An item-indexed model has parameters for each item, or each pair of items, of the training part. It sees a choice set
-S as a set of items alone, so that sets with equal items are one case with counts
+only as a set S of items. Choice sets with the same items are therefore merged into one distinct set with counts
 
     C_iS = total weight of the choice sets with items S in which i was chosen,
 
-and a likelihood costs as much as there are distinct sets. The distinct sets are ragged: the items of all of them lie
-in flat arrays of length M, set after set, and ``offsets`` (D + 1,) says where each begins.
+and the cost of a likelihood grows with the number D of distinct sets. The distinct sets are ragged: their items are
+stored in flat arrays of length M, set after set, and ``offsets`` (D + 1,) marks where each set begins. An element of
+these arrays, an item of a distinct set, is called an entry.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from pcmcnet.data.columns.arrays import Categorical, Numeric
 from pcmcnet.data.columns.ragged import spread
 from pcmcnet.errors import ArtifactError, InputError, SchemaError, did_you_mean
 
-PAIR_BUDGET = 200_000  # ordered pairs of a padded batch; bounds the memory
-SHOWN = 5  # items that a message names
+PAIR_BUDGET = 200_000  # ordered pairs per padded batch; bounds the memory
+MAX_NAMED_ITEMS = 5  # items listed in an error message
 
 
 @dataclass(frozen=True)
 class Universe:
-    """The items of the training part, by name in sorted order; item k has index k."""
+    """The items of the training part, sorted by name; item k has index k."""
 
     items: tuple[str, ...]
 
     @classmethod
     def learn(cls, data: ChoiceData) -> Universe:
-        """Take the labels of the training part as items."""
+        """Learn the items: the labels of the training part."""
         labels = require_labels(data)
         return cls(tuple(sorted(labels.categories[k] for k in np.unique(labels.codes))))
 
@@ -53,32 +54,32 @@ class Universe:
         return len(self.items)
 
     def index(self, data: ChoiceData) -> Ints:
-        """(N,) item of each alternative; one that training did not have is refused."""
+        """Return the item of each alternative (N,). Raise InputError for a label that is not in the training part."""
         labels = require_labels(data)
         place = {item: k for k, item in enumerate(self.items)}
         table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
         items: Ints = table[labels.codes] if len(labels) else np.empty(0, np.int64)
         if (items < 0).any():
-            self._refuse(data, labels, np.flatnonzero(items < 0))
+            self._raise_unseen(data, labels, np.flatnonzero(items < 0))
         return items
 
-    def _refuse(self, data: ChoiceData, labels: Categorical, unseen: Ints) -> None:
-        """Name the first unseen item, its set and how many there are."""
+    def _raise_unseen(self, data: ChoiceData, labels: Categorical, unseen: Ints) -> None:
+        """Raise InputError with the first unseen item, its choice set, and the number of unseen items."""
         names, sets = labels.plain()[unseen], data.set_of_alternative[unseen]
         raise InputError(
             f"item {names[0]!r} (choice set {data.set_ids[sets[0]]!s}) is not among the {len(self.items)} items of "
             f"the training part; {len(unseen)} such alternatives in {len(np.unique(sets))} choice sets, "
-            f"{len(set(names))} distinct items. A model of items has no parameters for new ones: train on a table that "
-            f"holds them, or use PCMC-Net (pcmcnet), which needs features instead of identities."
+            f"{len(set(names))} distinct items. A model of items has no parameters for new items: train on a table "
+            f"that includes them, or use PCMC-Net (pcmcnet), which predicts from features."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the items as JSON values."""
         return {"items": list(self.items)}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Universe:
-        """Build from what :meth:`to_dict` returned."""
+        """Build the universe from the output of :meth:`to_dict`."""
         items = tuple(entries["items"])
         if not items or len(set(items)) != len(items) or not all(isinstance(item, str) for item in items):
             raise ArtifactError("the saved items are not distinct names: save the model again.")
@@ -95,95 +96,99 @@ def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def require_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-    """Refuse saved arrays that are not finite, or whose shapes are not those that ``what`` asks for."""
+    """Raise ArtifactError if a saved array is not finite or lacks the shape that the saved ``what`` imply."""
     for name, shape in shapes.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
             raise ArtifactError(f"the saved {name} do not fit the saved {what}: save the model again.")
 
 
 def require_labels(data: ChoiceData) -> Categorical:
-    """Return the labels of the alternatives, or say how to get them."""
+    """Return the labels of the alternatives. Raise InputError if the table has none."""
     if data.labels is None:
         raise InputError(
-            "a model of items tells alternatives apart by their labels, and the table was read without any: declare "
-            "alternative=<column> (--alternative), or use PCMC-Net (pcmcnet), which needs features instead."
+            "a model of items identifies alternatives by their labels, but the table was read without labels: declare "
+            "alternative=<column> (--alternative), or use PCMC-Net (pcmcnet), which predicts from features."
         )
     return data.labels
 
 
 def require_informative_sets(data: ChoiceData) -> ChoiceData:
-    """Take the choice sets that have a weight, of which some must offer a choice."""
+    """Return the choice sets with a positive weight. Raise InputError if each has only one alternative."""
     part = data.subset(data.weights > 0)
     if (part.sizes < 2).all():
         raise InputError("every choice set has a single alternative: there is nothing to learn.")
     return part
 
 
-def some_names(items: Sequence[str], index: Ints) -> str:
-    """Name the first few of some items."""
-    named = ", ".join(repr(items[int(k)]) for k in index[:SHOWN])
-    return named + (f" and {len(index) - SHOWN} more" if len(index) > SHOWN else "")
+def first_item_names(items: Sequence[str], index: Ints) -> str:
+    """Return the names of the first few items of an index as one string."""
+    names = ", ".join(repr(items[int(k)]) for k in index[:MAX_NAMED_ITEMS])
+    return names + (f" and {len(index) - MAX_NAMED_ITEMS} more" if len(index) > MAX_NAMED_ITEMS else "")
 
 
 @dataclass(frozen=True)
 class DistinctSets:
-    """The distinct sets of items among some choice sets, each with its counts.
+    """The distinct sets of items of some choice sets, with their counts.
 
     Attributes
     ----------
-    items, offsets
-        (M,) items of the distinct sets, ascending within a set; (D + 1,) where each set begins.
+    items
+        (M,) items of the distinct sets, in ascending order within a set.
+    offsets
+        (D + 1,) index of the first entry of each distinct set.
     counts
-        (M,) total weight of the choices of an item from a set; 0 where the choices are unknown.
-    place, copies
-        (N,) where the item of each alternative is among the M, and how many alternatives of its choice set are
-        that item: more than one only where several fall into one cell of a grid.
+        (M,) total weight of the choices of each entry; 0 if the choices are unknown.
+    entry
+        (N,) entry of each alternative.
+    copies
+        (N,) number of alternatives of the same choice set with the same item. Above 1 only if several alternatives are
+        in one cell of a grid.
     """
 
     items: Ints
     offsets: Ints
     counts: Floats
-    place: Ints
+    entry: Ints
     copies: Ints
 
     @classmethod
     def of(cls, data: ChoiceData, index: Ints) -> DistinctSets:
-        """Collect the distinct sets; ``index`` (N,) is the item of each alternative."""
+        """Build the distinct sets of choice data; ``index`` (N,) is the item of each alternative."""
         return cls.of_items(index, data.offsets, data.chosen, data.weights)
 
     @classmethod
     def of_items(cls, index: Ints, starts: Ints, chosen: Ints | None, weights: Floats) -> DistinctSets:
-        """Collect the distinct sets among flat items; ``starts`` (S + 1,) says where each choice set begins."""
-        # 1. Sort the items of each choice set; copies of an item in a set are one entry.
+        """Build the distinct sets of flat items (N,); ``starts`` (S + 1,) marks where each choice set begins."""
+        # 1. Sort the items of each choice set, and merge copies of an item.
         of_set = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # (N,)
         order = np.lexsort((index, of_set))
         pairs = np.stack([of_set, index])[:, order]
         new = np.ones(len(order), bool)
         new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
-        entry = np.empty(len(order), np.int64)  # (N,) the entry, set and item, of each alternative
-        entry[order] = np.cumsum(new) - 1
-        # 2. Choice sets with equal entries are one distinct set.
+        merged = np.empty(len(order), np.int64)  # (N,) number of each alternative's pair of choice set and item
+        merged[order] = np.cumsum(new) - 1
+        # 2. Merge choice sets with the same items.
         sets, items = pairs[:, new]
-        numbers, offsets, place = _number_sets(items, np.bincount(sets, minlength=len(starts) - 1))
-        flat = place[entry]
-        # 3. Count the choices of each item from each distinct set, by weight.
-        counts = np.zeros(len(numbers))
+        distinct_items, offsets, entry_of_pair = _number_sets(items, np.bincount(sets, minlength=len(starts) - 1))
+        entry = entry_of_pair[merged]
+        # 3. Sum the weights of the choices of each entry.
+        counts = np.zeros(len(distinct_items))
         if chosen is not None:
-            picked = flat[starts[:-1] + chosen]
-            counts = np.bincount(picked, weights=weights, minlength=len(numbers)).astype(np.float64)
-        return cls(numbers, offsets, counts, flat, np.bincount(entry, minlength=len(items))[entry])
+            picked = entry[starts[:-1] + chosen]
+            counts = np.bincount(picked, weights=weights, minlength=len(counts)).astype(np.float64)
+        return cls(distinct_items, offsets, counts, entry, np.bincount(merged, minlength=len(items))[merged])
 
     @property
     def sizes(self) -> Ints:
-        """(D,) number of items of each distinct set."""
+        """Number of items of each distinct set, (D,)."""
         return np.diff(self.offsets)
 
     def smoothed(self, alpha: float) -> DistinctSets:
-        """Add ``alpha`` choices of every item of every distinct set."""
+        """Return a copy with ``alpha`` added to every count."""
         return replace(self, counts=self.counts + alpha)
 
     def pairs(self) -> tuple[Ints, Ints]:
-        """Return the ordered pairs of different entries (of the M) that share a set."""
+        """Return all ordered pairs of different entries of the same set, as two index arrays."""
         size = spread(self.sizes, self.offsets)
         left = np.repeat(np.arange(len(self.items)), size)
         first = np.cumsum(size) - size  # where the pairs of an entry begin
@@ -192,14 +197,14 @@ class DistinctSets:
         return left[apart], right[apart]
 
     def batches(self) -> Iterator[PaddedSets]:
-        """Go through all distinct sets in padded batches."""
+        """Yield all distinct sets in padded batches."""
         for flat, mask in padded_batches(self.offsets):
             counts = np.where(mask, self.counts[flat], 0.0)
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
     def to_alternatives(self, log_p: Floats) -> Floats:
-        """(M,) log-probabilities of items -> (N,) of alternatives: copies share their item's equally."""
-        shared: Floats = log_p[self.place] - np.log(self.copies)
+        """Return log-probabilities of alternatives (N,) from those of entries (M,); copies share equally."""
+        shared: Floats = log_p[self.entry] - np.log(self.copies)
         return shared
 
 
@@ -207,13 +212,16 @@ class PaddedSets(NamedTuple):
     """B distinct sets padded to J items."""
 
     items: Tensor  # (B, J) int64
-    mask: Tensor  # (B, J) True for real items, which come first
+    mask: Tensor  # (B, J) True for items, False for the padding at the end
     counts: Tensor  # (B, J) float64, 0 for padding
-    flat: Ints  # (B, J) places of the items in the flat arrays
+    flat: Ints  # (B, J) entries
 
 
 def padded_batches(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
-    """Yield the places (B, J) in flat arrays of sets of like size, and the mask; padding repeats the first place."""
+    """Yield flat indices (B, J) and masks (B, J) of batches of sets of similar size.
+
+    Padding repeats the first index of a set.
+    """
     sizes = np.diff(offsets)
     for sets in plan_batches(sizes, batch_size=max(len(sizes), 1), pair_budget=pair_budget):
         column = np.arange(sizes[sets].max())
@@ -222,35 +230,35 @@ def padded_batches(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tu
 
 
 def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
-    """Sets of sorted items -> flat items and offsets of the distinct ones, and where each given entry is among them."""
+    """Merge equal sets of sorted items; return the distinct sets' items and offsets, and the entry of each item."""
     starts = np.cumsum(sizes) - sizes
-    place = np.empty(len(items), np.int64)
+    entry = np.empty(len(items), np.int64)
     blocks, lengths, done = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
-    for n in np.unique(sizes):  # sets of one size are rows of a matrix, whose distinct rows are numbered
-        entries = starts[sizes == n][:, None] + np.arange(n)
-        rows, number = np.unique(items[entries], axis=0, return_inverse=True)
-        place[entries] = done + number.reshape(-1, 1) * n + np.arange(n)
+    for n in np.unique(sizes):  # sets of one size form a matrix, whose distinct rows are numbered
+        cells = starts[sizes == n][:, None] + np.arange(n)
+        rows, number = np.unique(items[cells], axis=0, return_inverse=True)
+        entry[cells] = done + number.reshape(-1, 1) * n + np.arange(n)
         blocks.append(rows.ravel())
         lengths.append(np.full(len(rows), n))
         done += rows.size
-    return np.concatenate(blocks), np.cumsum(np.concatenate(lengths)), place
+    return np.concatenate(blocks), np.cumsum(np.concatenate(lengths)), entry
 
 
 # -- Numeric features -> items: each feature is cut into bins and every cell of the grid is an item --------------------
-# For tables whose alternatives do not return under the same label. The bins of a feature have equal width between the
-# least and the largest value that the binned alternatives have in training; values beyond go to the outermost bins.
-# Alternatives whose label is *identified* keep an item of their own. Items: the identified ones in the order given,
-# then the cells, the last feature counting fastest.
+# For tables in which the same label does not return. The bins of a feature have equal width between the smallest and
+# the largest training value of the binned alternatives; values outside this range belong to the outermost bins.
+# Alternatives with an *identified* label are items by themselves. The items are the identified labels in the given
+# order, then the cells in row-major order.
 #
 # The paper's first experiment cuts both attributes of the third alternative into 8 bins and identifies the other two: 8
-# x 8 + 2 = 66 items. Two alternatives of a set that fall into one cell are copies of one item.
+# x 8 + 2 = 66 items. Two alternatives of a set in the same cell are copies of one item.
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Bins of some features, by their inner edges, and the labels that keep an item of their own.
+    """Bins of some features, given by their inner edges, and the labels that are items by themselves.
 
-    A value equal to an edge belongs to the bin above it; a feature with k bins has k - 1 inner edges.
+    A feature with k bins has k - 1 inner edges. A value equal to an edge belongs to the bin above it.
     """
 
     edges: Mapping[str, tuple[float, ...]]
@@ -258,8 +266,8 @@ class Grid:
 
     @classmethod
     def learn(cls, data: ChoiceData, bins: Mapping[str, int], identified: tuple[str, ...] = ()) -> Grid:
-        """Learn the edges from the alternatives of the training part that are not identified."""
-        # 1. Labels that keep an item of their own are not binned.
+        """Learn the edges from the alternatives of the training part without an identified label."""
+        # 1. Find the alternatives to bin: those without an identified label.
         labelled = _labelled(data, identified)
         for label, rows in zip(identified, labelled, strict=True):
             if not rows.any():
@@ -267,20 +275,20 @@ class Grid:
                 raise InputError(f"identified: no alternative of the training part is labelled {label!r}.{hint}")
         rest = ~labelled.any(0)
         if not rest.any():
-            raise InputError("identified names every alternative of the training part, so none is left to be binned.")
-        # 2. Bins of equal width between the least and the largest value of the others.
+            raise InputError("identified lists every alternative of the training part, so none is left to bin.")
+        # 2. Cut the range of each feature into bins of equal width.
         edges = {}
         for name, k in bins.items():
-            values = _numbers(data, name)[rest]
+            values = _numeric_values(data, name)[rest]
             low, high = float(values.min()), float(values.max())
             if low == high:
-                raise InputError(f"bins: feature {name!r} is {low:g} throughout training: leave it out.")
+                raise InputError(f"bins: feature {name!r} has the single value {low:g} in training: leave it out.")
             edges[name] = tuple(np.linspace(low, high, k + 1)[1:-1].tolist())
         return cls(edges, tuple(identified))
 
     @property
     def size(self) -> int:
-        """Number of items, which may be beyond all memory if the grid was not learnt but read."""
+        """Number of items. A grid read from a damaged file may have more than fit into memory."""
         return len(self.identified) + math.prod(len(edges) + 1 for edges in self.edges.values())
 
     @property
@@ -290,22 +298,22 @@ class Grid:
         return (*self.identified, *(", ".join(cell) for cell in itertools.product(*sides)))
 
     def index(self, data: ChoiceData) -> Ints:
-        """(N,) item of each alternative."""
+        """Return the item of each alternative (N,)."""
         cell = np.zeros(len(data.rows), np.int64)
         for name, edges in self.edges.items():
-            cell = cell * (len(edges) + 1) + np.searchsorted(np.array(edges), _numbers(data, name), side="right")
+            cell = cell * (len(edges) + 1) + np.searchsorted(np.array(edges), _numeric_values(data, name), side="right")
         cell += len(self.identified)
         for k, rows in enumerate(_labelled(data, self.identified)):
             cell[rows] = k
         return cell
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return the edges and the identified labels as JSON values."""
         return {"edges": {name: list(e) for name, e in self.edges.items()}, "identified": list(self.identified)}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Grid:
-        """Build from what :meth:`to_dict` returned."""
+        """Build the grid from the output of :meth:`to_dict`."""
         edges = {name: tuple(float(e) for e in values) for name, values in entries["edges"].items()}
         for name, values in edges.items():
             if not all(map(math.isfinite, values)) or list(values) != sorted(values):
@@ -314,7 +322,7 @@ class Grid:
 
 
 def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  # -> (labels, N)
-    """Mark the alternatives with each label; a table without labels is refused only where they are asked for."""
+    """Return for each label which alternatives have it. A table without labels is an error only if labels are given."""
     if not labels:
         return np.zeros((0, len(data.rows)), bool)
     column = require_labels(data)
@@ -322,26 +330,26 @@ def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  
     return np.stack([column.codes == place.get(label, -1) for label in labels])
 
 
-def _numbers(data: ChoiceData, name: str) -> NDArray[np.float64]:
-    """(N,) values of a numeric feature without gaps."""
+def _numeric_values(data: ChoiceData, name: str) -> NDArray[np.float64]:
+    """Return the values (N,) of a numeric feature. Raise SchemaError if some are missing."""
     if name not in data.features:
         raise SchemaError(f"bins: the table has no feature {name!r}." + did_you_mean(name, data.features))
     column = data.features[name]
     if not isinstance(column, Numeric):
-        raise SchemaError(f"bins: feature {name!r} is categorical, and only numbers can be cut into bins.")
+        raise SchemaError(f"bins: expected a numeric feature, got {name!r}, which is categorical.")
     values = column.values.astype(np.float64)
-    gaps = np.flatnonzero(np.isnan(values))
-    if gaps.size:
-        first = data.set_ids[data.set_of_alternative[gaps[0]]]
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size:
+        first = data.set_ids[data.set_of_alternative[missing[0]]]
         raise SchemaError(
-            f"bins: feature {name!r} has {gaps.size} missing values (first in choice set {first!s}), which belong to "
-            f"no bin: fill them in."
+            f"bins: feature {name!r} has {missing.size} missing values (first in choice set {first!s}), which belong "
+            f"to no bin: fill them in."
         )
     return values
 
 
 def _interval(edges: tuple[float, ...], k: int) -> str:
-    """Write the k-th bin as an interval."""
+    """Format the k-th bin as an interval."""
     low = f"[{edges[k - 1]:.4g}" if k else "(-inf"
     high = f"{edges[k]:.4g})" if k < len(edges) else "inf)"
     return f"{low}, {high}"
