@@ -55,7 +55,7 @@ def test_a_table_becomes_a_folder_of_results(
     assert lines[0] == expected.how
     assert re.search(r"^uniform +\d\.\d{4} \[", out, re.MULTILINE)
     assert re.search(r"^Cheapest +-  1\.000 \[1\.000, 1\.000\]", out, re.MULTILINE)  # they take the cheapest
-    assert re.search(r"^Wrong +failed: column 'comfort' is categorical", out, re.MULTILINE)
+    assert re.search(r"^Wrong +failed: expected a numeric feature to rank by, got 'comfort'", out, re.MULTILINE)
     assert lines[-1] == "written: out/comparison.json, out/comparison.md, out/comparison.html, out/comparison.png"
     assert re.findall(r"^fold (\d)/2, pcmcnet: NLL \d\.\d+, \d+\.\d s to fit$", err, re.MULTILINE) == ["1", "2"]
     page = Path("out/comparison.html").read_text()
@@ -107,7 +107,7 @@ def test_a_split_groups_and_a_part_held_out(
 def test_where_every_model_fails_the_status_says_so(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     result = cli("compare", table, *roles, "--models", "rank-by:comfort", "--folds", 2, "-o", tmp_path)
     assert result.status == 1
-    assert "failed: column 'comfort' is categorical" in result.out
+    assert "failed: expected a numeric feature to rank by, got 'comfort'" in result.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", *RESULTS[:3]]
 
 
@@ -157,7 +157,7 @@ def test_another_comparison_in_the_folder_is_refused(cli: Run, table: Path, role
     words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path]
     assert cli(*words).status == 0
     message = cli(*words, "--seed", 1).message
-    assert "holds another comparison; what differs: seed (0 there, 1 here)" in message
+    assert "holds another comparison: it differs in seed (0 there, 1 here)" in message
 
 
 # -- interruption --------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -
     expected = evaluate(estimator, ChoiceData.from_schema(table, estimator.schema), (1, 2), 3)
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3)
     assert (result.status, result.err) == (0, "")
-    assert result.out.startswith(f"{expected}\n\nThis is the table that the model was trained on")
+    assert result.out.startswith(f"{expected}\n\nThe model was trained on this table")
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3, "--json")
     assert json.loads(result.out) == {**json.loads(json.dumps(expected.to_dict())), "seen_in_training": "all"}
     assert result.err == ""
@@ -86,7 +86,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),
     "top of words": (["{model}", "{table}", "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
-    "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must list different whole numbers of at least 1"),
+    "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must be distinct whole numbers of at least 1"),
     "seed below 0": (["{model}", "{table}", "--seed", "-1"], r"seed must be a whole number of at least 0, got -1"),
     "missing truth": (["{model}", "{table}", "--truth", "incom"], r"has no column 'incom'. Did you mean 'income'\?"),
     "truth of text": (["{model}", "{table}", "--truth", "comfort"], r"column 'comfort': expected numbers, found "),

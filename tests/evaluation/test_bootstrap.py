@@ -110,14 +110,14 @@ def test_a_latent_class_logit_keeps_its_number_of_classes(data: ChoiceData) -> N
 
 def test_what_cannot_be_drawn_is_refused(data: ChoiceData) -> None:
     model = MNL().fit(data)
-    with pytest.raises(InputError, match="bootstrap errors are those of the coefficients of a logit; got Uniform"):
+    with pytest.raises(InputError, match="supports logits only, got Uniform"):
         bootstrap_errors(Uniform().fit(data), data)
     with pytest.raises(InputError, match="expected the choice sets that the model was fitted to"):
         bootstrap_errors(model, data.subset(np.arange(50)))
     with pytest.raises(ConfigError, match="draws must be a whole number of at least 2"):
         bootstrap_errors(model, data, draws=1)
     tiny = read(logit_choices(3, {"x": 5.0}, 5), features=["x"])
-    with pytest.raises(InputError, match="draws lead to no finite estimates of all coefficients"):
+    with pytest.raises(InputError, match="resamples have no finite estimates of all coefficients"):
         bootstrap_errors(MNL().fit(tiny), tiny, draws=10, progress=False)
 
 
@@ -272,7 +272,7 @@ def test_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0, np.nan])
 def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
-    with pytest.raises(ConfigError, match="level must lie between 0 and 1, got"):
+    with pytest.raises(ConfigError, match="level must be between 0 and 1, got"):
         bootstrap_interval([1.0, 2.0], rng=rng(), level=level)
 
 
@@ -299,12 +299,12 @@ def test_inf_and_minus_inf_in_one_mean_are_refused() -> None:
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
 def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
-    with pytest.raises(InputError, match="weights must be finite, at least 0, and above 0 for at least one"):
+    with pytest.raises(InputError, match="at least one must be above 0"):
         bootstrap_interval([1.0, 2.0], weights, rng=rng())
 
 
 def test_no_sets_are_refused() -> None:
-    with pytest.raises(InputError, match="above 0 for at least one choice set"):
+    with pytest.raises(InputError, match="at least one must be above 0"):
         bootstrap_interval([], rng=rng())
 
 

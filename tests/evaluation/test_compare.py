@@ -109,7 +109,7 @@ def test_one_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
     train, test = trips.split((0.75, 0.25), seed=2)
     assert fit.table_.fingerprint == train.fingerprint()
     assert found.n_sets == len(test) == 10
-    assert "one split, 75% to fit and 25% to test: 10 choice sets tested" in str(found)
+    assert "one split, 75% for training and 25% for testing: 10 choice sets tested" in str(found)
 
 
 def test_groups_stay_whole_and_widen_the_intervals(kinds: Kinds, trips: ChoiceData) -> None:
@@ -127,7 +127,7 @@ def test_persons_are_the_groups_where_they_are_declared(
 ) -> None:
     panel, models = read_trips(trips_table(), person="person"), {"t": kinds["Tilt"]()}
     found = quietly(models, panel, folds=2)
-    assert "groups by person stay whole, and are what is resampled" in str(found)
+    assert "groups by person stay together, and are resampled" in str(found)
     assert found["t"].intervals == quietly(models, trips, folds=2, by="person")["t"].intervals
     at_random = quietly(models, panel, folds=2, by="trip")
     assert "stay whole" not in str(at_random)
@@ -302,12 +302,12 @@ def test_models_may_be_added_removed_and_renamed(kinds: Kinds, trips: ChoiceData
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"what differs: seed \(0 there, 1 here\)\."),
-        ({"folds": 3}, r"what differs: folds \(2 there, 3 here\)\."),
-        ({"folds": None, "split": (0.5, 0.5)}, r"what differs: folds \(2 there, 1 here\), split \(null there"),
-        ({"by": "person"}, r"what differs: by \(null there, \"person\" here\), groups\."),
-        ({"valid": 0.2}, r"what differs: valid \(0.0 there, 0.2 here\)\."),
-        ({"top": (1,)}, r"what differs: top \(\[1, 5\] there, \[1\] here\)\."),
+        ({"seed": 1}, r"it differs in seed \(0 there, 1 here\)\."),
+        ({"folds": 3}, r"it differs in folds \(2 there, 3 here\)\."),
+        ({"folds": None, "split": (0.5, 0.5)}, r"it differs in folds \(2 there, 1 here\), split \(null there"),
+        ({"by": "person"}, r"it differs in by \(null there, \"person\" here\), groups\."),
+        ({"valid": 0.2}, r"it differs in valid \(0.0 there, 0.2 here\)\."),
+        ({"top": (1,)}, r"it differs in top \(\[1, 5\] there, \[1\] here\)\."),
     ],
 )
 def test_the_folder_of_another_comparison_is_refused(
@@ -322,7 +322,7 @@ def test_the_folder_of_another_comparison_is_refused(
 
 def test_another_table_is_another_comparison(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
     quietly({"a": kinds["Tilt"]()}, trips, folds=2, folder=tmp_path)
-    with pytest.raises(ArtifactError, match=r"what differs: table\. Repeat it with the same table"):
+    with pytest.raises(ArtifactError, match=r"it differs in table\. Repeat it with the same table"):
         quietly({"a": kinds["Tilt"]()}, trips.subset(np.arange(39)), folds=2, folder=tmp_path)
 
 
@@ -355,9 +355,9 @@ class NotAModel:
     [
         ({}, "expected a mapping from labels to models"),
         ([PCMCNet()], "expected a mapping from labels to models"),
-        ({"": PCMCNet()}, "expected a name in one line for each model, got ''"),
-        ({3: PCMCNet()}, "expected a name in one line for each model, got 3"),
-        ({"a\nb": PCMCNet()}, "expected a name in one line for each model"),
+        ({"": PCMCNet()}, "expected a printable label for each model, got ''"),
+        ({3: PCMCNet()}, "expected a printable label for each model, got 3"),
+        ({"a\nb": PCMCNet()}, "expected a printable label for each model"),
         ({"net": PCMCNet}, r"models, 'net': expected a model such as PCMCNet\(\), got the class PCMCNet"),
         ({"net": NotAModel()}, r"models, 'net': expected a model such as PCMCNet\(\), got NotAModel"),
     ],
@@ -407,7 +407,9 @@ def ids(part: ChoiceData | None) -> list[int]:
 def test_folds_are_those_of_the_data(by: str | None, trips: ChoiceData) -> None:
     plan = plan_folds(trips.groups(by), **{**PLAIN, "folds": 4})
     expected = trips.folds(4, seed=3, by=by)
-    assert [[ids(f.cut(trips).train), ids(f.cut(trips).test)] for f in plan] == [[ids(a), ids(b)] for a, b in expected]
+    assert [[ids(f.select(trips).train), ids(f.select(trips).test)] for f in plan] == [
+        [ids(a), ids(b)] for a, b in expected
+    ]
     assert sorted(np.concatenate([f.test for f in plan]).tolist()) == list(range(len(trips)))
     assert all(f.valid is None for f in plan)
 
@@ -419,7 +421,7 @@ def test_five_folds_are_the_rule(trips: ChoiceData) -> None:
 def test_a_split_is_that_of_the_data(trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups("person"), **{**PLAIN, "split": (0.7, 0.3)})
     train, test = trips.split((0.7, 0.3), seed=3, by="person")
-    assert (ids(fold.cut(trips).train), ids(fold.cut(trips).test)) == (ids(train), ids(test))
+    assert (ids(fold.select(trips).train), ids(fold.select(trips).test)) == (ids(train), ids(test))
 
 
 def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: ChoiceData) -> None:
@@ -436,7 +438,7 @@ def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: Ch
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"folds": 3, "split": (0.8, 0.2)}, "folds and split exclude each other"),
+        ({"folds": 3, "split": (0.8, 0.2)}, "expected folds or split, got both"),
         ({"folds": 1}, "the number of folds must be between 2 and 40"),
         ({"split": (0.8, 0.1, 0.1)}, r"split must be two shares, .*got \(0.8, 0.1, 0.1\)"),
         ({"split": 0.2}, "split must be two shares, .*got 0.2"),
@@ -472,7 +474,7 @@ def test_the_identity_tells_options_and_classes_apart(kinds: dict[str, Any]) -> 
 
 def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
-    parts, model = fold.cut(trips), kinds["Tilt"](scale=2.0)
+    parts, model = fold.select(trips), kinds["Tilt"](scale=2.0)
     cell = fit_and_test(model, parts, top=(1, 2), seed=5, device="cpu")
     (fitted,) = kinds["Tilt"].fits
     assert fitted is not model
@@ -486,10 +488,10 @@ def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], 
 
 def test_a_model_is_asked_without_the_answers(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.5, 0.5)})
-    fit_and_test(kinds["Tilt"](), fold.cut(trips), top=(1,), seed=0, device="cpu")
+    fit_and_test(kinds["Tilt"](), fold.select(trips), top=(1,), seed=0, device="cpu")
     (question,) = kinds["Tilt"].asked
     assert question.chosen is None
-    assert ids(question) == ids(fold.cut(trips).test)
+    assert ids(question) == ids(fold.select(trips).test)
 
 
 def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
@@ -497,7 +499,7 @@ def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
 ) -> None:
     monkeypatch.setattr(kinds["Tilt"], "stops_early", False)
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
-    parts = fold.cut(trips)
+    parts = fold.select(trips)
     assert parts.valid is not None
     fit_and_test(kinds["Tilt"](), parts, top=(1,), seed=0, device="cpu")
     train, valid = kinds["Tilt"].fits[-1].parts

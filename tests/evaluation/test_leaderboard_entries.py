@@ -69,8 +69,8 @@ def test_without_labels_features_are_multiplied_by_numbers_of_the_individual() -
     ("roles", "most", "message"),
     [
         ({"individual": []}, 40, "the table has no columns of the individual"),
-        ({"individual": ["purpose"]}, 40, "no labels, nor features and numeric columns of the individual"),
-        ({}, 3, "4 products of features and columns of the individual are more than 3"),
+        ({"individual": ["purpose"]}, 40, "neither labels nor features and numeric columns"),
+        ({}, 3, "at most 3 products of features and columns of the individual, got 4"),
     ],
 )
 def test_a_table_without_such_a_formula_says_why(
@@ -105,7 +105,7 @@ def test_models_are_names_or_labels_with_models() -> None:
     ("models", "error", "message"),
     [
         (["mnll"], ConfigError, r"unknown model 'mnll'. Did you mean 'mnl'\?"),
-        (["mnl", "mnl"], ConfigError, "'mnl' is named twice"),
+        (["mnl", "mnl"], ConfigError, "'mnl' is listed twice"),
         ("mnl", InputError, r"models: expected names such as \['mnl', 'pcmcnet'\]"),
         ([], InputError, "models: expected names"),
         ({"a": MNL}, InputError, r"models, 'a': expected a model such as MNL\(\)"),
@@ -119,7 +119,7 @@ def test_other_models_are_refused(models: Any, error: type[Exception], message: 
 def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
     found = build_contestants(require_contestants(["uniform", "rank-by"]), read())
     assert list(found.models) == ["uniform"]
-    assert found.absent["rank-by"].startswith("column must name the feature to rank by")
+    assert found.absent["rank-by"].startswith("column must be the feature to rank by")
 
 
 # -- Leaderboard tables ------------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_tables_are_taken_by_name_by_use_or_as_data(trips: ChoiceData) -> None:
         (["mlbaa"], None, ConfigError, r"unknown table 'mlbaa'. Did you mean 'mlba'\?"),
         ("mlba", None, InputError, "tables: expected names, or names with choice data, got 'mlba'"),
         (None, "jugded", ConfigError, "use must be one of 'development', 'judged', 'simulated', 'given', got 'jugded'"),
-        (["mlba"], "judged", InputError, "no table to measure: expected some of use 'judged'"),
+        (["mlba"], "judged", InputError, "expected at least one of use 'judged'"),
         ({"a": 3}, None, InputError, "tables, 'a': expected ChoiceData, got int"),
-        ({"../a": 3}, None, InputError, "tables: expected names that can name a folder"),
+        ({"../a": 3}, None, InputError, "tables: expected names that are valid as folder names"),
     ],
 )
 def test_other_tables_are_refused(tables: Any, use: str | None, error: type[Exception], message: str) -> None:

@@ -202,7 +202,7 @@ def test_a_part_of_a_split_is_evaluated_alone(scanned: pn.ScannedData, in_memory
 
 
 def test_known_probabilities_are_for_tables_in_memory(scanned: pn.ScannedData, in_memory: pn.ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"truth is for choice sets in memory: evaluate data.sample"):
+    with pytest.raises(InputError, match=r"truth is not supported for a scanned table: evaluate data.sample"):
         pn.evaluate(pn.MNL().fit(in_memory), scanned, truth=np.ones(scanned.n_rows))
 
 

@@ -57,8 +57,8 @@ def test_other_models_show_their_fit_alone(data: ChoiceData) -> None:
     found = table(models, data=data)
     assert found.columns[1].rows == {}
     assert found.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
-    assert found.notes[-1] == "Log-likelihood of Uniform: on the sets in data."
-    assert table(models).notes[-1] == "Log-likelihood of Uniform: not asked for: give data."
+    assert found.notes[-1] == "Log-likelihood of Uniform: computed on data."
+    assert table(models).notes[-1] == "Log-likelihood of Uniform: not computed; pass data for it."
     assert "p < 0.1" not in str(table(models[1:]))
 
 
@@ -72,14 +72,14 @@ def test_errors_may_differ_and_may_come_from_the_bootstrap(data: ChoiceData) -> 
     assert found.notes[0] == (
         "Standard errors in parentheses: bootstrap by choice sets (MNL (1)), classical (MNL (2))."
     )
-    with pytest.raises(InputError, match="the bootstrap is of another model"):
+    with pytest.raises(InputError, match="belongs to another model"):
         table([MNL(formula="y | 0").fit(data)], errors=[boot])
 
 
 def test_it_is_written_in_every_format(data: ChoiceData) -> None:
     pytest.importorskip("pandas")
     found = table([MNL().fit(data), MNL(formula="y").fit(data.subset(np.arange(200)))])
-    assert found.notes[-1] == "The models were fitted to different tables: their likelihoods do not compare."
+    assert found.notes[-1] == "The models were fitted to different tables: their log-likelihoods are not comparable."
     assert "constant[C]" in found.to_latex()
     assert r"\midrule" in found.to_latex()
     assert '<tr class="rule"><th scope="row">log-likelihood</th>' in found.to_html() == found._repr_html_()
@@ -119,7 +119,7 @@ def test_constants_moved_to_known_shares_have_neither_errors_nor_stars(data: Cho
     assert found.columns[1].rows["x"] == found.columns[0].rows["x"]
     assert "(calibrated)" in str(found)
     assert found.notes[-1] == (
-        "Constants of moved: moved to known shares after the fit, so that they have no errors; the figures of fit are "
-        "those before the move."
+        "The constants of moved were calibrated to known shares after the fit and have no standard errors; the "
+        "goodness of fit is that before the calibration."
     )
     assert not any("moved" in note for note in table(model).notes)

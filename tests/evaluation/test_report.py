@@ -274,7 +274,7 @@ def test_what_the_model_and_the_truth_give_is_checked(data: ChoiceData) -> None:
 
 @pytest.mark.parametrize("top", [(0,), (1, -5), (1.0,), (True,), 5, "15"])
 def test_top_must_list_whole_numbers_from_1(top: Any, data: ChoiceData) -> None:
-    with pytest.raises(ConfigError, match="top must list different whole numbers of at least 1"):
+    with pytest.raises(ConfigError, match="top must be distinct whole numbers of at least 1"):
         evaluate(Says(P), data, top=top)
 
 

@@ -96,7 +96,7 @@ def test_the_tables_for_people_say_all_of_it(board: Leaderboard) -> None:
     assert "- c on two: no luck" in text
     assert "- four skipped: Run: pip install x" in text
     assert "- three-again does not count in ranks" in text
-    assert f"lie {board.critical_distance():.2f} apart" in text
+    assert f"more than {board.critical_distance():.2f} apart" in text
     assert "## three" not in text
     assert "## three\n" in board.to_markdown(details=True)
     assert "three-again" in str(board)
@@ -152,7 +152,7 @@ def test_mean_ranks_are_told_apart_from_two_models_on() -> None:
         tables = (result("one", [row(model, 0.5) for model in models]),)
         return " ".join(Leaderboard(models=models, tables=tables, skipped={}, design=HOW).notes)
 
-    assert "where they lie 1.96 apart" in notes(("a", "b"))
+    assert "more than 1.96 apart" in notes(("a", "b"))
     assert "apart" not in notes(("a",))
 
 
@@ -164,9 +164,9 @@ def test_the_verdict_names_the_best_mean_rank_and_who_is_not_told_apart() -> Non
         tables_ = tuple(result(f"table {k}", rows, absent={}) for k in range(tables))
         return Leaderboard(models=("a", "b", "c"), tables=tables_, skipped={}, design=HOW).verdict
 
-    assert verdict(40) == "a has the best mean rank, 1.00 over 40 tables; all others rank surely lower."
-    assert verdict(1) == "a has the best mean rank, 1.00 over 1 table; not told apart from it: b, c."
-    assert verdict(0) == "No model is ranked: no table was measured."
+    assert verdict(40) == "a has the best mean rank, 1.00 over 40 tables; all other models rank significantly lower."
+    assert verdict(1) == "a has the best mean rank, 1.00 over 1 table; the difference from b, c is not significant."
+    assert verdict(0) == "No model is ranked: there are no results."
 
 
 # -- Ranks -------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_the_critical_distance_has_the_published_quantiles(models: int, q: float
 
 
 def test_one_model_has_nothing_to_differ_from() -> None:
-    with pytest.raises(InputError, match="2 or more models on 1 or more tables, got 1 on 3"):
+    with pytest.raises(InputError, match="at least 2 models and 1 table to compare ranks, got 1 and 3"):
         critical_distance(1, 3)
 
 

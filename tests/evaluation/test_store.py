@@ -86,7 +86,7 @@ def test_a_damaged_cell_counts_as_missing(
 
 def test_another_plan_is_refused_by_what_differs(store: CellStore) -> None:
     other = CellStore(store.folder, {**PLAN, "seed": 1, "table": "b" * 64, "valid": 0.1})
-    message = r"comparison holds another comparison; what differs: table, seed \(0 there, 1 here\), valid \(null there"
+    message = r"comparison holds another comparison: it differs in table, seed \(0 there, 1 here\), valid \(null there"
     with pytest.raises(ArtifactError, match=message):
         other.open()
 

@@ -46,7 +46,7 @@ def test_a_comparison_killed_between_steps_in_the_file_system_goes_on_with_the_c
         kept = dated(folder, "cells/[!.]*.safetensors")
         ended = server.run(*words)
         assert ended.status == 0, ended.log
-        assert ended.log.count("already measured") == len(kept)
+        assert ended.log.count("already computed") == len(kept)
         assert dates(dated(folder, "cells/[!.]*.safetensors"), kept) == kept
         assert len(dated(folder, "cells/[!.]*.safetensors")) == cells
         assert without_times(json.loads((folder / "comparison.json").read_bytes())) == expected

@@ -257,7 +257,7 @@ def test_a_page_of_failures_has_no_chart() -> None:
 
 def test_a_split_is_told_apart_from_folds() -> None:
     text = comparison_page(full_comparison(design={**FULL_DESIGN, "folds": 1, "split": [0.8, 0.2], "by": "person"}))
-    assert "one split, 80% to fit and 20% to test" in text
+    assert "one split, 80% for training and 20% for testing" in text
     assert "person" in text
 
 

@@ -1,4 +1,4 @@
-"""Probabilities and choices -> metrics, intervals, reports and comparisons."""
+"""Evaluation of models: metrics with intervals, comparisons, leaderboards, hypothesis tests and tables of estimates."""
 
 from pcmcnet.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
 from pcmcnet.evaluation.compare import compare

@@ -1,4 +1,4 @@
-"""The bootstrap: intervals of weighted means over choice sets, and standard errors of estimates."""
+"""The bootstrap: intervals of weighted means over choice sets, and standard errors of coefficients."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from pcmcnet.reports.formats import FormatsMixin, ResultContent, data_frame
 # -- Bootstrap intervals -----------------------------------------------------------------------------------------------
 # Values per choice set -> intervals of their weighted means, by the percentile bootstrap over choice sets.
 #
-# A resample draws S of the S sets with replacement and takes sum(w v) / sum(w) over them (Efron, 1979). All M columns
-# of the values (S, M) see the same resamples, so the means of one resample may be compared with each other, and the
-# interval of a difference is that of the column of differences. Where the sets of a person or of another group depend
-# on each other, `by_group` makes groups the units that are drawn.
+# A resample draws S of the S sets with replacement and computes sum(w v) / sum(w) over them (Efron, 1979). All M
+# columns of the values (S, M) use the same resamples, so the means of one resample are comparable, and the interval of
+# a difference is that of the column of differences. If the sets of a person, or of another group, depend on each other,
+# `aggregate_by_group` makes groups the units that are drawn.
 #
 # The percentile interval is too short for few sets. Its percentiles are moved outwards to Phi(t sqrt(n / (n - 1))),
 # with t the Student quantile at n - 1 degrees of freedom: the expanded percentile interval of Hesterberg (2015, "What
-# teachers should know about the bootstrap"). At n = 10 this asks for the 0.9 % percentile in place of the 2.5 %; at n =
-# 1,000 hardly anything changes. With unequal weights, n is (sum w)^2 / sum(w^2). From one set nothing can be said about
-# the spread, so its interval is (-inf, inf), never a point.
+# teachers should know about the bootstrap"). At n = 10 it uses the 0.9 % percentile instead of the 2.5 % percentile; at
+# n = 1,000 there is almost no change. With unequal weights, n is (sum w)^2 / sum(w^2). A single set says nothing about
+# the variance, so its interval is (-inf, inf).
 
-_SETS_PER_BATCH = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
+_SETS_PER_BATCH = 2**21  # sets drawn per batch, about 50 MiB: memory does not grow with the number of resamples
 
 
 def bootstrap_interval(
@@ -47,11 +47,11 @@ def bootstrap_interval(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> Floats:
-    """Return the interval of the weighted mean, low and high: (2,) or (M, 2).
+    """Return the ends of the bootstrap interval of a weighted mean, (2,) or (M, 2).
 
-    ``values`` are (S,) or (S, M), one row per choice set; inf is admitted. A weight is what a set stands for in the
-    mean, not a number of observations; a set of weight 0 is as if it were not there. The interval is (-inf, inf) where
-    fewer than two sets have a weight. ``level`` is the share of samples whose interval should hold the true mean.
+    ``values`` (S,) or (S, M) have one row per choice set, and may be infinite. A weight is the importance of a set in
+    the mean, not a number of observations; sets with weight 0 are ignored. The interval is (-inf, inf) if fewer than
+    two sets have a positive weight. ``level`` is the nominal coverage.
 
     Examples
     --------
@@ -60,18 +60,18 @@ def bootstrap_interval(
     array([0.67, 0.73])
     """
     if not 0 < level < 1:
-        raise ConfigError(f"level must lie between 0 and 1, got {level}.")
+        raise ConfigError(f"level must be between 0 and 1, got {level}.")
     v, w = _checked(values, weights)
     return percentile_interval(resampled_means(v, w, rng=rng, resamples=resamples), w, level=level)
 
 
 def percentile_interval(means: Floats, weights: Floats, *, level: float = 0.95) -> Floats:
-    """Return low and high of resampled means, (2,) or (M, 2), given the weights of what was resampled."""
+    """Return the ends of the interval, (2,) or (M, 2), from resampled means and the weights of the resampled units."""
     w = weights[weights > 0]
     if len(w) < 2:
         return np.broadcast_to([-np.inf, np.inf], (*means.shape[1:], 2)).copy()
     tail = _tail(level, n=float(w.sum() ** 2 / (w**2).sum()))
-    # No interpolation between two means: it would make NaN of inf - inf.
+    # Do not interpolate between two means: inf - inf would give NaN.
     low = np.quantile(means, tail, axis=0, method="lower")
     high = np.quantile(means, 1 - tail, axis=0, method="higher")
     return np.stack([low, high], axis=-1)
@@ -87,11 +87,12 @@ def resampled_means(
     v, w = v[w > 0], w[w > 0]
     S = len(w)
     columns = v.reshape(S, -1)  # (S, M)
-    # Means of finite values; one draw of inf, which 0 * inf would make NaN of, makes its mean infinite.
+    # 1. Set infinite values aside: 0 * inf would give NaN.
     plus, minus = columns == np.inf, columns == -np.inf
     if (plus.any(axis=0) & minus.any(axis=0)).any():
-        raise InputError("values hold both inf and -inf: their mean does not exist.")
+        raise InputError("values contain both inf and -inf: their mean does not exist.")
     weighted = np.where(plus | minus, 0.0, columns) * w[:, None]
+    # 2. Compute the means in batches of resamples; a mean is infinite if an infinite value was drawn.
     step = max(1, _SETS_PER_BATCH // S)
     parts = []
     for start in range(0, resamples, step):
@@ -123,76 +124,81 @@ def p_values(differences: Floats) -> Floats:
 
 
 def aggregate_by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
-    """Turn values (S, M) and weights (S,) of sets into those of their G groups, (G, M) and (G,).
+    """Aggregate values (S, M) and weights (S,) of sets to those of their G groups, (G, M) and (G,).
 
-    A group's value is its weighted mean and its weight the sum of weights, so the weighted mean over groups is that
-    over sets, and resampling them keeps the sets of a group, which depend on each other, together. Groups without a
-    weight are left out.
+    The value of a group is its weighted mean, and its weight the sum of weights, so that the weighted mean over groups
+    equals that over sets. Resampling groups keeps the dependent sets of a group together. Groups with weight 0 are left
+    out.
     """
-    there = weights > 0
-    w = weights[there]
-    dense = np.unique(np.asarray(groups)[there], return_inverse=True)[1]
-    total: Floats = np.bincount(dense, w).astype(np.float64)
-    means = np.column_stack([np.bincount(dense, w * column) for column in values[there].T]) / total[:, None]
+    counted = weights > 0
+    w = weights[counted]
+    group = np.unique(np.asarray(groups)[counted], return_inverse=True)[1]
+    total: Floats = np.bincount(group, w).astype(np.float64)
+    means = np.column_stack([np.bincount(group, w * column) for column in values[counted].T]) / total[:, None]
     return means, total
 
 
 def _counts(sets: int, resamples: int, rng: np.random.Generator) -> Floats:
-    """How often each resample drew each set: (resamples, sets)."""
+    """Return how often each resample draws each set, (resamples, sets)."""
     drawn = rng.integers(0, sets, (resamples, sets))
     drawn += sets * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * sets).reshape(resamples, sets).astype(np.float64)
 
 
 def _tail(level: float, n: float) -> float:
-    """Share of resamples outside each end of the expanded interval."""
-    from scipy.special import ndtr, stdtrit  # here, since loading it takes half a second that few need
+    """Return the share of resamples beyond each end of the expanded interval."""
+    from scipy.special import ndtr, stdtrit  # importing it takes half a second
 
-    n = max(n, 2.0)  # at 2 the interval already spans all resamples
+    n = max(n, 2.0)  # at n = 2 the interval already covers all resamples
     t = stdtrit(n - 1, (1 - level) / 2)
     return float(ndtr(t * np.sqrt(n / (n - 1))))
 
 
 def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Return values and weights as arrays. Raise InputError if their shapes or values are not valid."""
     v = np.asarray(values, dtype=np.float64)
     w = np.ones(len(v)) if weights is None else np.asarray(weights, dtype=np.float64)
     if v.ndim not in (1, 2) or w.shape != v.shape[:1]:
         raise InputError(f"expected values (S,) or (S, M) and weights (S,), got shapes {v.shape} and {w.shape}.")
     if np.isnan(v).any():
-        raise InputError(f"values must be numbers, got NaN for {int(np.isnan(v).sum())} of {v.size}.")
+        raise InputError(f"values: expected numbers, got NaN for {int(np.isnan(v).sum())} of {v.size}.")
     if not (np.isfinite(w) & (w >= 0)).all() or not w.any():
-        raise InputError("weights must be finite, at least 0, and above 0 for at least one choice set.")
+        raise InputError("weights must be finite and at least 0, and at least one must be above 0.")
     return v, w
 
 
 # -- Bootstrap errors --------------------------------------------------------------------------------------------------
 # Standard errors by the bootstrap: a logit is fitted again to persons, or choice sets, drawn with replacement.
 #
-# A draw takes n of the n units with replacement (Efron, 1979). It weighs each set by how often its unit was drawn,
-# times the weight that it had, so that a person drawn twice stays one person. The covariance of the estimates over
-# draws is that of the estimates; their percentiles are the ends of intervals. The columns of the utility stay those of
-# the model: levels and scales are not learnt anew, and latent classes are numbered as in the model. Draws depend on the
-# seed and on their own number alone.
+# A resample draws n of the n units with replacement (Efron, 1979). The weight of each set is multiplied by the number
+# of times its unit was drawn, so that a person drawn twice remains one person. The covariance of the estimates over the
+# resamples estimates their sampling covariance, and percentiles give intervals. The columns of the utility are those of
+# the model: levels and scales are not learnt again, and latent classes are numbered as in the model. A resample depends
+# only on the seed and its own number.
 
-_MIN_ESTIMATED_SHARE = 0.5  # share of the draws that must lead to estimates
+_MIN_ESTIMATED_SHARE = 0.5  # share of the resamples that must have estimates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BootstrapErrors(FormatsMixin):
-    """Estimates over draws; prints as a table. Made by :func:`bootstrap_errors`.
+    """Bootstrap estimates of the coefficients of a logit; returned by :func:`bootstrap_errors`, and prints as a table.
 
     Attributes
     ----------
-    names, values
-        The coefficients and their estimates from the table itself.
+    names
+        Names of the K coefficients.
+    values
+        (K,) estimates from the table itself.
     samples
-        (D, K) their estimates from the draws.
-    unit, n_units
-        What was drawn, and how many there are.
+        (D, K) estimates from the resamples.
+    unit
+        What was drawn: "persons", "choice sets" or groups by a column.
+    n_units
+        Number of units in the table.
     failed
-        Draws without estimates, which are left out.
+        Number of resamples without finite estimates, which are left out.
     level
-        Of the intervals.
+        Confidence level of the intervals.
     """
 
     names: tuple[str, ...]
@@ -205,23 +211,23 @@ class BootstrapErrors(FormatsMixin):
 
     @property
     def covariance(self) -> Floats:
-        """(K, K) covariance of the estimates."""
-        found: Floats = np.atleast_2d(np.cov(self.samples, rowvar=False))
-        return found
+        """Covariance matrix of the estimates, (K, K)."""
+        covariance: Floats = np.atleast_2d(np.cov(self.samples, rowvar=False))
+        return covariance
 
     @property
     def standard_errors(self) -> dict[str, float]:
-        """The standard error of each coefficient."""
+        """Standard error of each coefficient."""
         return dict(zip(self.names, self.samples.std(axis=0, ddof=1).tolist(), strict=True))
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """The percentile interval of each coefficient."""
+        """Percentile interval of each coefficient."""
         low, high = np.quantile(self.samples, [(1 - self.level) / 2, (1 + self.level) / 2], axis=0).tolist()
         return dict(zip(self.names, zip(low, high, strict=True), strict=True))
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame, indexed by name: estimate, std_error, lower, upper."""
+        """Return a pandas data frame indexed by name, with columns estimate, std_error, lower and upper."""
         ends = self.intervals
         lower, upper = zip(*ends.values(), strict=True)
         columns = {"name": self.names, "estimate": self.values, "std_error": self.standard_errors.values()}
@@ -229,7 +235,7 @@ class BootstrapErrors(FormatsMixin):
         return data_frame(table, index="name", instead="standard_errors and intervals")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that survive JSON."""
+        """Return the results as JSON values."""
         return {
             "unit": self.unit,
             "n_units": self.n_units,
@@ -268,39 +274,45 @@ def bootstrap_errors(
     level: float = 0.95,
     progress: bool = True,
 ) -> BootstrapErrors:
-    """Fit a logit again to draws of persons, or of choice sets, for errors that assume little.
+    """Compute bootstrap standard errors of a logit: it is fitted again to resampled persons or choice sets.
 
     Parameters
     ----------
     model
         A fitted logit.
     data
-        The choice sets that it was fitted to.
+        The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     draws
-        Number of fits; 200 are enough for standard errors, intervals want 1,000.
+        Number of resamples, and so of fits. Default 200, which is enough for standard errors; use 1,000 for intervals.
     seed
-        Where the draws come from.
+        Seed of the resamples. Default 0.
     by
-        Column whose groups are drawn; persons where the table declares them, and choice sets otherwise, if not given.
+        Column whose groups are drawn. Default None: persons if the table declares them, otherwise choice sets.
     level
-        Of the percentile intervals.
+        Confidence level of the percentile intervals. Default 0.95.
     progress
-        Show a bar on a terminal, or log a line per draw elsewhere.
+        Whether to show a progress bar on a terminal, or log a line per resample elsewhere. Default True.
+
+    Returns
+    -------
+    BootstrapErrors
+        Standard errors, intervals and the estimates of every resample.
 
     Raises
     ------
     InputError
-        When the model is no logit, its constants were moved to known shares, the table is another one, or most draws
-        lead to no estimates.
+        If the model is not a logit, its constants were calibrated, the table is not the one it was fitted to, or most
+        resamples have no finite estimates.
     """
     require_number("draws", draws, whole=True, low=2)
     require_number("seed", seed, whole=True, low=0)
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     if not isinstance(model, LogitModel):
-        raise InputError(f"bootstrap errors are those of the coefficients of a logit; got {type(model).__name__}.")
+        raise InputError(f"bootstrap_errors supports logits only, got {type(model).__name__}.")
     require_estimated(model, "the bootstrap")
     sets = require_training_sets(model, data)
     groups = sets.groups(by)
+    # Fit the model to each resample; some may have no finite estimates.
     samples, failed = [], 0
     with show_steps(draws, show=progress) as steps:
         for k, part in enumerate(_draws(sets, groups, draws, seed), start=1):
@@ -311,8 +323,8 @@ def bootstrap_errors(
             steps.end(f"draw {k}", "no estimates" if values is None else "done")
     if len(samples) < max(2, _MIN_ESTIMATED_SHARE * draws):
         raise InputError(
-            f"{failed} of {draws} draws lead to no finite estimates of all coefficients: the table has too few choices "
-            f"for the model. Leave columns out, or raise min_chosen."
+            f"{failed} of {draws} resamples have no finite estimates of all coefficients: the table has too few "
+            f"choices for the model. Leave columns out, or raise min_chosen."
         )
     column = by or sets.schema.person
     return BootstrapErrors(
@@ -327,7 +339,7 @@ def bootstrap_errors(
 
 
 def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[ChoiceData]:
-    """Yield the sets of each draw, weighed by how often their groups were drawn."""
+    """Yield the sets of each resample, weighted by how often their groups were drawn."""
     n = len(np.unique(groups))
     for source in np.random.SeedSequence(seed).spawn(draws):
         times = np.bincount(np.random.default_rng(source).integers(n, size=n), minlength=n)[groups]
@@ -336,31 +348,34 @@ def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[Ch
 
 
 def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
-    """Return the estimates from a draw; None where there are none, or not of the same coefficients."""
-    # The search starts at the estimates from the table itself, which are near those from a draw.
+    """Return the estimates from a resample; None if they are not finite or lack some coefficients."""
+    # The search starts at the estimates from the table itself, which are close to those from a resample.
     options, estimates = asdict(model.config), model.estimates_
     options["start"] = {name: value for name, value in model.coefficients.items() if name not in estimates.fixed}
     if isinstance(model, LatentClassMNL):
         options["classes"] = model.n_classes_
     try:
-        again = type(model)(**options).refit(part, model.design_, model.table_.seed)
+        refitted = type(model)(**options).refit(part, model.design_, model.table_.seed)
     except (InputError, TrainingError):
         return None
-    if again.unbounded or again.names != estimates.names:
+    if refitted.unbounded or refitted.names != estimates.names:
         return None
-    return relabel_classes(model, again.values) if isinstance(model, LatentClassMNL) else again.values
+    return relabel_classes(model, refitted.values) if isinstance(model, LatentClassMNL) else refitted.values
 
 
 def relabel_classes(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
-    """Number the classes of a draw as those of the model, by their coefficients: the order of shares may differ."""
-    if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # which name classes by their numbers
+    """Permute the classes of a resample to match those of the model: the order of their shares may differ.
+
+    The permutation minimises the squared differences of the coefficients, in units of their standard errors.
+    """
+    if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # these options fix the class numbers
         return values
     C, K = model.n_classes_, len(model.design_.names)
     b = values[: C * K].reshape(C, K)
     g = np.concatenate([np.zeros((1, len(model.membership_design_.names))), values[C * K :].reshape(C - 1, -1)])
-    spread = np.array(list(model.standard_errors().values()))[: C * K]
-    sizes = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+    errors = np.array(list(model.standard_errors().values()))[: C * K]
+    scale = np.where(np.isfinite(errors) & (errors > 0), errors, 1.0)
     orders = [list(order) for order in permutations(range(C))]
-    far = [np.square((b[order].ravel() - model.estimates_.values[: C * K]) / sizes).sum() for order in orders]
-    best = orders[int(np.argmin(far))]
+    distances = [np.square((b[order].ravel() - model.estimates_.values[: C * K]) / scale).sum() for order in orders]
+    best = orders[int(np.argmin(distances))]
     return np.concatenate([b[best].ravel(), (g[best][1:] - g[best][0]).ravel()])

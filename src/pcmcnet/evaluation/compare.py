@@ -1,10 +1,10 @@
-"""Models and a table -> a fair comparison: every model on identical folds, with paired differences.
+"""Comparison of models on one table: every model is fitted and tested on identical folds, with paired differences.
 
-    fold k:  training part -> fit a fresh copy of each model -> metrics of each set of the test part
+    fold k:  training part -> fit an unfitted copy of each model -> metrics of each set of the test part
 
-The folds together test every set once, so values are means over all sets. Intervals come from the bootstrap over
-sets, or over the persons or other groups that are kept whole, since the sets of one depend on each other. All models
-see the same resamples, so the difference of two models is compared set by set: what makes a set hard for both cancels.
+In cross-validation every set is tested once, so values are means over all sets. Intervals come from the bootstrap over
+choice sets, or over persons or other groups whose sets depend on each other; these also stay in one part. All models
+use the same resamples, so the difference of two models is computed set by set: the difficulty of a set cancels out.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ from pcmcnet.storage import as_path, differences, package_version, parse_json, s
 
 log = logging.getLogger("pcmcnet")
 
-# -- Cross validation --------------------------------------------------------------------------------------------------
-# The cells of a comparison: one model, fitted on one training part and asked about one test part.
+# -- Cross-validation --------------------------------------------------------------------------------------------------
+# A cell of a comparison is one model, fitted to one training part and tested on one test part.
 #
-# A fold is three lists of choice sets: those to fit on, those held out of them for early stopping, and those tested.
-# Everything that a model learns, scales and categories included, it learns from the first two; it is asked about the
-# third with the choices taken out.
+# A fold has three parts: training sets, validation sets for early stopping, and test sets. A model learns everything,
+# including scales and categories, from the first two. It predicts the third with the choices removed.
 
 
 class FoldData(NamedTuple):
@@ -62,40 +61,40 @@ class FoldData(NamedTuple):
 
 @dataclass(frozen=True)
 class FoldIndices:
-    """Sorted positions of the choice sets of each part."""
+    """Sorted indices of the choice sets of each part of a fold."""
 
     train: Ints
     valid: Ints | None
     test: Ints
 
-    def cut(self, data: ChoiceData) -> FoldData:
-        """Take the three parts out of the table."""
+    def select(self, data: ChoiceData) -> FoldData:
+        """Return the three parts of the table."""
         valid = None if self.valid is None else data.subset(self.valid)
         return FoldData(data.subset(self.train), valid, data.subset(self.test))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured: metrics (S,) by name over the sets of the test part, and what they cost."""
+    """Results of one model on one fold: metrics (S,) by name over the sets of the test part, and the costs."""
 
     metrics: dict[str, Floats]
     fit_seconds: float
     predict_seconds: float
     parameters: int
-    where: str = ""  # machine and device
+    where: str = ""  # description of the machine and the device
     caveats: tuple[str, ...] = ()  # of the fitted model
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is nothing to measure."""
+    """The error that ended the fit or the test of a model."""
 
-    kind: str  # the exception's class
+    kind: str  # class name of the exception
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Put an exception into one line; our own say all in their message, others also by their class."""
+        """Describe an exception in one line; the class name is added unless it is an error of pcmcnet."""
         text = " ".join(str(error).split())
         kind = type(error).__name__
         return cls(kind, text if isinstance(error, PcmcNetError) and text else f"{kind}: {text}".rstrip(": "))
@@ -104,20 +103,21 @@ class Failure:
 def plan_folds(
     groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
 ) -> list[FoldIndices]:
-    """Cut choice sets, given by their groups (S,), as ``ChoiceData.folds`` and ``ChoiceData.split`` do."""
+    """Divide choice sets, given by their groups (S,), like ``ChoiceData.folds`` or ``ChoiceData.split``."""
     if folds is not None and split is not None:
-        raise ConfigError("folds and split exclude each other: give a number of folds, or two shares such as (.8, .2).")
+        raise ConfigError("expected folds or split, got both: give a number of folds, or two shares such as (.8, .2).")
     require_number("valid", valid, low=0, high=1, open_high=True)
     if split is None:
         tests = fold_parts(groups, 5 if folds is None else folds, generator(seed))
     elif not isinstance(split, Sequence) or isinstance(split, str) or len(split) != 2:
-        raise ConfigError(f"split must be two shares, to fit on and to test on, such as (.8, .2); got {split!r}.")
+        raise ConfigError(f"split must be two shares, for training and for testing, such as (.8, .2), got {split!r}.")
     else:
         tests = split_parts(groups, split, generator(seed))[1:]
     return [_fold(groups, test, valid, seed) for test in tests]
 
 
 def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> FoldIndices:
+    """Return the fold with the given test part; a share ``valid`` of the other sets is for validation."""
     train = np.setdiff1d(np.arange(len(groups)), test)
     if not valid:
         return FoldIndices(train, None, test)
@@ -131,46 +131,46 @@ def unfitted_copy(model: ChoiceModel) -> ChoiceModel:
 
 
 def model_identity(model: ChoiceModel) -> dict[str, Any]:
-    """Return what a fit of the model depends on beside the data and the seed; survives JSON."""
+    """Return everything that determines a fit except the data and the seed, as JSON values."""
     kind = type(model)
     return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", **model.identity}
 
 
 def fit_and_test(model: ChoiceModel, parts: FoldData, *, top: Sequence[int], seed: int, device: str) -> Cell:
-    """Fit a copy of the model and ask it about the test part."""
+    """Fit a copy of the model, and compute its metrics on the test part."""
     chosen = parts.test.require_chosen("a comparison")
-    question = replace(parts.test, chosen=None)  # no model can look at the answers
+    test = replace(parts.test, chosen=None)  # no model can use the choices
     fitted = unfitted_copy(model)
-    began = time.perf_counter()
+    start = time.perf_counter()
     train, valid = parts.train, parts.valid
     if valid is not None and not fitted.stops_early:
-        train, valid = train.concat(valid), None  # nothing is held back from a model that has no use for it
+        train, valid = train.concat(valid), None  # a model without early stopping trains on the validation part too
     fitted.fit(train, valid, seed=seed, device=device, progress=False)
-    between = time.perf_counter()
-    per_set = model_metrics(fitted, question, chosen, top)
-    done = time.perf_counter()
+    after_fit = time.perf_counter()
+    per_set = model_metrics(fitted, test, chosen, top)
+    end = time.perf_counter()
     where = f"{describe_machine()}, torch {package_version('torch')}; device {device}"
-    return Cell(per_set, between - began, done - between, int(fitted.num_parameters), where, fitted.caveats)
+    return Cell(per_set, after_fit - start, end - after_fit, int(fitted.num_parameters), where, fitted.caveats)
 
 
 def describe_machine() -> str:
-    """Where it is measured: seconds mean nothing without it."""
+    """Return the system, the processor and the number of cores, without which times are not comparable."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
 # -- Pooling -----------------------------------------------------------------------------------------------------------
 # Cells -> rows: pool the folds, resample, and compare each model with the best, set by set.
 #
-# The S tested sets of all folds make one sample. Per model m and set s there is a value v_ms; with weights w,
+# The S test sets of all folds form one sample. Model m has a value v_ms on set s; with weights w,
 #
 #     mean of m          sum_s w_s v_ms / sum_s w_s
-#     difference of m    the mean of v_ms - v_bs, with b the best model and v the NLL
+#     difference of m    mean of v_ms - v_bs, with b the best model and v the NLL
 #
-# and every mean is resampled together with all others (`bootstrap.py`).
+# and all means use the same resamples (`bootstrap.py`).
 
-Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
-_COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
-Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count
+Outcomes = Mapping[str, Sequence[Cell | Failure]]  # label -> one outcome per fold, up to the first failure
+_COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # fields of a cell except its metrics
+Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets with a positive weight
 
 
 def build_comparison(
@@ -181,12 +181,12 @@ def build_comparison(
     groups: Ints | None,
     design: Mapping[str, Any],
 ) -> Comparison:
-    """Turn what was measured into the result; ``groups`` (S,) are resampled where given, else sets."""
-    # 1. Join the folds into one sample: values of each model and metric over all tested sets.
+    """Build the comparison from the cells; the bootstrap resamples ``groups`` (S,), or choice sets if None."""
+    # 1. Pool the folds: the values of each model and metric over all test sets with a positive weight.
     tested = np.concatenate([fold.test for fold in plan])
-    there = data.weights[tested] > 0  # a set of weight 0 takes no part
-    weights = data.weights[tested[there]]
-    pooled = _pooled(outcomes, there)
+    counted = data.weights[tested] > 0
+    weights = data.weights[tested[counted]]
+    pooled = _pooled(outcomes, counted)
     means = {label: mean_metrics(per_set, weights) for label, per_set in pooled.items()}
     # 2. Compare each model with the best, set by set.
     best = _best(models, means)
@@ -196,9 +196,9 @@ def build_comparison(
                 per_set[DIFFERENCE] = per_set["nll"] - pooled[best]["nll"]
                 means[label][DIFFERENCE] = float(np.average(per_set[DIFFERENCE], weights=weights))
     # 3. Resample all means together, for intervals and p-values.
-    units = None if groups is None else groups[tested[there]]
+    units = None if groups is None else groups[tested[counted]]
     ends, p = _resampled(pooled, weights, units, seed=design["seed"], resamples=design["resamples"])
-    # 4. A row for each model, and the uniform model as a reference.
+    # 4. Build a row for each model, and the metrics of the uniform model for reference.
     rows = []
     for label, model in models.items():
         results = _fold_results(outcomes[label], [data.weights[fold.test] for fold in plan])
@@ -212,19 +212,19 @@ def build_comparison(
     )
 
 
-def _pooled(outcomes: Outcomes, there: NDArray[np.bool_]) -> Pooled:
-    """Join the folds of the models that got through all of them."""
+def _pooled(outcomes: Outcomes, counted: NDArray[np.bool_]) -> Pooled:
+    """Concatenate the folds of the models that did not fail; ``counted`` marks the sets to keep."""
     pooled: Pooled = {}
-    for label, found in outcomes.items():
-        cells = [cell for cell in found if isinstance(cell, Cell)]
-        if len(cells) == len(found):
+    for label, by_fold in outcomes.items():
+        cells = [cell for cell in by_fold if isinstance(cell, Cell)]
+        if len(cells) == len(by_fold):
             names = cells[0].metrics
-            pooled[label] = {name: np.concatenate([cell.metrics[name] for cell in cells])[there] for name in names}
+            pooled[label] = {name: np.concatenate([cell.metrics[name] for cell in cells])[counted] for name in names}
     return pooled
 
 
 def _best(models: Mapping[str, ChoiceModel], means: Mapping[str, Mapping[str, float]]) -> str | None:
-    """Return the first of least NLL among models that give probabilities and hold nothing chosen impossible."""
+    """Return the label with the lowest NLL among models that give probabilities; None if none has a finite NLL."""
     nll = {k: v["nll"] for k, v in means.items() if models[k].gives == "probabilities" and np.isfinite(v["nll"])}
     return min(nll, key=nll.__getitem__) if nll else None
 
@@ -235,7 +235,7 @@ Keyed = dict[tuple[str, str], Any]  # by label and metric
 def _resampled(
     pooled: Pooled, weights: Floats, groups: Ints | None, *, seed: int, resamples: int
 ) -> tuple[Keyed, Keyed]:
-    """Return the intervals of all means and the p-values of all differences, from one series of resamples."""
+    """Return the intervals of all means and the p-values of all differences, from the same resamples."""
     keys = [(label, name) for label, per_set in pooled.items() for name in per_set]
     if not resamples or not keys:
         return {}, {}
@@ -244,7 +244,7 @@ def _resampled(
         values, weights = aggregate_by_group(values, weights, groups)
     means = resampled_means(values, weights, rng=np.random.default_rng(seed), resamples=resamples)  # (R, M)
     ends = dict(zip(keys, map(tuple, percentile_interval(means, weights, level=LEVEL).tolist()), strict=True))
-    if len(weights) < 2:  # nothing is known about the spread
+    if len(weights) < 2:  # one unit says nothing about the variance
         return ends, {}
     return ends, dict(zip(keys, p_values(means).tolist(), strict=True))
 
@@ -252,7 +252,7 @@ def _resampled(
 def _facts(
     label: str, means: Mapping[str, float], ends: Keyed, p: Keyed, per_set: Mapping[str, Floats]
 ) -> dict[str, Any]:
-    """What the row of a model that did not fail says of its quality."""
+    """Return the fields of a row with the metrics of a model that did not fail."""
     return {
         "values": {name: value for name, value in means.items() if name != DIFFERENCE},
         "intervals": {name: ends[label, name] for name in means if (label, name) in ends},
@@ -263,7 +263,7 @@ def _facts(
 
 
 def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats]) -> tuple[FoldResult, ...]:
-    """Sum up each fold; those after a failure were not tried."""
+    """Return the result of each fold, up to the first failure."""
     results = []
     for outcome, w in zip(outcomes, weights, strict=False):
         if isinstance(outcome, Failure):
@@ -277,46 +277,47 @@ def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats])
 def _row(
     label: str, model: ChoiceModel, folds: tuple[FoldResult, ...], facts: Mapping[str, Any], *, is_best: bool
 ) -> ComparisonRow:
+    """Build the row of a model from its folds and metrics."""
     error = next((fold.error for fold in folds if fold.error is not None), None)
     cost: dict[str, Any] = {}
     if error is None:
         names = ("fit_seconds", "predict_seconds", "parameters")
         cost = {name: float(np.mean([getattr(fold, name) for fold in folds])) for name in names}
-        cost["parameters"] = round(cost["parameters"])  # folds may know different categories
-    found = {**facts, "difference": 0.0} if is_best else facts
+        cost["parameters"] = round(cost["parameters"])  # folds may have different categories
+    results = {**facts, "difference": 0.0} if is_best else facts
     model_facts: dict[str, Any] = {"model": model.name, "options": asdict(model.config), "gives": model.gives}
-    return ComparisonRow(label=label, **model_facts, folds=folds, error=error, **found, **cost)
+    return ComparisonRow(label=label, **model_facts, folds=folds, error=error, **results, **cost)
 
 
 # -- Store -------------------------------------------------------------------------------------------------------------
-# The state of a comparison on disk: what was measured survives an interruption.
+# The state of a comparison on disk, so that an interrupted comparison can continue:
 #
-#     cells/plan.json                      table, folds, seed, ...: what all cells have in common
-#     cells/<model>-<hash>-<fold>.safetensors   one measured cell, written atomically once it is complete
+#     cells/plan.json                           table, folds, seed, ...: the settings common to all cells
+#     cells/<model>-<hash>-<fold>.safetensors   one complete cell, written atomically
 #
-# A cell is keyed by the model's class and options, so models may be added, removed and renamed between two runs. A
-# folder with another plan is refused. A cell that is damaged counts as missing. Reading executes nothing.
+# A cell is identified by the model's class and options, so models may be added, removed and renamed between two runs. A
+# folder with another plan raises ArtifactError. A damaged cell counts as missing. Reading executes nothing.
 
 
 @dataclass(frozen=True)
 class CellStore:
-    """The folder of a comparison; ``plan`` is anything JSON that all its cells depend on."""
+    """The folder of a comparison; ``plan`` has the settings common to all cells, as JSON values."""
 
     folder: Path
     plan: Mapping[str, Any]
 
     def open(self) -> None:
-        """Make the folder, or check that the one there holds this comparison."""
+        """Create the folder, or check that an existing folder has the same plan."""
         path = self.folder / "cells" / "plan.json"
         if path.exists():
-            self._require_same(path)
+            self._require_same_plan(path)
             return
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise ArtifactError(f"{self.folder} exists and holds no comparison: choose another folder, or empty it.")
         self.write_file("cells/plan.json", json.dumps(self.plan, indent=1) + "\n")
 
     def read(self, model: Mapping[str, Any], fold: int) -> Cell | None:
-        """Return the cell of a model's identity and a fold, if it has been measured."""
+        """Return the cell of a model (by its identity) and a fold; None if it is missing or damaged."""
         path = self._path(model, fold)
         if not path.exists():
             return None
@@ -331,18 +332,18 @@ class CellStore:
             cost = {**entries["cost"], "caveats": tuple(entries["cost"]["caveats"])}
             return Cell({name: metrics[name] for name in entries["metrics"]}, **cost)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s is damaged (%s): it is measured again", path, error)
+            log.warning("%s is damaged (%s): this fold is computed again", path, error)
             return None
 
     def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
-        """Keep a measured cell."""
+        """Write a complete cell."""
         cost = {name: getattr(cell, name) for name in _COSTS}
         text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
         content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
         write_bytes(self._path(model, fold), content)
 
     def write_file(self, name: str, text: str) -> None:
-        """Write a text file of the folder, whole or not at all."""
+        """Write a text file into the folder, atomically."""
         write_bytes(self.folder / name, text.encode())
 
     def _path(self, model: Mapping[str, Any], fold: int) -> Path:
@@ -350,23 +351,25 @@ class CellStore:
         return self.folder / "cells" / f"{model['model']}-{digest[:16]}-{fold + 1}.safetensors"
 
     def _identity(self, model: Mapping[str, Any], fold: int) -> Any:
-        """What a cell must be of, as JSON gives it back."""
+        """Return the plan, model and fold of a cell, as they are after a round trip through JSON."""
         return json.loads(json.dumps({"plan": self.plan, "model": model, "fold": fold}))
 
-    def _require_same(self, path: Path) -> None:
+    def _require_same_plan(self, path: Path) -> None:
+        """Raise ArtifactError if the folder has another plan."""
         try:
-            theirs = dict(parse_json(path.read_bytes()))
+            saved = dict(parse_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
             raise ArtifactError(f"{path} is damaged ({error}): choose another folder, or remove this one.") from error
-        ours = json.loads(json.dumps(self.plan))
-        if theirs != ours:
+        current = json.loads(json.dumps(self.plan))
+        if saved != current:
             raise ArtifactError(
-                f"{self.folder} holds another comparison; what differs: {', '.join(differences(theirs, ours))}. "
+                f"{self.folder} holds another comparison: it differs in {', '.join(differences(saved, current))}. "
                 f"Repeat it with the same table and options, or choose another folder."
             )
 
 
 def _digest(metrics: Mapping[str, Floats], text: str) -> str:
+    """Return the checksum of a cell."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(metrics):
         digest.update(f"{name}{metrics[name].shape}".encode())
@@ -392,45 +395,53 @@ def compare(
     folder: str | Path | None = None,
     progress: bool = True,
 ) -> Comparison:
-    """Fit and test models on identical parts of a table.
+    """Compare models out of sample, on identical folds of a table.
 
     Parameters
     ----------
     models
-        Label -> model. The models themselves stay as they are: a fresh copy is fitted for each fold.
+        Label -> model. The models are not changed: an unfitted copy is fitted for each fold.
     data
         Choice sets with choices.
     folds
-        Number of folds of a cross-validation, at least 2; 5 where neither this nor ``split`` is given.
+        Number of folds of a cross-validation, at least 2. Default None: 5, unless ``split`` is given.
     seed
-        Where the folds, the fits and the resamples come from. Folds are those of ``data.folds(folds, seed=seed)``.
+        Seed of the folds, the fits and the resamples. The folds are those of ``data.folds(folds, seed=seed)``.
+        Default 0.
     split
-        Instead of folds, one cut: the shares to fit on and to test on, such as (.8, .2).
+        Instead of folds, a single split into training and test part, by two shares such as (.8, .2). Default None.
     by
-        Name of an individual or kept column, or one value per set: sets with equal values stay in one part, and are
-        resampled together. None does so with the sets of each person, where persons are declared; the name of the
-        choice-set column takes each set by itself even then.
+        Name of an individual or kept column, or one value per choice set. Sets with equal values stay in one part and
+        are resampled together. Default None: the sets of a person stay together, if persons are declared. The name of
+        the choice-set column treats each set by itself.
     valid
-        Share of each training part that is held out for models that stop early; 0 for none.
+        Share of each training part that is held out for early stopping, for models that use it. Default 0: none.
     top
-        For which n the accuracy within the first n alternatives is wanted.
+        Values of n for which the top-n accuracy is computed. Default (1, 5).
     resamples
-        Resamples for intervals and p-values; 0 for neither.
+        Number of bootstrap resamples for intervals and p-values; 0 for neither. Default 1,000.
     device
-        Where networks are trained: "auto", "cpu", "cuda", ...
+        Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
-        Where to keep each cell once it is measured, and the result as comparison.json and comparison.md. A second
-        call with the same table and options goes on with what is missing; models may be added or removed.
+        Folder for the results of each model and fold, and for comparison.json and comparison.md. A second call with the
+        same table and options computes only what is missing; models may be added or removed. Default None: nothing is
+        written.
     progress
-        Show a bar on a terminal, or log a line per model and fold elsewhere.
+        Whether to show a progress bar on a terminal, or log a line per model and fold elsewhere. Default True.
+
+    Returns
+    -------
+    Comparison
+        One row per model with metrics, intervals, costs and the paired difference from the best model; prints as a
+        table.
 
     Raises
     ------
     InputError
-        When the models or the table cannot be compared at all. A model that fails on its own, whatever it raises,
-        is reported in its row, and the others go on.
+        If the models or the table are not valid. A model that fails during the comparison is reported in its row, and
+        the others continue.
     ArtifactError
-        When the folder holds something else, or another comparison.
+        If the folder contains other files or another comparison.
 
     Examples
     --------
@@ -442,14 +453,14 @@ def compare(
     >>> result.n_sets, [row.label for row in result.rows], result.best
     (40, ['small', 'large'], 'large')
     """
-    # 1. Refuse what cannot be compared, before any work is done.
+    # 1. Check the models, the table and the options before any work is done.
     models = _require_models(models)
     if not isinstance(data, ChoiceData):
         raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
     require_evaluation_options(top, resamples, seed)
     data.require_chosen("a comparison")
     require_sets(data)
-    # 2. Cut the table into folds. ``common`` is what every cell depends on beside its model.
+    # 2. Divide the table into folds. ``common`` has the settings that all cells share.
     groups, by = data.groups(by), _grouping(by, data.schema)
     plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
     common = {
@@ -463,13 +474,13 @@ def compare(
         "top": [int(n) for n in top],
         "version": package_version("pcmcnet"),
     }
-    # 3. Measure what is missing, sum it up, and write it down where a folder is given.
+    # 3. Compute the missing cells, build the comparison, and write it if a folder is given.
     store = None if folder is None else CellStore(as_path(folder), common)
     with nullcontext() if store is None else sole_writer(store.folder):
         if store is not None:
             store.open()
-        ask = partial(fit_and_test, top=top, seed=int(seed), device=device)
-        outcomes = _measure_all(models, data, plan, store, ask, progress)
+        compute_cell = partial(fit_and_test, top=top, seed=int(seed), device=device)
+        outcomes = _compute_cells(models, data, plan, store, compute_cell, progress)
         design = {**common, "resamples": int(resamples), "device": device, **describe_environment()}
         comparison = build_comparison(models, outcomes, data, plan, None if by is None else groups, design)
         if store is not None:
@@ -478,15 +489,15 @@ def compare(
     return comparison
 
 
-def _measure_all(
+def _compute_cells(
     models: Mapping[str, ChoiceModel],
     data: ChoiceData,
     plan: Sequence[FoldIndices],
     store: CellStore | None,
-    ask: Callable[[ChoiceModel, FoldData], Cell],
+    compute_cell: Callable[[ChoiceModel, FoldData], Cell],
     progress: bool,
 ) -> Outcomes:
-    """Fold after fold, measure every model; one that has failed is left alone from then on."""
+    """Compute the cells of all folds and models; a model that has failed is skipped in later folds."""
     outcomes: dict[str, list[Cell | Failure]] = {label: [] for label in models}
     with show_steps(len(plan) * len(models), show=progress) as report:
         for k, fold in enumerate(plan):
@@ -497,15 +508,15 @@ def _measure_all(
                 name = f"fold {k + 1}/{len(plan)}, {label}"
                 report.begin(name)
                 identity = model_identity(model)
-                found = None if store is None else store.read(identity, k)
-                if found is not None:
-                    report.end(name, "already measured")
-                    outcomes[label].append(found)
+                saved = None if store is None else store.read(identity, k)
+                if saved is not None:
+                    report.end(name, "already computed")
+                    outcomes[label].append(saved)
                     continue
-                parts = parts or fold.cut(data)
+                parts = parts or fold.select(data)
                 outcome: Cell | Failure
                 try:
-                    outcome = ask(model, parts)
+                    outcome = compute_cell(model, parts)
                 except Exception as error:
                     log.debug("%s failed", name, exc_info=True)
                     outcome = Failure.of(error)
@@ -517,6 +528,7 @@ def _measure_all(
 
 
 def _describe(outcome: Cell | Failure, weights: Floats) -> str:
+    """Return the loss and the time of a cell, or its error, for the progress report."""
     if isinstance(outcome, Failure):
         return f"failed: {outcome.message}"
     means = mean_metrics(outcome.metrics, weights) if weights.any() else {}
@@ -525,12 +537,12 @@ def _describe(outcome: Cell | Failure, weights: Floats) -> str:
 
 
 def _require_models(models: Any) -> dict[str, ChoiceModel]:
-    """Refuse what cannot be fitted, before any work is done."""
+    """Return the models. Raise InputError if a label or a model is not valid."""
     if not isinstance(models, Mapping) or not models:
         raise InputError(f"models: expected a mapping from labels to models, such as {{'MNL': MNL()}}, got {models!r}.")
     for label, model in models.items():
         if not isinstance(label, str) or not label.strip() or not label.isprintable():
-            raise InputError(f"models: expected a name in one line for each model, got {label!r}.")
+            raise InputError(f"models: expected a printable label for each model, got {label!r}.")
         if not isinstance(model, ChoiceModel):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
@@ -539,13 +551,13 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
 
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
-    """Return what keeps several sets together; None where each is cut and resampled by itself."""
+    """Return the column or values that keep sets together; None if each set is separate."""
     by = schema.together if by is None else by
-    alone = isinstance(by, str) and by == schema.choice_set and schema.rank is None
-    return None if alone else by
+    is_separate = isinstance(by, str) and by == schema.choice_set and schema.rank is None
+    return None if is_separate else by
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return the machine and the versions of what was used."""
+    """Return the machine and the versions of Python and the main packages."""
     versions = {name: package_version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {"machine": describe_machine(), "versions": {"python": platform.python_version(), **versions}}

@@ -1,7 +1,7 @@
-"""The result of a comparison: one row per model, with intervals, costs and the paired difference to the best.
+"""The result of a comparison: one row per model, with intervals, costs and the paired difference from the best model.
 
-Every value is the mean over all tested choice sets, weighted by the table's weights; what differs between folds is
-kept beside it. The best model is the one of least NLL among those that give probabilities.
+Every value is the mean over all tested choice sets, weighted by the table's weights; the results of each fold are kept
+too. The best model is the one with the lowest NLL among those that give probabilities.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pcmcnet.reports.tables import escaped, markdown_table, text_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
+DIFFERENCE = "difference"  # difference of the NLL from that of the best model; a key like the names of metrics
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldResult(ToDictMixin):
-    """What a model did on one fold; ``error`` says why it did nothing."""
+    """Results of a model on one fold; ``error`` is the message if it failed."""
 
     n_sets: int
     values: Mapping[str, float] = field(default_factory=dict)
@@ -42,53 +42,53 @@ class FoldResult(ToDictMixin):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow(ToDictMixin):
-    """One model of a comparison. A ranking has accuracies alone, a failed model no values."""
+    """One model of a comparison. A ranking has accuracies only; a failed model has no values."""
 
     label: str
-    model: str  # its name in the registry
+    model: str  # registry name
     options: Mapping[str, Any]
     gives: Gives = "probabilities"
     values: Mapping[str, float] = field(default_factory=dict)  # metric -> mean over all tested sets
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of these, and of "difference"
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the values, and of "difference"
     difference: float | None = None  # NLL minus that of the best model on the same sets
-    p_value: float | None = None  # two-sided, of no difference
-    fit_seconds: float | None = None  # mean over folds, as the two below
-    predict_seconds: float | None = None
-    parameters: int | None = None
-    n_impossible: int = 0  # choices that the model held to have probability 0
+    p_value: float | None = None  # two-sided, for a difference of 0
+    fit_seconds: float | None = None  # mean over folds
+    predict_seconds: float | None = None  # mean over folds
+    parameters: int | None = None  # mean over folds
+    n_impossible: int = 0  # choices to which the model gave probability 0
     folds: tuple[FoldResult, ...] = ()
-    error: str | None = None  # why the model failed
+    error: str | None = None  # message, if the model failed
 
     def spread(self, metric: str) -> float | None:
-        """Return the standard deviation of a metric's means over folds; None for fewer than two."""
+        """Return the standard deviation of a metric over folds; None if there are fewer than two."""
         means = [fold.values[metric] for fold in self.folds if metric in fold.values]
         return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON knows them; an infinite number is None."""
+        """Return the row as JSON values; infinite numbers become None."""
         return {**super().to_dict(), "spread": {name: self.spread(name) for name in self.values}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(ToDictMixin, NotebookMixin):
-    """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
+    """Comparison of models on the same choice sets; returned by :func:`compare`, and prints as a table.
 
     Attributes
     ----------
     rows
-        One per model, in the order given.
+        One row per model, in the given order.
     n_sets
         Number of tested choice sets.
     best
-        Label of the model with the least NLL among those that give probabilities; None if there is none.
+        Label of the model with the lowest NLL among those that give probabilities; None if no model has a finite NLL.
     top
-        For which n the accuracy within the first n was measured.
+        Values of n for which the top-n accuracy was computed.
     uniform
-        For each metric, the value of the model that tells no alternatives apart.
+        Score of guessing at random, for each metric.
     design
-        How it was measured: folds, seed, table, machine, versions; see :meth:`to_dict`.
+        Settings of the comparison: folds, seed, table, machine, versions; see :meth:`to_dict`.
     level
-        The level of the intervals.
+        Confidence level of the intervals.
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -108,7 +108,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return [Table(cells=self.cells(), strong=best), *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> ComparisonRow:
-        """Return the row of a label."""
+        """Return the row of a label. Raise KeyError if there is none."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -116,74 +116,88 @@ class Comparison(ToDictMixin, NotebookMixin):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The metrics that were measured, in their order."""
+        """Names of the metrics, in order."""
         return ("nll", *(f"top_{n}" for n in self.top))
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Those of them that can tell models apart: the columns of the table, and what is drawn."""
+        """Names of the metrics that can differ between models; only these are printed and drawn."""
         return tuple(discriminating_metrics(self.columns, self.uniform))
 
     @property
     def how(self) -> str:
-        """One sentence on how it was measured."""
+        """One sentence that describes the protocol: folds or split, groups, early stopping, seed."""
         design, noun = self.design, "choice set" if self.n_sets == 1 else "choice sets"
         if design["split"] is None:
-            way = f"{design['folds']}-fold cross-validation: each of {self.n_sets:,} {noun} is tested once"
+            protocol = f"{design['folds']}-fold cross-validation: each of {self.n_sets:,} {noun} is tested once"
         else:
             fit, test = design["split"]
-            way = f"one split, {fit:.0%} to fit and {test:.0%} to test: {self.n_sets:,} {noun} tested"
-        groups = "" if design["by"] is None else f"; groups by {design['by']} stay whole, and are what is resampled"
+            protocol = f"one split, {fit:.0%} for training and {test:.0%} for testing: {self.n_sets:,} {noun} tested"
+        if design["by"] is not None:
+            protocol += f"; groups by {design['by']} stay together, and are resampled"
         if design["valid"]:
-            groups += f"; {design['valid']:.0%} of each training part is held out for early stopping"
-        return f"{way}{groups}; seed {design['seed']}."
+            protocol += f"; {design['valid']:.0%} of each training part is held out for early stopping"
+        return f"{protocol}; seed {design['seed']}."
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of the table has to know beside it."""
-        there = [row for row in self.rows if row.error is None]
-        notes = [FOOTNOTE] if any(row.gives == "scores" for row in there) else []
-        if any(row.gives == "ranking" for row in there):
+        """Notes for the reader of the table."""
+        rows = [row for row in self.rows if row.error is None]
+        notes = [FOOTNOTE] if any(row.gives == "scores" for row in rows) else []
+        if any(row.gives == "ranking" for row in rows):
             notes.append("A ranking gives no probabilities, and so has no NLL.")
         notes += notes_on_omitted_metrics(self.top, self.uniform)
         notes += [
-            f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in there if row.n_impossible
+            f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in rows if row.n_impossible
         ]
-        for row in there:
+        for row in rows:
             for caveat in dict.fromkeys(c for fold in row.folds for c in fold.caveats):
                 n = sum(caveat in fold.caveats for fold in row.folds)
                 notes.append(f"{row.label}: {caveat} ({n} of {len(row.folds)} fits).")
-        places = dict.fromkeys(fold.where for row in there for fold in row.folds if fold.where)
-        if len(places) > 1:
-            notes.append(f"Measured in different places, so that seconds do not compare: {' | '.join(places)}.")
+        machines = dict.fromkeys(fold.where for row in rows for fold in row.folds if fold.where)
+        if len(machines) > 1:
+            notes.append(f"Times are not comparable, because the machines or devices differ: {' | '.join(machines)}.")
         return notes
 
     @property
     def verdict(self) -> str:
-        """One sentence on which model is best, by how much, and how sure that is."""
+        """One sentence: the best model, its distance from the second best, and whether that is significant."""
         if self.best is None:
-            return "No model is best: none gives a probability to every choice."
-        others = [row for row in self.rows if row.difference is not None and row.label != self.best]
-        if not others:
+            return "No model is best: none gives a positive probability to every choice."
+        rivals = [row for row in self.rows if row.difference is not None and row.label != self.best]
+        if not rivals:
             return f"{self.best} is the only model with an NLL: {self[self.best].values['nll']:.4f}."
-        fair = [row for row in others if row.gives == "probabilities"] or others
-        following = min(fair, key=lambda row: row.difference or 0.0)
-        by = f"{following.difference:.2g} NLL below {following.label}"
-        if following.p_value is None:
-            return f"{self.best} has the least NLL: {by}."
-        p = f"p = {following.p_value:.3f}".replace("0.", ".")
-        if following.p_value > 1 - self.level:
-            return f"{self.best} has the least NLL, {by}, which may be chance: {p}."
+        candidates = [row for row in rivals if row.gives == "probabilities"] or rivals
+        second = min(candidates, key=lambda row: row.difference or 0.0)
+        by = f"{second.difference:.2g} NLL below {second.label}"
+        if second.p_value is None:
+            return f"{self.best} has the lowest NLL, {by}."
+        p = f"p = {second.p_value:.3f}".replace("0.", ".")
+        if second.p_value > 1 - self.level:
+            return f"{self.best} has the lowest NLL, {by}; the difference is not significant, {p}."
         return f"{self.best} is best: {by}, {p}."
 
     def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
-        """Draw a metric of every model, one of ``columns``, with its interval; :meth:`to_frame` has the numbers."""
+        """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.
+
+        Parameters
+        ----------
+        metric
+            Name of a metric, one of ``columns``. Default "nll".
+        ax
+            Axes to draw on; None (default) for a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         from pcmcnet.plots.comparison import plot_comparison
 
         return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""
+        """Return an Arrow table with one row per model: values, interval ends and costs; null if missing."""
         columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
         for name in (*self.columns, "brier", DIFFERENCE):
             values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]
@@ -199,7 +213,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return pa.table(columns)
 
     def to_frame(self) -> Any:
-        """Return :meth:`to_arrow` as a pandas data frame, indexed by model."""
+        """Return the table of :meth:`to_arrow` as a pandas data frame, indexed by model."""
         return data_frame(self.to_arrow(), index="model", instead="to_arrow()")
 
     def to_markdown(self) -> str:
@@ -212,7 +226,7 @@ class Comparison(ToDictMixin, NotebookMixin):
         return printable("\n".join([self.how, "", text_table(self.cells()), "", self.verdict, *notes]))
 
     def cells(self) -> list[list[str]]:
-        """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""
+        """Return the table as text: a header, then one row per model; the row of a failed model is shorter."""
         heads = [name.upper().replace("_", " ") for name in self.shown]
         table = [["model", *heads, "fit s", "parameters", "NLL - best", "p"]]
         for row in self.rows:
@@ -220,15 +234,15 @@ class Comparison(ToDictMixin, NotebookMixin):
                 table.append([row.label, f"failed: {row.error}"])
                 continue
             mark = MARK if row.gives == "scores" else ""
-            values = [_spanned(row, name, mark if name == "nll" else "") for name in self.shown]
+            values = [_with_interval(row, name, mark if name == "nll" else "") for name in self.shown]
             cost = [f"{row.fit_seconds or 0:.1f}", f"{row.parameters or 0:,}"]
-            gap = "best" if row.label == self.best else _spanned(row, DIFFERENCE, mark)
-            table.append([row.label, *values, *cost, gap, "-" if row.p_value is None else f"{row.p_value:.3f}"])
+            difference = "best" if row.label == self.best else _with_interval(row, DIFFERENCE, mark)
+            table.append([row.label, *values, *cost, difference, "-" if row.p_value is None else f"{row.p_value:.3f}"])
         return table
 
 
-def _spanned(row: ComparisonRow, name: str, mark: str) -> str:
-    """A value with its interval behind it: 1.2345 [1.2001, 1.2689]."""
+def _with_interval(row: ComparisonRow, name: str, mark: str) -> str:
+    """Format a value with its interval: 1.2345 [1.2001, 1.2689]."""
     value = row.difference if name == DIFFERENCE else row.values.get(name)
     if value is None:
         return "-"

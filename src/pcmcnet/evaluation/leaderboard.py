@@ -1,9 +1,9 @@
-"""Tables x models -> a leaderboard: every model with its defaults on many tables, by one protocol.
+"""Leaderboard: every model with its defaults on many tables, by one protocol.
 
-    table -> at most so many choice sets -> identical folds, by person where known -> compare -> ranks over tables
+    table -> a sample of its choice sets -> identical folds, by person if known -> compare -> ranks over tables
 
-Nothing is tuned. Each table is a comparison of its own (``compare.py``) with its cells in a folder of its own, so that
-a second call goes on with what is missing, and a model or a table that is added is all that is measured.
+Nothing is tuned. Each table is a separate comparison (``compare.py``) with its own folder, so that a second call
+computes only what is missing, such as a new model or a new table.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ from pcmcnet.progress import log, log_once
 from pcmcnet.storage import as_path, sole_writer
 
 # -- Time limit --------------------------------------------------------------------------------------------------------
-# A fit that takes too long ends with an error, so that one slow model does not hold up the others.
+# A fit that takes too long ends with an error, so that one slow model does not delay the others.
 #
-# The system's alarm clock interrupts the fit between two steps of Python. It rings in the main thread alone: elsewhere,
-# and on systems without one, there is no limit.
+# SIGALRM interrupts the fit between two bytecodes of Python. Signals arrive in the main thread only: in other threads,
+# and on systems without SIGALRM, there is no limit.
 
 
 class TooSlowError(PcmcNetError):
-    """A fit took longer than it may."""
+    """A fit exceeded the time limit."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TooSlowError`` in the block once so many seconds have passed."""
+    """Raise ``TooSlowError`` in the block after this many seconds."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
-    def ring(*_: Any) -> None:
-        raise TooSlowError(f"not fitted within {seconds:g} s: allow more seconds, or fewer choice sets.")
+    def on_alarm(*_: Any) -> None:
+        raise TooSlowError(f"the fit took longer than {seconds:g} s: raise seconds, or use fewer choice sets.")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    previous = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def with_time_limit(model: ChoiceModel, seconds: float) -> ChoiceModel:
-    """Return an unfitted model with the same class name, options and identity whose fits are limited in time."""
+    """Return an unfitted copy of a model with a time limit for its fits; its class name and identity stay the same."""
     kind = type(model)
 
     def fit(self: Any, *args: Any, **options: Any) -> Any:
@@ -81,7 +81,7 @@ def with_time_limit(model: ChoiceModel, seconds: float) -> ChoiceModel:
 
 # -- Leaderboard -------------------------------------------------------------------------------------------------------
 
-SECONDS_PER_FIT = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
+SECONDS_PER_FIT = 600.0  # several times the slowest fit to a table of MAX_SETS choice sets
 
 
 def leaderboard(
@@ -98,41 +98,51 @@ def leaderboard(
     folder: str | Path | None = None,
     progress: bool = True,
 ) -> Leaderboard:
-    """Measure models on many tables by one protocol.
+    """Compare models on many tables by cross-validation, and rank them.
 
     Parameters
     ----------
     tables
-        Names of public or simulated tables; or names with choice data; None for all public and simulated ones. One
-        whose package is not installed is skipped, and the result says so.
+        Names of public or simulated tables, or a mapping from names to choice data. Default None: all public and
+        simulated tables. A table whose package is not installed is skipped and listed in ``skipped``.
     models
-        Names of the registry, "mnl+individual" or "lc-mnl+individual"; or labels with models, or with functions that
-        build a model for a table; None for all that need no choice of a user.
-    folds, seed
-        Of the cross-validation of each table.
+        Registry names, "mnl+individual" or "lc-mnl+individual"; or a mapping from labels to models, or to functions
+        that build a model for a table. Default None: all models that have defaults for all options.
+    folds
+        Number of folds of the cross-validation of each table, at least 2. Default 5.
+    seed
+        Seed of the folds, the fits and the resamples. Default 0.
     use
-        Keep the tables of one use: "development", "judged" or "simulated".
+        Keep only the tables of one use: "development", "judged" or "simulated". Default None: all.
     sets
-        Larger tables are cut to about so many choice sets, and to eight times as many alternatives.
+        Larger tables are sampled to about this many choice sets, and at most eight times as many alternatives. Default
+        5,000.
     seconds
-        What a fit may take; a model that takes longer is reported as too slow.
+        Time limit per fit, in seconds. A model that takes longer is reported as too slow. Default 600.
     resamples
-        Resamples for intervals and p-values.
+        Number of bootstrap resamples for intervals and p-values. Default 1,000.
     device
-        Where networks are trained: "auto", "cpu", "cuda", ...
+        Device on which networks are trained: "auto" (default), "cpu", "cuda", ...
     folder
-        Where to keep each cell once it is measured, and the result as leaderboard.json, .md and .png. A second call
-        with the same options goes on with what is missing; tables and models may be added or removed.
+        Folder for the results of each table, model and fold, and for leaderboard.json, .md and .png. A second call with
+        the same options computes only what is missing; tables and models may be added or removed. Default None: nothing
+        is written.
     progress
-        Show a bar for each table on a terminal, or log a line per model and fold elsewhere.
+        Whether to show a progress bar for each table on a terminal, or log a line per model and fold elsewhere. Default
+        True.
+
+    Returns
+    -------
+    Leaderboard
+        Mean ranks and the comparison of each table; prints as tables.
 
     Raises
     ------
     InputError
-        When there is no such table or model, or an option has an impossible value (a ``ConfigError``). A model that
-        fails on a table is reported there.
+        If a table or a model does not exist, or an option is not valid (a ``ConfigError``). A model that fails on a
+        table is reported there.
     ArtifactError
-        When the folder holds something else, or another leaderboard.
+        If the folder contains other files or another leaderboard.
 
     Examples
     --------
@@ -147,53 +157,53 @@ def leaderboard(
     require_number("folds", folds, whole=True, low=2)
     require_number("sets", sets, whole=True, low=1)
     require_number("seconds", seconds, low=0, open_low=True)
-    how = {"folds": folds, "seed": seed, "resamples": resamples, "device": device, "progress": progress}
-    measured, skipped = [], {}
-    place = None if folder is None else as_path(folder)
-    with nullcontext() if place is None else sole_writer(place):
+    options = {"folds": folds, "seed": seed, "resamples": resamples, "device": device, "progress": progress}
+    results, skipped = [], {}
+    path = None if folder is None else as_path(folder)
+    with nullcontext() if path is None else sole_writer(path):
         for k, table in enumerate(chosen, start=1):
             if progress:
                 log.info("table %d of %d: %s", k, len(chosen), table.name)
-            found = _measure(table, contestants, place, sets=sets, seconds=seconds, how=how)
-            if isinstance(found, str):
-                log.warning("%s is skipped: %s", table.name, found)
-                skipped[table.name] = found
+            result = _compare_on(table, contestants, path, sets=sets, seconds=seconds, options=options)
+            if isinstance(result, str):
+                log.warning("%s is skipped: %s", table.name, result)
+                skipped[table.name] = result
             else:
-                measured.append(found)
+                results.append(result)
         board = Leaderboard(
             models=tuple(contestants),
-            tables=tuple(measured),
+            tables=tuple(results),
             skipped=skipped,
             design={"folds": folds, "seed": seed, "sets": sets, "seconds": seconds, "resamples": resamples}
             | {"use": use, "device": device, **describe_environment()},
         )
-        if place is not None:
-            board.save(place)
+        if path is not None:
+            board.save(path)
     return board
 
 
-def _measure(
+def _compare_on(
     table: LeaderboardTable,
     contestants: Mapping[str, Contestant],
-    place: Path | None,
+    folder: Path | None,
     *,
     sets: int,
     seconds: float,
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> TableResult | str:
-    """Compare the models on one table, or say why that cannot be."""
+    """Compare the models on one table; return the reason if the table cannot be used."""
     try:
         data, whole, floor = table.read(sets)
         models, absent = build_contestants(contestants, data)
         if not models:
-            return f"no model takes part. {'; '.join(f'{label}: {why}' for label, why in absent.items())}"
+            return f"no model can use it. {'; '.join(f'{label}: {reason}' for label, reason in absent.items())}"
         with log_once():
             comparison: Comparison = compare(
                 {label: with_time_limit(model, seconds) for label, model in models.items()},
                 data,
-                **how,
+                **options,
                 by=data.schema.choice_set if table.by_set else None,
-                folder=None if place is None else place / "tables" / table.name,
+                folder=None if folder is None else folder / "tables" / table.name,
             )
     except ArtifactError:
         raise

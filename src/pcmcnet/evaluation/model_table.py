@@ -1,7 +1,8 @@
-"""Several models side by side, as papers print them: coefficients with their errors below, then how well each fits.
+"""A table of several models as in papers: coefficients with standard errors below, then goodness-of-fit statistics.
 
-A coefficient is a row, a model a column; a latent class logit has a column for each class, so that its coefficients
-stand beside those of other models. Models without coefficients, such as networks, have the rows of the fit alone.
+Each coefficient is a row and each model a column. A latent class logit has one column per class, so that its
+coefficients can be compared with those of other models. Models without coefficients, such as networks, have only the
+goodness-of-fit rows.
 """
 
 from __future__ import annotations
@@ -31,14 +32,24 @@ class ModelColumn(NamedTuple):
     """A column of the table: a model, or one class of it."""
 
     model: str
-    part: str  # name of the class; "" for a model as a whole
+    part: str  # name of the class; "" for a model without classes
     rows: Mapping[str, EstimateRow]
-    fit: Mapping[str, float | None]  # rows below the coefficients; none for the second class of a model and later ones
+    fit: Mapping[str, float | None]  # goodness of fit; empty for all classes of a model but the first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ModelTable(FormatsMixin):
-    """Models side by side; prints as text. Made by :func:`table`."""
+    """A table of several models; returned by :func:`table`, and prints as text.
+
+    Attributes
+    ----------
+    columns
+        One column per model, or per class of a latent class logit.
+    stars
+        Whether stars mark small p-values.
+    notes
+        Notes below the table.
+    """
 
     columns: tuple[ModelColumn, ...]
     stars: bool
@@ -46,20 +57,20 @@ class ModelTable(FormatsMixin):
 
     @property
     def names(self) -> list[str]:
-        """The coefficients of all models, in the order in which they appear first."""
+        """Names of the coefficients of all models, in order of first appearance."""
         return list(dict.fromkeys(name for column in self.columns for name in column.rows))
 
     def to_frame(self) -> Any:
-        """Return the numbers as a pandas data frame, a row for each coefficient and figure of each column.
+        """Return a pandas data frame with one row per coefficient and goodness-of-fit statistic of each column.
 
-        Its columns are ``model``, ``part`` (the class, where a model has several), ``name``, ``estimate``,
-        ``std_error``, ``z``, ``p``, ``lower``, ``upper`` and ``state``; figures of the fit stand in ``estimate``.
+        Its columns are ``model``, ``part`` (the class, if a model has several), ``name``, ``estimate``, ``std_error``,
+        ``z``, ``p``, ``lower``, ``upper`` and ``state``; goodness-of-fit statistics are in ``estimate``.
         """
         entries = []
         for column in self.columns:
-            where = {"model": column.model, "part": column.part}
-            entries += [{**where, **row._asdict(), "name": name} for name, row in column.rows.items()]
-            entries += [{**where, "name": n, "estimate": v} for n, v in column.fit.items() if v is not None]
+            keys = {"model": column.model, "part": column.part}
+            entries += [{**keys, **row._asdict(), "name": name} for name, row in column.rows.items()]
+            entries += [{**keys, "name": n, "estimate": v} for n, v in column.fit.items() if v is not None]
         schema = pa.schema(
             [(name, pa.string() if name in ("model", "part", "name", "state") else pa.float64()) for name in _FRAME]
         )
@@ -68,10 +79,10 @@ class ModelTable(FormatsMixin):
     def _content(self) -> ResultContent:
         head = ["", *(f"{column.model}: {column.part}" if column.part else column.model for column in self.columns)]
         rows: list[list[str]] = []
-        for name in self.names:  # the estimates, and their errors below
-            found = [column.rows.get(name) for column in self.columns]
-            rows.append([name, *("" if row is None else self._estimate(row) for row in found)])
-            errors = ("" if row is None else row.state or f"{row.std_error:.3g}" for row in found)
+        for name in self.names:  # the estimates, and their standard errors below
+            estimates = [column.rows.get(name) for column in self.columns]
+            rows.append([name, *("" if row is None else self._estimate(row) for row in estimates)])
+            errors = ("" if row is None else row.state or f"{row.std_error:.3g}" for row in estimates)
             rows.append(["", *(error and f"({error})" for error in errors)])
         shown = [name for name in FIT_STATISTICS if any(column.fit.get(name) is not None for column in self.columns)]
         fits = [[name, *(_format_statistic(name, column.fit.get(name)) for column in self.columns)] for name in shown]
@@ -98,31 +109,35 @@ def table(
     stars: bool = True,
     data: ChoiceData | None = None,
 ) -> ModelTable:
-    """Put fitted models side by side.
+    """Make a table of the estimates and the goodness of fit of several models, as in a paper.
 
     Parameters
     ----------
     models
-        Fitted models, in the order of the columns; or a mapping from names to them; or a single one.
+        Fitted models, in the order of the columns; or a mapping from column headings to models; or a single model.
     names
-        Heads of the columns; the kinds of the models, if not given.
+        Headings of the columns. Default None: the class names of the models.
     errors
-        Kind of standard errors for all logits, or one for each model: a kind, what :func:`bootstrap_errors` gave, or
-        None for the kind of the model's options, which is what all have if not given.
+        Standard errors of the logits, for all models or as a list with one entry per model. Each entry is a kind of
+        errors ("classical", "robust" or "clustered"), a result of :func:`bootstrap_errors`, or None for the kind that
+        the model's options set. Default None.
     stars
-        Whether stars tell small p-values.
+        Whether stars mark small p-values. Default True.
     data
-        Choice sets on which models that are no logits, such as networks, are asked for their log-likelihood.
+        Choice sets on which the log-likelihood of models other than logits, such as networks, is computed. Default
+        None: it is left out.
 
     Returns
     -------
     ModelTable
-        ``.to_latex()``, ``.to_html()``, ``.to_markdown()``, ``.to_frame()``.
+        The table; see its methods ``to_latex``, ``to_html``, ``to_markdown`` and ``to_frame``.
 
     Raises
     ------
     InputError
-        When there are no models, one is not fitted, or there are not as many names or kinds of errors.
+        If there are no models, or the number of names or errors differs from that of the models.
+    NotFittedError
+        If a model is not fitted.
     """
     if isinstance(models, ChoiceModel):
         models = [models]
@@ -135,9 +150,9 @@ def table(
     kinds: list[Any] = (
         [errors] * len(models) if errors is None or isinstance(errors, str | BootstrapErrors) else list(errors)
     )
-    for what, given in (("names", heads), ("errors", kinds)):
-        if len(given) != len(models):
-            raise InputError(f"{what}: expected one for each of {len(models)} models, got {len(given)}.")
+    for argument, values in (("names", heads), ("errors", kinds)):
+        if len(values) != len(models):
+            raise InputError(f"{argument}: expected one for each of {len(models)} models, got {len(values)}.")
     columns: list[ModelColumn] = []
     for head, model, kind in zip(heads, models, kinds, strict=True):
         columns += _columns(head, model, kind, data)
@@ -145,13 +160,13 @@ def table(
 
 
 def _heads(models: Sequence[ChoiceModel]) -> list[str]:
-    """Name models by their kinds, with a number where a kind appears twice."""
+    """Return the class name of each model, with a number if a class occurs several times."""
     kinds = [type(model).__name__ for model in models]
     return [f"{kind} ({kinds[:k].count(kind) + 1})" if kinds.count(kind) > 1 else kind for k, kind in enumerate(kinds)]
 
 
 def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | None) -> list[ModelColumn]:
-    """Return the column of a model, or those of its classes."""
+    """Return the column of a model, or one column per class."""
     fit = fit_statistics(model, data)
     if not isinstance(model, LogitModel):
         return [ModelColumn(head, "", {}, fit)]
@@ -161,25 +176,25 @@ def _columns(head: str, model: ChoiceModel, kind: ErrorKind, data: ChoiceData | 
         rows = estimate_rows(model.estimates_, kind or model.default_errors, calibrated=model.calibrated_constants)
     if not isinstance(model, LatentClassMNL) or model.n_classes_ == 1:
         return [ModelColumn(head, "", {row.name: row for row in rows}, fit)]
-    found = []
+    columns = []
     for c in range(1, model.n_classes_ + 1):
-        own = {}
+        of_class = {}
         for row in rows:
             part, _, name = row.name.partition(": ")
             if part == f"class {c}":
-                own[name] = row
+                of_class[name] = row
             elif part == f"membership {c}":
-                own[f"membership: {name}"] = row
-        found.append(ModelColumn(head, f"class {c}", own, fit if c == 1 else {}))
-    return found
+                of_class[f"membership: {name}"] = row
+        columns.append(ModelColumn(head, f"class {c}", of_class, fit if c == 1 else {}))
+    return columns
 
 
 def _bootstrap_rows(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
-    """Take the errors and intervals of the bootstrap for those of the likelihood."""
+    """Return the estimates of a model with the standard errors and intervals of the bootstrap."""
     from pcmcnet.evaluation.hypothesis_tests.vuong import normal_p_value
 
     if boot.names != model.estimates_.names or (boot.values != model.estimates_.values).any():
-        raise InputError("errors: the bootstrap is of another model: expected one for each model, in their order.")
+        raise InputError("errors: a bootstrap result belongs to another model: give one per model, in their order.")
     rows = []
     for row, null in zip(estimate_rows(model.estimates_, "classical"), model.estimates_.null.tolist(), strict=True):
         error, (low, high) = boot.standard_errors[row.name], boot.intervals[row.name]
@@ -196,28 +211,28 @@ def _format_statistic(name: str, value: float | None) -> str:
 def _notes(
     heads: Sequence[str], models: Sequence[ChoiceModel], kinds: Sequence[ErrorKind], data: ChoiceData | None
 ) -> list[str]:
-    """Say what stands in parentheses, and what does not compare."""
+    """Return notes on the kind of standard errors, and on numbers that are not comparable."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
-    named = {
+    kind_of = {
         h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.default_errors for h, m, k in logits
     }
     notes = []
-    if named:
-        same = len(set(named.values())) == 1
-        words = next(iter(named.values())) if same else ", ".join(f"{kind} ({head})" for head, kind in named.items())
+    if kind_of:
+        all_kinds = ", ".join(f"{kind} ({head})" for head, kind in kind_of.items())
+        words = next(iter(kind_of.values())) if len(set(kind_of.values())) == 1 else all_kinds
         notes.append(f"Standard errors in parentheses: {words}.")
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
-    moved = [head for head, model, _ in logits if model.calibrated_constants]
-    if moved:
+    calibrated = [head for head, model, _ in logits if model.calibrated_constants]
+    if calibrated:
         notes.append(
-            f"Constants of {', '.join(moved)}: moved to known shares after the fit, so that they have no errors; the "
-            f"figures of fit are those before the move."
+            f"The constants of {', '.join(calibrated)} were calibrated to known shares after the fit and have no "
+            f"standard errors; the goodness of fit is that before the calibration."
         )
     if len({model.table_.fingerprint for model in models}) > 1:
-        notes.append("The models were fitted to different tables: their likelihoods do not compare.")
-    others = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]
-    if others:
-        given = "on the sets in data" if data is not None else "not asked for: give data"
-        notes.append(f"Log-likelihood of {', '.join(others)}: {given}.")
+        notes.append("The models were fitted to different tables: their log-likelihoods are not comparable.")
+    without_estimates = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]
+    if without_estimates:
+        source = "computed on data" if data is not None else "not computed; pass data for it"
+        notes.append(f"Log-likelihood of {', '.join(without_estimates)}: {source}.")
     return notes

@@ -1,7 +1,7 @@
-"""What a model or a table claims to be probabilities -> checked arrays, one value per alternative (N,).
+"""Predictions of a model, or true probabilities of a table -> checked arrays, one value per alternative (N,).
 
-A model may say what its answers are worth by an attribute ``gives``: "probabilities", which is what a model without
-one gives; "scores" made to sum to 1 within a set; or a "ranking", given by its method ``predict_scores``.
+The attribute ``gives`` of a model describes its predictions: "probabilities" (the default), "scores" that are
+normalised to sum to 1 within a set, or a "ranking" by the method ``predict_scores``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 
-_TRUTH_SUM = 1e-6  # true probabilities are given, not computed: float32 keeps the sum of a set to 1e-7
-# A model computes in float32: log p of -90 is kept to 4e-6, and sums over thousands of alternatives add
-# their own rounding. Scores that are no probabilities miss 1 by far more.
+_TRUTH_SUM = 1e-6  # tolerance for the sum of true probabilities: in float32 the sum of a set is accurate to 1e-7
+# Tolerance for the sum of predicted probabilities. Models compute in float32: log p = -90 is accurate to 4e-6, and sums
+# over thousands of alternatives add rounding errors. Scores that are not probabilities miss 1 by far more.
 _MODEL_SUM = 1e-4
 
 
 class Predictor(Protocol):
-    """Anything that can be evaluated: every model of pcmcnet, or a class of one method."""
+    """Anything that can be evaluated: a model of pcmcnet, or any object with the method ``predict_log_proba``."""
 
     def predict_log_proba(self, data: ChoiceData, /) -> NDArray[Any]:
-        """Return one log-probability per row of the table, in its order; -inf where unavailable."""
+        """Return one log-probability per row of the table, in its order; -inf for unavailable rows."""
         ...
 
 
 def gives_of(model: Any) -> Gives:
-    """Return what the answers of a model are worth."""
+    """Return what a model gives: "probabilities", "scores" or a "ranking"."""
     gives: Gives = getattr(model, "gives", "probabilities")
     if gives not in get_args(Gives):
         raise InputError(f"{type(model).__name__}.gives must be one of {get_args(Gives)}, got {gives!r}.")
@@ -45,13 +45,13 @@ def gives_of(model: Any) -> Gives:
 
 
 def require_predictor(model: Any) -> None:
-    """Refuse what gives no probabilities."""
+    """Raise InputError if the model has no method ``predict_log_proba``."""
     if not callable(getattr(model, "predict_log_proba", None)):
         raise InputError(f"model: expected an object with the method predict_log_proba, got {type(model).__name__}.")
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
-    """Pass choice data on; read a table by the schema of the model, where it has one, and a scanned one if it fits."""
+    """Return choice data. A table is read by the schema of the model, and a scanned table if it fits into memory."""
     require_predictor(model)
     name = type(model).__name__
     if isinstance(data, ScannedData):
@@ -61,123 +61,125 @@ def require_data(model: Any, data: Any) -> ChoiceData:
     schema = getattr(model, "schema", None)
     if not isinstance(schema, Schema):
         raise InputError(
-            f"data: expected ChoiceData, got {type(data).__name__}, and {name} has no schema to read a table by. "
+            f"data: expected ChoiceData, got {type(data).__name__}, and {name} has no schema to read it with. "
             f"Read it with ChoiceData.from_long or from_wide."
         )
     return ChoiceData.from_schema(data, schema)
 
 
 def require_sets(data: ChoiceData | ScannedData) -> None:
-    """Refuse data without a set that counts; a part of a table may have none."""
+    """Raise InputError if no choice set has a weight above 0."""
     if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.with_positive_weight())):
         raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")
 
 
 def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
-    """Ask a model for log-probabilities; return them per alternative (N,), once known to be some."""
-    what = f"{type(model).__name__}.predict_log_proba"
+    """Return the predicted log-probabilities per alternative (N,). Raise InputError if they are not valid."""
+    source = f"{type(model).__name__}.predict_log_proba"
     remedy = "The model may have diverged: fit it again, with a lower lr."
-    log_p = _per_alternative(model.predict_log_proba(data), data, what, "log-probability", remedy)
-    with np.errstate(over="ignore"):  # a positive log-probability is reported by its set
+    log_p = _per_alternative(model.predict_log_proba(data), data, source, "log-probability", remedy)
+    with np.errstate(over="ignore"):  # the check of the sum reports positive log-probabilities
         p = np.exp(log_p)
-    _require_sum(p, data, what, _MODEL_SUM, "It must return logs of probabilities, not scores.")
+    _require_sum(p, data, source, _MODEL_SUM, "It must return logs of probabilities, not scores.")
     return log_p
 
 
 def predicted_scores(model: Any, data: ChoiceData) -> Floats:
-    """Ask a model for what ranks the alternatives (N,), the largest first."""
-    what = f"{type(model).__name__}.predict_scores"
+    """Return the predicted scores per alternative (N,), the largest for the first rank."""
+    source = f"{type(model).__name__}.predict_scores"
     if not callable(getattr(model, "predict_scores", None)):
-        raise InputError(f"{what}: a model that gives a ranking needs this method.")
-    return _per_alternative(
-        model.predict_scores(data), data, what, "score", "A ranking needs a number for every alternative."
-    )
+        raise InputError(f"{source}: a model that gives a ranking needs this method.")
+    remedy = "A ranking needs a number for every alternative."
+    return _per_alternative(model.predict_scores(data), data, source, "score", remedy)
 
 
-def _per_alternative(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -> Floats:
-    """Take one answer per table row to one per alternative (N,), refusing another number of them and NaN."""
-    rows = _floats(values, what)
+def _per_alternative(values: Any, data: ChoiceData, source: str, noun: str, remedy: str) -> Floats:
+    """Convert one value per table row to one per alternative (N,). Raise InputError for a wrong number or NaN."""
+    rows = _floats(values, source)
     if rows.shape != (data.n_rows,):
         raise InputError(
-            f"{what}: expected one {noun} for each of the {data.n_rows} table rows, got shape {rows.shape}."
+            f"{source}: expected one {noun} for each of the {data.n_rows} table rows, got shape {rows.shape}."
         )
     flat = data.from_rows(rows)
     nan = np.flatnonzero(np.isnan(flat))
     if nan.size:
-        where = _place_of(data, nan[0])
-        raise InputError(f"{what}, {where}: expected a {noun}, got NaN; {nan.size} such rows. {remedy}")
+        location = _location(data, nan[0])
+        raise InputError(f"{source}, {location}: expected a {noun}, got NaN; {nan.size} such rows. {remedy}")
     return flat
 
 
 def true_probabilities(truth: ArrayLike, data: ChoiceData) -> Floats:
-    """Take known probabilities, one per table row, to one per alternative (N,), once known to be some."""
+    """Convert true probabilities from one per table row to one per alternative (N,). Raise InputError if not valid."""
     values = _floats(truth, "truth")
     if values.shape != (data.n_rows,):
-        raise InputError(f"truth: expected one for each of the {data.n_rows} table rows, got shape {values.shape}.")
+        raise InputError(
+            f"truth: expected one probability for each of the {data.n_rows} table rows, got shape {values.shape}."
+        )
     true = data.from_rows(values)
-    bad = np.flatnonzero(~(true >= 0))  # NaN, too
+    bad = np.flatnonzero(~(true >= 0))  # negative or NaN
     if bad.size:
         raise InputError(
-            f"truth, {_place_of(data, bad[0])}: expected a probability, got {true[bad[0]]}; {bad.size} such "
-            f"rows. Correct them or leave out truth."
+            f"truth, {_location(data, bad[0])}: expected a probability, got {true[bad[0]]}; {bad.size} such rows. "
+            f"Correct them or leave out truth."
         )
     _require_sum(true, data, "truth", _TRUTH_SUM, "Divide the values of each set by their sum.")
     return true
 
 
-def _floats(values: Any, what: str) -> Floats:
+def _floats(values: Any, source: str) -> Floats:
+    """Return an array of floats. Raise InputError if the values are not numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what}: expected numbers, got {type(values).__name__} ({error}).") from error
+        raise InputError(f"{source}: expected numbers, got {type(values).__name__} ({error}).") from error
 
 
-def _require_sum(p: Floats, data: ChoiceData, what: str, within: float, remedy: str) -> None:
-    """Refuse probabilities (N,) that do not add up to 1, naming the first set."""
+def _require_sum(p: Floats, data: ChoiceData, source: str, tolerance: float, remedy: str) -> None:
+    """Raise InputError if the probabilities (N,) of a set do not add up to 1; the message has the first such set."""
     sums = sum_by_set(p, data.offsets)
-    off = np.flatnonzero(~(np.abs(sums - 1) <= within))
-    if off.size:
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= tolerance))
+    if wrong.size:
         raise InputError(
-            f"{what}, choice set {data.set_ids[off[0]]}: expected probabilities that add up to 1, got a sum "
-            f"of {sums[off[0]]:.6g}; {off.size} such sets. {remedy}"
+            f"{source}, choice set {data.set_ids[wrong[0]]}: expected probabilities that add up to 1, got a sum "
+            f"of {sums[wrong[0]]:.6g}; {wrong.size} such sets. {remedy}"
         )
 
 
-def _place_of(data: ChoiceData, alternative: np.intp) -> str:
-    """Name the table row and the choice set of an alternative."""
-    at = np.searchsorted(data.offsets, alternative, side="right") - 1
-    return f"row {data.rows[alternative]} (choice set {data.set_ids[at]})"
+def _location(data: ChoiceData, alternative: np.intp) -> str:
+    """Return the table row and the choice set of an alternative, for a message."""
+    set_index = np.searchsorted(data.offsets, alternative, side="right") - 1
+    return f"row {data.rows[alternative]} (choice set {data.set_ids[set_index]})"
 
 
-# -- In sample ---------------------------------------------------------------------------------------------------------
-# Has a model been trained on the choice sets of a table? Then its figures there are in-sample, and flatter it.
+# -- Overlap with the training data ------------------------------------------------------------------------------------
+# If a model was trained on choice sets of a table, its scores on that table are in-sample and too optimistic.
 #
-# A training table is known by its fingerprint, and so is the table that it was drawn from where a share was held out to
-# stop early. Any other part of a table has a fingerprint of its own; but a model keeps one choice set of its training
-# table, and a table that holds this set too overlaps it.
+# A model stores the fingerprint of its training table, and that of the larger table if a validation part was drawn from
+# it. Any other part of the table has a different fingerprint. The model therefore also stores one choice set of its
+# training table: a table with the same choice set overlaps with it.
 
 TrainingOverlap = Literal["all", "most", "some", "none known"]
 
 _WARNINGS = {
     "all": (
-        "This is the table that the model was trained on: its fingerprint is that of the training table. All figures "
-        "of the model on these choices are in-sample, and better than they would be on new ones."
+        "The model was trained on this table (the fingerprints are equal), so these scores are in-sample and too "
+        "optimistic."
     ),
     "most": (
-        "The model was trained on {trained:,} of these {sets:,} choice sets, and the others told it when to stop: this "
-        "is the table that its training part was drawn from. Figures of the model on these choices are mostly "
-        "in-sample, and better than they would be on new ones."
+        "The model was trained on {trained:,} of these {sets:,} choice sets and early-stopped on the rest, so these "
+        "scores are mostly in-sample and too optimistic."
     ),
     "some": (
-        "This table holds a choice set that equals one of the training table in all columns and in the choice: it may "
-        "be that table or share sets with it, and figures of the model on these choices may be in-sample."
+        "A choice set of this table equals one of the training table in all columns and in the choice. The two tables "
+        "may overlap, so these scores may be in-sample and too optimistic."
     ),
 }
 
 
 def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
-    """Tell which sets of a table a model was trained on, as far as that can be known."""
-    if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:  # the model left them out
+    """Return how many sets of a table the model was trained on: "all", "most", "some" or "none known"."""
+    # The model may have been fitted without the columns of contents.
+    if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:
         data = data.without_contents()
     table, fingerprint = model.table_, data.fingerprint()
     if table.fingerprint == fingerprint:
@@ -189,40 +191,44 @@ def training_overlap(model: ChoiceModel, data: Sets) -> TrainingOverlap:
 
 
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
-    """Read the choice sets that a model was fitted to, and refuse others."""
+    """Return the choice sets that a model was fitted to. Raise InputError if these are others."""
     sets = require_data(model, data)
     if training_overlap(model, sets) != "all":
-        raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
+        raise InputError(
+            "expected the choice sets that the model was fitted to, got different ones: the fingerprints differ."
+        )
     return sets
 
 
-def in_sample_warning(model: ChoiceModel, data: Sets, seen: TrainingOverlap | None = None) -> str | None:
-    """Say what to make of figures on a table that a model has seen; None where it has not, as far as is known."""
-    words = _WARNINGS.get(seen or training_overlap(model, data))
+def in_sample_warning(model: ChoiceModel, data: Sets, overlap: TrainingOverlap | None = None) -> str | None:
+    """Return a warning if scores on this table are in-sample; None if no overlap with the training data is known."""
+    words = _WARNINGS.get(overlap or training_overlap(model, data))
     return None if words is None else words.format(trained=model.table_.choice_sets, sets=len(data))
 
 
-def _has_example(data: ChoiceData, kept: Mapping[str, Any]) -> bool:
-    """Tell whether a table has a set with the same alternatives, individual and choice, in whatever order of sets."""
-    rows = kept["alternatives"]
-    alike = np.flatnonzero(data.sizes == len(rows))
+def _has_example(data: ChoiceData, example: Mapping[str, Any]) -> bool:
+    """Return True if a choice set of the table has the alternatives, the individual and the choice of the example."""
+    # 1. Find the candidates: sets of the same size with the same choice.
+    rows = example["alternatives"]
+    candidates = np.flatnonzero(data.sizes == len(rows))
     if data.chosen is not None:
-        alike = alike[data.chosen[alike] == kept["chosen"]]
-    places = data.offsets[alike][:, None] + np.arange(len(rows))  # (C, n)
-    same = np.ones(len(alike), np.bool_)
+        candidates = candidates[data.chosen[candidates] == example["chosen"]]
+    # 2. Compare all columns.
+    alternatives = data.offsets[candidates][:, None] + np.arange(len(rows))  # (C, n)
+    is_equal = np.ones(len(candidates), np.bool_)
     for name, column in data.features.items():
-        same &= _equal(column, places, [row.get(name) for row in rows]).all(axis=1)
+        is_equal &= _equal(column, alternatives, [row.get(name) for row in rows]).all(axis=1)
     for name, column in data.individual.items():
-        same &= _equal(column, alike, [kept["individual"].get(name)])
-    return bool(same.any()) and bool(data.features or data.individual)
+        is_equal &= _equal(column, candidates, [example["individual"].get(name)])
+    return bool(is_equal.any()) and bool(data.features or data.individual)
 
 
-def _equal(column: Column, places: Any, values: list[Any]) -> Any:
-    """Compare values of a column at places (..., n) with those kept (n,)."""
+def _equal(column: Column, index: Any, values: list[Any]) -> Any:
+    """Compare the values of a column at an index (..., n) with the JSON values (n,) of an example."""
     if isinstance(column, Numeric):
-        wanted = np.array([np.nan if value is None else value for value in values], np.float32)
-        found = column.values[places]
-        return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        expected = np.array([np.nan if value is None else value for value in values], np.float32)
+        actual = column.values[index]
+        return (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     if isinstance(column, Contents):
         kind = KINDS[column.kind]
         contents = {kind.content_key(content): k for k, content in enumerate(column.table)}
@@ -230,6 +236,6 @@ def _equal(column: Column, places: Any, values: list[Any]) -> Any:
             MISSING_CODE if value is None else contents.get(kind.json_content_key(value), MISSING_CODE - 1)
             for value in values
         ]
-        return column.codes[places] == np.array(codes)
+        return column.codes[index] == np.array(codes)
     names = {name: k for k, name in enumerate(column.categories)}
-    return column.codes[places] == np.array([names.get(str(value), -1) for value in values])
+    return column.codes[index] == np.array([names.get(str(value), -1) for value in values])

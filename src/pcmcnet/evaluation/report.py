@@ -1,10 +1,9 @@
-"""A model and a table with choices -> a report: how good are the probabilities, and how sure is that.
+"""Evaluation of a model on a table with choices: a report with metrics, intervals and the score of guessing at random.
 
-Every value is a mean over choice sets, weighted by the table's weights, of a metric of ``metrics.py``, with
-the interval of ``bootstrap.py`` and, as a reference, the value of the model that tells no alternatives apart.
-Where the table declares persons, whole persons are resampled: the choices of one depend on each other.
-What a model does not give is not invented: a ranking has no likelihood, and scores that were made to sum to 1 are
-marked.
+Every value is a weighted mean over choice sets of a metric of ``metrics.py``, with a bootstrap interval of
+``bootstrap.py`` and, for reference, the value of the uniform model. If the table declares persons, persons are
+resampled, because the choices of a person depend on each other. A ranking has accuracies only, and normalised scores
+are marked as such.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from pcmcnet.reports.tables import escaped, markdown_table, text_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# -- Fit figures -------------------------------------------------------------------------------------------------------
-# How well a fitted model fits, in the figures of a paper's table: likelihoods, rho-squared, criteria, sizes.
+# -- Goodness of fit ---------------------------------------------------------------------------------------------------
+# Goodness-of-fit statistics as in the tables of papers: likelihoods, rho-squared, information criteria, sizes.
 #
-# Those of a logit come from its estimates. Another model is asked about choice sets that are given; it was not
-# estimated by maximum likelihood alone, so that AIC and BIC mean nothing for it.
+# Those of a logit come from its estimates. Those of other models are computed on given choice sets; AIC and BIC are not
+# defined for them, because they are not estimated by maximum likelihood alone.
 
-FIT_STATISTICS = {  # with the form of their numbers
+FIT_STATISTICS = {  # name -> number format
     "log-likelihood": ".3f",
     "null log-likelihood": ".3f",
     "constants-only log-likelihood": ".3f",
@@ -53,14 +52,14 @@ FIT_STATISTICS = {  # with the form of their numbers
 
 
 def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
-    """Return the figures by their names in ``FIT_STATISTICS``; None where there is none."""
+    """Return the goodness-of-fit statistics by name, in the order of FIT_STATISTICS; None if not defined."""
     facts = model.require_fitted().facts
-    found: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
+    statistics: dict[str, float | None] = dict.fromkeys(FIT_STATISTICS)
     sizes = {"choice sets": facts["choice_sets"], "persons": facts.get("persons"), "parameters": model.num_parameters}
-    found |= sizes
+    statistics |= sizes
     if isinstance(model, LogitModel):
         estimates = model.estimates_
-        return found | {
+        return statistics | {
             "log-likelihood": estimates.log_likelihood,
             "null log-likelihood": estimates.null_log_likelihood,
             "constants-only log-likelihood": estimates.constants_log_likelihood,
@@ -73,9 +72,9 @@ def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[s
     if data is not None and gives_of(model) == "probabilities":
         value = model.score(data) * float(data.weights.sum())
         null = -float(data.weights @ np.log(data.sizes))
-        found |= {"log-likelihood": value, "null log-likelihood": null}
-        found["rho-squared"] = round(1 - value / null, 9) + 0.0 if null else 0.0  # no negative zero
-    return found
+        statistics |= {"log-likelihood": value, "null log-likelihood": null}
+        statistics["rho-squared"] = round(1 - value / null, 9) + 0.0 if null else 0.0  # no negative zero
+    return statistics
 
 
 # -- Report ------------------------------------------------------------------------------------------------------------
@@ -83,36 +82,36 @@ def fit_statistics(model: ChoiceModel, data: ChoiceData | None = None) -> dict[s
 Ties = Literal["expected", "random"]
 
 LEVEL = 0.95
-_ROUNDING = 1e-9  # of a weighted mean of ones
+_ROUNDING = 1e-9  # of a weighted mean of values that are all 1
 MARK = "*"
 FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ToDictMixin, NotebookMixin):
-    """How well a model predicts the choices of a table. Made by :func:`evaluate`; prints as a table.
+    """Evaluation of a model on a table; returned by :func:`evaluate`, and prints as a table.
 
     Attributes
     ----------
     n_sets
         Number of choice sets.
     nll
-        Mean negative log-likelihood of the choices; inf where a choice has probability 0, None for a ranking.
+        Mean negative log-likelihood of the choices; inf if a choice has probability 0, None for a ranking.
     top
-        For each n, the share of choices among the n most probable alternatives.
+        For each n, the share of choices among the n most probable alternatives (top-n accuracy).
     brier
         Mean squared distance between probabilities and choices: 0 at best, 2 at worst; None for a ranking.
     kl
-        Mean divergence from the known probabilities; None where none were given, and for a ranking.
+        Mean Kullback-Leibler divergence from the true probabilities; None without ``truth`` and for a ranking.
     n_impossible
-        Number of choices that the model held to have probability 0.
+        Number of choices to which the model gave probability 0.
     intervals
-        For each metric ("nll", "top_1", ..., "brier", "kl"), low and high end of its interval of ``level``;
-        (-inf, inf) where only one set has a weight; empty where no resamples were asked for.
+        For each metric ("nll", "top_1", ..., "brier", "kl"), the two ends of its interval; (-inf, inf) if only one set
+        has a positive weight; empty without resamples.
     uniform
-        For each metric, the value of the model that tells no alternatives apart.
+        For each metric, the score of guessing at random.
     level
-        The level of the intervals.
+        Confidence level of the intervals.
     gives
         What the model gives: "probabilities", "scores" or a "ranking"; see ``ChoiceModel.gives``.
     """
@@ -137,29 +136,40 @@ class Report(ToDictMixin, NotebookMixin):
 
     @property
     def values(self) -> dict[str, float | None]:
-        """The value of each metric, by the names that ``intervals`` and ``uniform`` use."""
+        """Value of each metric, by the names of ``intervals`` and ``uniform``."""
         tops = {f"top_{n}": value for n, value in self.top.items()}
-        known = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
-        return {"nll": self.nll, **tops, "brier": self.brier, **known}
+        divergence = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
+        return {"nll": self.nll, **tops, "brier": self.brier, **divergence}
 
     @property
     def shown_top(self) -> list[int]:
-        """The n for which the accuracy within the first n is shown: not those of which every model has 1."""
+        """Values of n whose top-n accuracy is shown: those for which it can be below 1."""
         return [n for n in self.top if discriminating_metrics([f"top_{n}"], self.uniform)]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the metrics with their intervals beside the uniform model; :meth:`to_dict` has the numbers."""
+        """Draw the metrics with their intervals and the uniform model; :meth:`to_dict` has the numbers.
+
+        Parameters
+        ----------
+        ax
+            Axes to draw on; None (default) for a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
         from pcmcnet.plots.comparison import plot_report
 
         return plot_report(self, ax)
 
     @property
     def pseudo_r2(self) -> float | None:
-        """McFadden's 1 - NLL / NLL of the uniform model; None for a ranking, or where every set has one alternative."""
+        """McFadden's pseudo-R2, 1 - NLL / NLL of the uniform model; None for a ranking or if it is not defined."""
         return pseudo_r2(self.nll, self.uniform.get("nll", 0.0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON knows them; an infinite number is None: of ``nll``, ``n_impossible`` says so."""
+        """Return the report as JSON values; infinite numbers become None (``n_impossible`` tells if ``nll`` was)."""
         return {name: value for name, value in super().to_dict().items() if name != "kl" or "kl" in self.values}
 
     def to_markdown(self) -> str:
@@ -176,7 +186,7 @@ class Report(ToDictMixin, NotebookMixin):
         return [*notes_on_omitted_metrics(self.top, self.uniform), *([FOOTNOTE] if self.gives == "scores" else [])]
 
     def _cells(self) -> list[list[str]]:
-        """The table as text: a row of heads, then one row per metric."""
+        """Return the table as text: a header, then one row per metric."""
         head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
         rows = [head]
         for name in discriminating_metrics(self.values, self.uniform):
@@ -185,8 +195,8 @@ class Report(ToDictMixin, NotebookMixin):
             row = [name.upper().replace("_", " "), "-" if value is None else _number(value, name) + mark]
             if self.intervals:
                 low, high = self.intervals.get(name, (np.nan, np.nan))
-                span = "unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}"
-                row.append(span if name in self.intervals else "-")
+                ends = "unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}"
+                row.append(ends if name in self.intervals else "-")
             rows.append([*row, _number(self.uniform[name], name)])
         return rows
 
@@ -201,33 +211,41 @@ def evaluate(
     resamples: int = 1000,
     ties: Ties = "expected",
 ) -> Report:
-    """Compare a model's probabilities with the choices of a table.
+    """Evaluate a model on a table with choices.
 
     Parameters
     ----------
     model
-        Anything with ``predict_log_proba(data)``; see :class:`Predictor`. A model whose attribute ``gives`` is
-        "ranking" is asked by ``predict_scores(data)`` and gets accuracies alone.
+        A fitted model, or any object with ``predict_log_proba(data)``; see :class:`Predictor`. If its attribute
+        ``gives`` is "ranking", ``predict_scores(data)`` is used, and only accuracies are computed.
     data
-        Choice sets with choices; or a table (path, data frame, mapping), read by the model's own schema. Of a scanned
-        table one shard after the other is looked at, and the metrics of each set are kept.
+        Choice sets with choices; or a table (path, data frame, mapping), read by the model's schema. A scanned table is
+        processed shard by shard.
     top
-        For which n the accuracy within the n most probable alternatives is wanted.
+        Values of n for which the top-n accuracy is computed. Default (1, 5).
     seed
-        Where the resamples, and tie-breaks with ``ties="random"``, come from.
+        Seed of the resamples and, with ``ties="random"``, of the tie-breaks. Default 0.
     truth
-        The known probabilities, one per row of the table, where there are any: adds the divergence from them.
+        True probabilities, one per row of the table. If given, the Kullback-Leibler divergence is computed. Default
+        None.
     resamples
-        Resamples for the intervals; 0 for none. They draw choice sets or, where the table declares persons, whole
-        persons.
+        Number of bootstrap resamples for the intervals; 0 for no intervals. Default 1,000. Persons are resampled if the
+        table declares them, otherwise choice sets.
     ties
-        "expected" counts a tie by its chance of falling to the choice; "random" breaks it, as in the paper.
+        Treatment of tied probabilities in accuracies: "expected" (default) computes the expected accuracy over random
+        tie-breaks; "random" draws them, as in the paper.
+
+    Returns
+    -------
+    Report
+        The metrics with their intervals, and those of guessing at random.
 
     Raises
     ------
     InputError
-        When the table cannot be read or has no choices, or the model or ``truth`` gives something else than
-        probabilities.
+        If the table cannot be read or has no choices, or if the predictions or ``truth`` are not probabilities.
+    ConfigError
+        If an option is not valid.
 
     Examples
     --------
@@ -270,7 +288,10 @@ def evaluate(
 
 
 def _persons(data: ChoiceData | ScannedData) -> Ints | None:
-    """(S,) the first set of each set's person, which is the same on disk and in memory; None without persons."""
+    """Return for each set (S,) the first set of its person; None without persons.
+
+    This numbering is the same for tables on disk and in memory.
+    """
     if data.schema.together is None:
         return None
     _, first, number = np.unique(data.groups(), return_index=True, return_inverse=True)
@@ -280,7 +301,7 @@ def _persons(data: ChoiceData | ScannedData) -> Ints | None:
 def _intervals(
     per_set: Mapping[str, Floats], weights: Floats, persons: Ints | None, *, rng: np.random.Generator, resamples: int
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval of each metric; persons (S,) are resampled where given, else sets."""
+    """Return the interval of each metric; the bootstrap resamples persons (S,), or choice sets if None."""
     values = np.column_stack(list(per_set.values()))  # (S, M)
     if persons is not None:
         values, weights = aggregate_by_group(values, weights, persons)
@@ -289,9 +310,9 @@ def _intervals(
 
 
 def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
-    """Refuse impossible options of an evaluation."""
+    """Raise ConfigError if an option of an evaluation is not valid."""
     if not isinstance(top, Collection) or not all(_is_whole(n, least=1) for n in top) or len(set(top)) < len(top):
-        raise ConfigError(f"top must list different whole numbers of at least 1, such as (1, 5); got {top!r}.")
+        raise ConfigError(f"top must be distinct whole numbers of at least 1, such as (1, 5), got {top!r}.")
     for name, value in (("resamples", resamples), ("seed", seed)):
         if not _is_whole(value, least=0):
             raise ConfigError(f"{name} must be a whole number of at least 0, got {value!r}.")
@@ -300,24 +321,25 @@ def require_evaluation_options(top: Any, resamples: int, seed: int, ties: str = 
 
 
 def _is_whole(value: Any, least: int) -> bool:
+    """Return True for an integer of at least ``least``."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
 def discriminating_metrics(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
-    """Return the metrics that can tell models apart.
+    """Return the metrics that can differ between models.
 
-    Where no choice set has more than n alternatives, every model has the choice among its first n. So has the uniform
-    one, whose accuracy is 1 there and nowhere else.
+    If no choice set has more than n alternatives, the top-n accuracy of every model is 1. That is the case if and only
+    if the top-n accuracy of the uniform model is 1.
     """
     return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
 
 
 def notes_on_omitted_metrics(top: Iterable[int], uniform: Mapping[str, float]) -> list[str]:
-    """Say which accuracies a table leaves out, and why."""
-    certain = [n for n in top if not discriminating_metrics([f"top_{n}"], uniform)]
-    return [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in certain]
+    """Return a note for each top-n accuracy that is left out of the table."""
+    omitted = [n for n in top if not discriminating_metrics([f"top_{n}"], uniform)]
+    return [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in omitted]
 
 
 def _number(value: float, name: str) -> str:
-    """Four decimals; five for KL, which is often small."""
+    """Format a metric with four decimals, or five for KL, which is often small."""
     return f"{value:.{5 if name == 'kl' else 4}f}"

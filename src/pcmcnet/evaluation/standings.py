@@ -1,7 +1,7 @@
-"""The result of a leaderboard: a comparison for each table, and where each model stands over all of them.
+"""The result of a leaderboard: a comparison for each table, and the standing of each model over all tables.
 
-Over the tables, models are ranked by their NLL. A model without an NLL on a table shares the last places there, so that
-being unfit for a table costs as much as being the worst on it.
+Models are ranked by their NLL on each table. Models without an NLL on a table share the last ranks there, so that not
+being applicable costs as much as being the worst.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # -- Ranks -------------------------------------------------------------------------------------------------------------
-# Losses of models on tables -> ranks, their means, and how far two means must lie apart (Demsar, 2006).
+# Losses of models on tables -> ranks, mean ranks, and their critical distance (Demsar, 2006).
 #
-# On each of N tables the k models are ranked, 1 for the least loss; equal losses share the mean of their places. Two
-# mean ranks differ with confidence 1 - alpha if they lie further apart than the critical distance of Nemenyi,
+# On each of N tables the k models are ranked, from 1 for the lowest loss; equal losses share the mean of their ranks.
+# Two mean ranks differ significantly at the level alpha if they differ by more than Nemenyi's critical distance,
 #
 #     CD = q_alpha sqrt(k (k + 1) / (6 N)),        q_alpha = Q(1 - alpha; k, inf) / sqrt(2),
 #
-# with Q the quantile of the studentized range. Every table counts once, whatever its size. Shapes: losses (N, k), ranks
-# (N, k), mean ranks (k,).
+# with Q the quantile of the studentized range. Every table counts once, regardless of its size. Shapes: losses (N, k),
+# ranks (N, k), mean ranks (k,).
 
 LEVEL = 0.95
-_DIGITS = 9  # losses closer than this are equal: rounding is no reason for a rank
+_DIGITS = 9  # decimals to which losses are rounded, so that rounding errors do not determine ranks
 
 
 def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
-    """Rank the models of each table from 1 to k, the least loss first; equal losses have the mean of their places.
+    """Rank the models of each table from 1 to k, the lowest loss first; equal losses share their mean rank.
 
-    A model without a loss has inf: such models share the last places.
+    A model without a loss has inf; such models share the last ranks.
 
     Examples
     --------
@@ -58,13 +58,13 @@ def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
     v = np.round(np.asarray(losses, dtype=np.float64), _DIGITS)
     if v.ndim != 2 or np.isnan(v).any():
         raise InputError(f"losses: expected numbers (tables, models) without NaN, got shape {v.shape}.")
-    mine, theirs = v[:, :, None], v[:, None, :]
-    places: Floats = (theirs < mine).sum(-1) + ((theirs == mine).sum(-1) + 1) / 2
-    return places
+    model, rival = v[:, :, None], v[:, None, :]
+    ranked: Floats = (rival < model).sum(-1) + ((rival == model).sum(-1) + 1) / 2
+    return ranked
 
 
 def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> float:
-    """Return how far apart the mean ranks of two models must lie to differ; k models on N tables.
+    """Return the difference above which two mean ranks differ significantly, for k models on N tables.
 
     Examples
     --------
@@ -72,17 +72,18 @@ def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> floa
     1.114
     """
     if models < 2 or tables < 1:
-        raise InputError(f"ranks differ between 2 or more models on 1 or more tables, got {models} on {tables}.")
-    from scipy.stats import studentized_range  # here, since loading it takes a second that few need
+        raise InputError(f"expected at least 2 models and 1 table to compare ranks, got {models} and {tables}.")
+    from scipy.stats import studentized_range  # importing it takes a second
 
     q = float(studentized_range.ppf(level, models, np.inf)) / np.sqrt(2)
     return float(q * np.sqrt(models * (models + 1) / (6 * tables)))
 
 
 def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
-    """Find the largest groups of neighbours whose mean ranks (k,), rising, do not differ by the critical distance.
+    """Return the largest groups of models whose ascending mean ranks (k,) are within the distance.
 
-    A group of two models or more is given by the positions of its first and last one; none lies within another.
+    A group has at least two models, and is given by the positions of its first and last model. No group contains
+    another.
 
     Examples
     --------
@@ -100,38 +101,38 @@ def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple
 
 
 # -- Table result ------------------------------------------------------------------------------------------------------
-# What a leaderboard has measured on one table: a comparison, who could not take part, and the verdict on each model.
+# The result of a leaderboard on one table: the comparison, the models that were not applicable, and a verdict on each.
 #
-# The best model is that of least NLL. Another one is "tied" with it where the p-value of their paired difference is
-# above 0.05, or where it has less NLL with scores that are no probabilities.
+# The best model is the one with the lowest NLL. Another model is "tied" with it if the p-value of their paired
+# difference is above 0.05, or if it has a lower NLL but gives scores, not probabilities.
 
 Verdict = Literal["best", "tied", "worse", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableResult(ToDictMixin):
-    """What was measured on one table."""
+    """Result of a leaderboard on one table."""
 
     name: str
     use: Use
-    comparison: Comparison  # of the models that took part
-    absent: Mapping[str, str]  # label -> why a model did not take part
-    whole: int  # choice sets of the table, of which comparison.n_sets were measured
-    floor: float | None = None  # NLL of the true probabilities on these choices, where they are known
-    ranked: bool = True  # whether it counts in ranks
+    comparison: Comparison  # of the applicable models
+    absent: Mapping[str, str]  # label -> why a model is not applicable
+    whole: int  # choice sets of the whole table; comparison.n_sets of them were used
+    floor: float | None = None  # NLL of the true probabilities on these choices, if they are known
+    ranked: bool = True  # whether the table counts in ranks
 
     def row(self, label: str) -> ComparisonRow | None:
-        """Return the row of a model that has an NLL here."""
-        found = next((row for row in self.comparison.rows if row.label == label), None)
-        return found if found is not None and found.error is None and "nll" in found.values else None
+        """Return the row of a model; None if it has no NLL on this table."""
+        match = next((row for row in self.comparison.rows if row.label == label), None)
+        return match if match is not None and match.error is None and "nll" in match.values else None
 
     def nll(self, label: str) -> float:
-        """Return the NLL of a model, inf where it has none."""
+        """Return the NLL of a model; inf if it has none."""
         row = self.row(label)
         return np.inf if row is None else row.values["nll"]
 
     def reason(self, label: str) -> str | None:
-        """Return why a model has no NLL here; None if it has one."""
+        """Return why a model has no NLL on this table; None if it has one."""
         if self.row(label) is not None:
             return None
         if label in self.absent:
@@ -139,23 +140,23 @@ class TableResult(ToDictMixin):
         return self.comparison[label].error or "a ranking gives no probabilities"
 
     def verdict(self, label: str) -> Verdict:
-        """Tell how a model compares with the best one."""
+        """Return "best", "tied" with the best, significantly "worse", or "missing" if the model has no NLL."""
         row = self.row(label)
         if row is None or row.difference is None:
             return "missing"
         if label == self.comparison.best:
             return "best"
-        sure = row.p_value is not None and row.p_value <= 1 - LEVEL
-        return "worse" if sure and row.difference > 0 else "tied"
+        is_significant = row.p_value is not None and row.p_value <= 1 - LEVEL
+        return "worse" if is_significant and row.difference > 0 else "tied"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON knows them."""
+        """Return the result as JSON values."""
         plain = super().to_dict()
         return {**plain, "sets_of_the_table": plain.pop("whole")}
 
 
 def nll_cell(table: TableResult, label: str) -> str:
-    """Write an NLL with its mark and verdict: 0.8123 best."""
+    """Format an NLL with its mark and verdict: 0.8123 best."""
     row, verdict = table.row(label), table.verdict(label)
     if row is None:
         return "-"
@@ -164,7 +165,7 @@ def nll_cell(table: TableResult, label: str) -> str:
 
 
 def plain_row(table: TableResult, label: str) -> dict[str, Any]:
-    """Return one row of a data frame."""
+    """Return the row of a table and a model as JSON values."""
     row, numbers = table.row(label), dict[str, Any]()
     for name in ("nll", DIFFERENCE):
         value = None if row is None else row.difference if name == DIFFERENCE else row.values[name]
@@ -181,32 +182,32 @@ def plain_row(table: TableResult, label: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a model stands over the ranked tables."""
+    """The standing of a model over the ranked tables."""
 
-    model: str  # its label
+    model: str  # label
     mean_rank: float
-    mean_ranks: Mapping[str, float]  # over the tables of each use
-    measured: int  # tables on which it has an NLL
-    surely_best: int  # tables on which every other model is significantly worse
-    not_worse: int  # tables on which it is not significantly worse than the best
-    fit_seconds: float | None  # median over the tables of what a fit takes; None without an NLL
+    mean_ranks: Mapping[str, float]  # use -> mean rank over the tables of that use
+    measured: int  # number of tables on which it has an NLL
+    surely_best: int  # number of tables on which every other model is significantly worse
+    not_worse: int  # number of tables on which it is not significantly worse than the best
+    fit_seconds: float | None  # median over the tables; None without an NLL
     parameters: float | None  # median over the tables
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(ToDictMixin, NotebookMixin):
-    """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
+    """Comparison of models on many tables; returned by :func:`leaderboard`, and prints as tables.
 
     Attributes
     ----------
     models
-        Labels, in the order given.
+        Labels of the models, in the given order.
     tables
-        What was measured on each table.
+        Result of each table.
     skipped
-        Why other tables were not measured.
+        Table -> reason why it was skipped.
     design
-        How it was measured: folds, seed, sizes, limits.
+        Settings of the leaderboard: folds, seed, sizes, limits, machine, versions.
     """
 
     models: tuple[str, ...]
@@ -223,68 +224,100 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return [*tables, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, name: str) -> TableResult:
-        """Return the result of a table."""
+        """Return the result of a table by its name. Raise KeyError if there is none."""
         for table in self.tables:
             if table.name == name:
                 return table
         raise KeyError(name)
 
     def ranked(self, use: Use | None = None) -> tuple[TableResult, ...]:
-        """Return the tables that count in ranks; with ``use``, those of one use."""
+        """Return the results of the tables that count in ranks.
+
+        Parameters
+        ----------
+        use
+            Keep only the tables of one use. Default None: all.
+        """
         return tuple(table for table in self.tables if table.ranked and use in (None, table.use))
 
     def ranks(self, use: Use | None = None) -> Floats:
-        """(N, k) rank of each model on each ranked table, in the order of ``models``."""
+        """Return the rank of each model on each ranked table, (N, k), in the order of ``models``.
+
+        Parameters
+        ----------
+        use
+            Keep only the tables of one use. Default None: all.
+        """
         losses = [[table.nll(label) for label in self.models] for table in self.ranked(use)]
         return ranks(np.array(losses, dtype=np.float64).reshape(-1, len(self.models)))
 
     def standings(self, use: Use | None = None) -> tuple[Standing, ...]:
-        """Return where each model stands, the best mean rank first; with ``use``, on the tables of one use."""
-        tables, places = self.ranked(use), self.ranks(use)
+        """Return the standing of each model, the best mean rank first.
+
+        Parameters
+        ----------
+        use
+            Keep only the tables of one use. Default None: all.
+        """
+        tables, table_ranks = self.ranked(use), self.ranks(use)
         if not tables:
             return ()
         uses = np.array([table.use for table in tables])
-        found = []
+        standings = []
         for k, label in enumerate(self.models):
             verdicts = [table.verdict(label) for table in tables]
             rows = [row for table in tables if (row := table.row(label)) is not None]
-            found.append(
+            by_use = {kind: float(table_ranks[uses == kind, k].mean()) for kind in dict.fromkeys(uses.tolist())}
+            standings.append(
                 Standing(
                     model=label,
-                    mean_rank=float(places[:, k].mean()),
-                    mean_ranks={kind: float(places[uses == kind, k].mean()) for kind in dict.fromkeys(uses.tolist())},
+                    mean_rank=float(table_ranks[:, k].mean()),
+                    mean_ranks=by_use,
                     measured=sum(verdict != "missing" for verdict in verdicts),
-                    surely_best=sum(self._surely_best(label, table) for table in tables),
+                    surely_best=sum(self._is_significantly_best(label, table) for table in tables),
                     not_worse=sum(verdict in ("best", "tied") for verdict in verdicts),
                     fit_seconds=_median(row.fit_seconds for row in rows),
                     parameters=_median(row.parameters for row in rows),
                 )
             )
-        return tuple(sorted(found, key=lambda standing: standing.mean_rank))
+        return tuple(sorted(standings, key=lambda standing: standing.mean_rank))
 
-    def _surely_best(self, label: str, table: TableResult) -> bool:
-        others = [table.verdict(other) for other in self.models if other != label]
-        return table.verdict(label) == "best" and "worse" in others and "tied" not in others
+    def _is_significantly_best(self, label: str, table: TableResult) -> bool:
+        """Return True if every other model with an NLL is significantly worse on a table."""
+        rivals = [table.verdict(rival) for rival in self.models if rival != label]
+        return table.verdict(label) == "best" and "worse" in rivals and "tied" not in rivals
 
     def critical_distance(self, use: Use | None = None) -> float:
-        """Return how far apart two mean ranks must lie to differ."""
+        """Return the difference above which two mean ranks differ significantly.
+
+        Parameters
+        ----------
+        use
+            Keep only the tables of one use. Default None: all.
+        """
         return critical_distance(len(self.models), len(self.ranked(use)))
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return one plain row per table and model; None where there is no number."""
+        """Return one row of JSON values per table and model; missing and infinite numbers are None."""
         return [plain_row(table, label) for table in self.tables for label in self.models]
 
     def to_frame(self) -> Any:
-        """Return :meth:`to_rows` as a pandas data frame."""
+        """Return the rows of :meth:`to_rows` as a pandas data frame."""
         return data_frame(pa.Table.from_pylist(self.to_rows()), instead="to_rows()")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON knows them; an infinite number is None."""
+        """Return the leaderboard as JSON values; infinite numbers become None."""
         distance = self.critical_distance() if len(self.models) > 1 and self.ranked() else None
         return {**super().to_dict(), "critical_distance": distance, "standings": to_json(self.standings())}
 
     def to_markdown(self, *, details: bool = False) -> str:
-        """Return the standings and the NLL of every model on every table; with ``details`` also each comparison."""
+        """Return the standings and the NLL of every model on every table as Markdown.
+
+        Parameters
+        ----------
+        details
+            Also include the comparison of each table. Default False.
+        """
         parts = [markdown_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
         notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
         text = f"{self.how}\n\n{parts[0]}\n\n{escaped(self.verdict)}\n\n{parts[1]}\n\n{notes}"
@@ -298,10 +331,10 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
     @property
     def verdict(self) -> str:
-        """One sentence on which model has the best mean rank, and which ones are not told apart from it."""
+        """One sentence: the model with the best mean rank, and the models that do not differ significantly from it."""
         standings, n = self.standings(), len(self.ranked())
         if not n:
-            return "No model is ranked: no table was measured."
+            return "No model is ranked: there are no results."
         first = standings[0]
         best = f"{first.model} has the best mean rank, {first.mean_rank:.2f} over {n} {'table' if n == 1 else 'tables'}"
         if len(standings) == 1:
@@ -314,31 +347,31 @@ class Leaderboard(ToDictMixin, NotebookMixin):
 
     @property
     def how(self) -> str:
-        """One sentence on how it was measured."""
+        """One sentence that describes the protocol: models, tables, folds, seed, limits."""
         d, noun = self.design, "table" if len(self.tables) == 1 else "tables"
         return (
             f"{len(self.models)} models on {len(self.tables)} {noun}, {d['folds']}-fold cross-validation, seed "
-            f"{d['seed']}; tables cut to {d['sets']:,} choice sets, fits to {d['seconds']:g} s."
+            f"{d['seed']}; at most {d['sets']:,} choice sets per table and {d['seconds']:g} s per fit."
         )
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of the tables has to know beside them."""
-        notes = ["best: least NLL on the table; tied: not significantly worse (p above 0.05, not corrected)."]
+        """Notes for the reader of the tables."""
+        notes = ["best: lowest NLL on the table; tied: not significantly worse (p above 0.05, not corrected)."]
         if any(row.gives == "scores" for table in self.tables for row in table.comparison.rows):
             notes.append(f"{FOOTNOTE}.")
         if self.ranked():
             folds = self.design["folds"]
-            notes.append(f"seconds, parameters: of a fit to {folds - 1} of {folds} folds, the median over the tables.")
+            notes.append(f"seconds, parameters: median over the tables, for a fit to {folds - 1} of {folds} folds.")
         if len(self.models) > 1 and self.ranked():
-            notes.append(f"Mean ranks differ significantly where they lie {self.critical_distance():.2f} apart.")
+            notes.append(f"Mean ranks differ significantly if they are more than {self.critical_distance():.2f} apart.")
         notes += [
             f"{table.name}: {table.comparison.n_sets:,} of {table.whole:,} choice sets."
             for table in self.tables
             if table.comparison.n_sets < table.whole
         ]
-        twice = [table.name for table in self.tables if not table.ranked]
-        notes += [f"{name} does not count in ranks: its choices are those of another table." for name in twice]
+        unranked = [table.name for table in self.tables if not table.ranked]
+        notes += [f"{name} does not count in ranks: its choices are those of another table." for name in unranked]
         reasons: dict[tuple[str, str], list[str]] = {}
         for table in self.tables:
             for label in self.models:
@@ -348,11 +381,11 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return notes + [f"{name} skipped: {reason}" for name, reason in self.skipped.items()]
 
     def standing_cells(self) -> list[list[str]]:
-        """The standings as text: a row of heads, then one per model, the best first."""
+        """Return the standings as text: a header, then one row per model, the best first."""
         uses = list(dict.fromkeys(table.use for table in self.ranked()))
         shown = uses if len(uses) > 1 else []
-        head = ["model", "mean rank", *shown, "tables", "surely best", "not worse than best", "seconds", "parameters"]
-        table = [head]
+        counts = ["tables", "significantly best", "not worse than best"]
+        table = [["model", "mean rank", *shown, *counts, "seconds", "parameters"]]
         for s in self.standings():
             means = [f"{mean:.2f}" for mean in (s.mean_rank, *(s.mean_ranks[use] for use in shown))]
             costs = [f"{s.fit_seconds:,.1f}" if s.fit_seconds is not None else "-"]
@@ -361,7 +394,7 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return table
 
     def nll_cells(self) -> list[list[str]]:
-        """The NLL of every model as text: a row of heads, then one per table."""
+        """Return the NLL of every model as text: a header, then one row per table."""
         labels = [standing.model for standing in self.standings()] or list(self.models)
         floors = any(table.floor is not None for table in self.tables)
         table = [["NLL", "use", "sets", *(["floor"] if floors else []), *labels]]
@@ -372,16 +405,16 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         return table
 
     def plot(self, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None) -> Axes | Figure:
-        """Draw the mean ranks, with bars that join models whose ranks do not differ.
+        """Draw the mean ranks, with bars that join models whose ranks do not differ significantly.
 
         Parameters
         ----------
         use
-            Draw the tables of one use; None for all.
+            Use only the tables of one use. Default None: all.
         path
-            Also write the picture there: .png, .pdf or .svg.
+            Also write the figure to this file: .png, .pdf or .svg. Default None.
         ax
-            Where to draw; a new figure if None.
+            Axes to draw on; None (default) for a new figure.
 
         Returns
         -------
@@ -391,27 +424,39 @@ class Leaderboard(ToDictMixin, NotebookMixin):
         Raises
         ------
         InputError
-            When there are fewer than two models, or no table.
+            If there are fewer than two models, or no table.
         """
         from pcmcnet.plots.leaderboard import plot_leaderboard
 
         return plot_leaderboard(self, use, path, ax)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write leaderboard.json, leaderboard.md and, where there are ranks to compare, leaderboard.png."""
-        place = require_folder(folder)
-        files = [place / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
-        with sole_writer(place):
+        """Write leaderboard.json, leaderboard.md and, if there are ranks to compare, leaderboard.png.
+
+        Parameters
+        ----------
+        folder
+            Folder to write to; it is created if necessary.
+
+        Returns
+        -------
+        list of Path
+            The files written.
+        """
+        path = require_folder(folder)
+        files = [path / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
+        with sole_writer(path):
             content = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
             write_bytes(files[0], f"{content}\n".encode())
             write_bytes(files[1], f"# Leaderboard\n\n{self.to_markdown(details=True)}\n".encode())
             if len(self.models) > 1 and self.ranked():
                 self.plot(path=files[2])
                 return files
-            files[2].unlink(missing_ok=True)  # that of an earlier run
+            files[2].unlink(missing_ok=True)  # of an earlier run
         return files[:2]
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else None
+    """Return the median of the values that are not None; None if there are none."""
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else None

@@ -124,7 +124,7 @@ class WithConstants(SingleModelWrapper):
         super().__init__(model, options, encoders, shares=shares or {}, **more)
         if constants is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("constants is for a fitted model: leave it out, and fit finds the constants.")
+                raise ConfigError("constants are for a fitted model: leave them out, and fit finds them.")
             self._wrap(model, _state(model, constants))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:

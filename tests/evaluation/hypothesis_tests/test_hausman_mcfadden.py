@@ -53,7 +53,7 @@ def test_where_it_holds_it_is_not_rejected_whatever_the_errors(iia: ChoiceData) 
     for without in ("A", ["A", "B"]):
         assert not hausman_mcfadden(model, iia, without, significance=0.01).rejected
     classical = hausman_mcfadden(model, iia, "A", errors="classical")
-    assert "classical errors take the choices of a person for independent" in classical.notes[-1]
+    assert "choices of a person are independent" in classical.notes[-1]
 
 
 def test_a_difference_that_is_not_positive_definite_is_said(travel: ChoiceData) -> None:
@@ -67,9 +67,9 @@ def test_a_difference_that_is_not_positive_definite_is_said(travel: ChoiceData) 
 
 def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
     model = MNL().fit(iia)
-    with pytest.raises(InputError, match=r"no alternative is called 'E'. Known: A, B, C, D"):
+    with pytest.raises(InputError, match=r"no alternative has the label 'E'. Known: A, B, C, D"):
         hausman_mcfadden(model, iia, "E")
-    with pytest.raises(InputError, match="without 'A', 'B', 'C', no choice set with a choice among two alternatives"):
+    with pytest.raises(InputError, match="without 'A', 'B', 'C', no choice set has its choice and another"):
         hausman_mcfadden(model, iia, ["A", "B", "C"])
     with pytest.raises(InputError, match="expected the choice sets that the model was fitted to"):
         hausman_mcfadden(model, iia.subset(np.arange(400)), "A")
@@ -78,7 +78,7 @@ def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
     with pytest.raises(InputError, match="'x' is fixed or at a bound"):
         hausman_mcfadden(MNL(fixed={"x": 1.0}).fit(iia), iia, "A")
     nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
-    with pytest.raises(InputError, match="the test is one of the multinomial logit, MNL; got NestedMNL"):
+    with pytest.raises(InputError, match=r"the test supports the multinomial logit \(MNL\) only, got NestedMNL"):
         hausman_mcfadden(NestedMNL(nests=nests).fit(iia), iia, "A")
     plain = read(logit_choices(50, {"x": 1.0}), features=["x"])
     with pytest.raises(InputError, match="leaving alternatives out needs labels"):
@@ -98,7 +98,7 @@ def test_a_utility_that_is_not_linear_is_refused() -> None:
 
 def test_nothing_left_out_and_constants_that_were_moved_are_refused(iia: ChoiceData) -> None:
     model = MNL().fit(iia)
-    with pytest.raises(InputError, match="without: expected the label of an alternative to leave out"):
+    with pytest.raises(InputError, match="without: expected one or more labels"):
         hausman_mcfadden(model, iia, [])
     moved = calibrate_constants(model, iia, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
     with pytest.raises(

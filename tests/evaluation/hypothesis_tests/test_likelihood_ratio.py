@@ -46,7 +46,7 @@ def test_the_statistic_is_the_one_worked_out_by_hand() -> None:
     assert test.rejected
     assert test.notes == ()
     assert len(test.details["restricted"]) == 1
-    assert "the MNL with 2 parameters fits better than the MNL with 1 parameter." in str(test)
+    assert "the MNL with 2 parameters fits significantly better than the MNL with 1 parameter." in str(test)
 
 
 def test_a_larger_model_that_fits_no_better_is_no_error() -> None:
@@ -80,40 +80,40 @@ def test_a_restriction_that_holds_is_rejected_about_as_often_as_the_level_says()
 
 def test_what_cannot_be_compared_is_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
-    with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood alone.*See pcmcnet.vuong"):
+    with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood alone: use pcmcnet.vuong"):
         likelihood_ratio(Uniform().fit(modes), large)
     with pytest.raises(InputError, match="got 4 and 5: give the one with fewer first"):
         likelihood_ratio(large, small)
     with pytest.raises(InputError, match="got 5 and 5: there is no restriction to test"):
         likelihood_ratio(large, large)
     other = MNL(formula="x").fit(modes.subset(np.arange(100)))
-    with pytest.raises(InputError, match="fitted to different tables, of 100 and 200 choice sets: fit both to"):
+    with pytest.raises(InputError, match="fitted to different tables, with 100 and 200 choice sets: fit both to"):
         likelihood_ratio(other, large)
     held = MNL(formula="x + y", fixed={"x": 1.0}).fit(modes)
-    with pytest.raises(InputError, match="the larger model has 'x' fixed and the smaller one estimates it"):
+    with pytest.raises(InputError, match="the larger one has 'x' fixed, the smaller estimates it"):
         likelihood_ratio(MNL(formula="x | 0").fit(modes), held)
-    with pytest.raises(InputError, match="'x' is 1 in the larger model and 0 in the smaller one: they are not"):
+    with pytest.raises(InputError, match="'x' is 1 in the larger one and 0 in the smaller"):
         likelihood_ratio(MNL(formula="y | 0").fit(modes), held)
 
 
 def test_a_larger_model_with_a_lower_likelihood_is_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x | 0").fit(modes), MNL(formula="y").fit(modes)
-    with pytest.raises(InputError, match="the larger model has the smaller log-likelihood"):
+    with pytest.raises(InputError, match="the larger model has the lower log-likelihood"):
         likelihood_ratio(small, large)
 
 
 def test_nesting_that_names_cannot_decide_is_said_to_be_assumed(modes: ChoiceData) -> None:
     small, large = MNL(formula="x | 0").fit(modes), MNL(formula="| 1 | x").fit(modes)
     (first, *_) = likelihood_ratio(small, large).notes
-    assert first == "that the larger model contains the smaller one is assumed: it has no coefficient 'x'"
+    assert first == "it is assumed that the larger model contains the smaller one, although it has no coefficient 'x'"
 
 
 def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceData) -> None:
     small = MNL(formula="x + y").fit(modes)
     nested = NestedMNL(formula="x + y", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
     notes = " ".join(likelihood_ratio(small, nested).notes)
-    assert "lies at the edge of what it may be: the p-value is an upper bound" in notes
-    assert "take the choices of a person for independent" in notes
+    assert "is on the boundary of the parameter space: this p-value is an upper bound" in notes
+    assert "choices of a person are independent" in notes
     free = NestedMNL(formula="x + y", bounds=None, nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
     assert not any("at the edge" in note for note in likelihood_ratio(small, free).notes)
 
@@ -121,15 +121,15 @@ def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceD
 def test_a_spread_of_0_is_at_the_edge_and_persons_are_joined(modes: ChoiceData) -> None:
     large = MixedMNL(formula="x", random={"x": "normal"}, draws=40).fit(modes)
     (note,) = likelihood_ratio(MNL(formula="x").fit(modes), large).notes
-    assert note.startswith("the restriction of 'sd[x]' lies at the edge of what it may be")
-    assert note.endswith("the p-value is an upper bound, and half of it is exact")
+    assert note.startswith("the restriction on 'sd[x]' is on the boundary")
+    assert note.endswith("the correct p-value is half of this one")
 
 
 def test_parts_in_nests_mean_nothing_without_nests(modes: ChoiceData) -> None:
     nests = {"one": ["A", "B"], "two": ["B", "C", "D"]}
     large = CrossNestedMNL(formula="x + y", nests=nests).fit(modes)
     notes = likelihood_ratio(MNL(formula="x + y").fit(modes), large).notes
-    assert any("the parts of alternatives in them mean nothing" in note for note in notes)
+    assert any("allocations of alternatives to nests are not identified" in note for note in notes)
 
 
 def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:

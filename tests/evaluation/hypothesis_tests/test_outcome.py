@@ -12,7 +12,7 @@ def outcome(**changes: object) -> Outcome:
         "statistic": 3.84,
         "degrees_of_freedom": 1,
         "p_value": 0.0501,
-        "hypothesis": "nothing is there",
+        "hypothesis": "the toy model",
         "significance": 0.05,
         "decision": "go on",
         "notes": ("few sets",),
@@ -22,11 +22,11 @@ def outcome(**changes: object) -> Outcome:
 
 def test_it_prints_a_sentence_with_the_decision_and_its_notes() -> None:
     assert str(outcome()) == (
-        "Toy test: chi-squared = 3.840 with 1 degree of freedom, p = 0.050. That nothing is there is not rejected at "
+        "Toy test: chi-squared = 3.840 with 1 degree of freedom, p = 0.050. The toy model is not rejected at "
         "the 0.05 level: go on.\nNote: few sets."
     )
     text = str(outcome(p_value=1e-9, degrees_of_freedom=None, notes=()))
-    assert text == "Toy test: z = 3.840, p < 0.001. That nothing is there is rejected at the 0.05 level: go on."
+    assert text == "Toy test: z = 3.840, p < 0.001. The toy model is rejected at the 0.05 level: go on."
     assert "2 degrees of freedom" in repr(outcome(degrees_of_freedom=2))
 
 

@@ -31,7 +31,7 @@ def test_the_statistic_is_the_mean_over_its_error_with_persons_as_units(data: Ch
     assert test.statistic == pytest.approx(np.sqrt(25) * m.mean() / m.std(), rel=1e-10)
     assert (test.details["units"], test.details["unit"], test.degrees_of_freedom) == (25, "persons", None)
     assert test.statistic > 0
-    assert "MNL (first) is nearer than MNL (second)" in str(test)
+    assert "MNL (first) fits significantly better than MNL (second)" in str(test)
     assert vuong(b, a, fresh).statistic == pytest.approx(-test.statistic, rel=1e-12)
     assert test.notes == ()  # neither has seen these
 
@@ -53,7 +53,7 @@ def test_a_correction_takes_off_what_more_parameters_are_worth(data: ChoiceData)
     aic, bic = (vuong(none, two, data, correction=word) for word in ("aic", "bic"))  # type: ignore[arg-type]
     assert aic.statistic == pytest.approx((difference + 2) / error, rel=1e-12)
     assert bic.statistic == pytest.approx((difference + np.log(50)) / error, rel=1e-12)
-    assert "the choices are those that both models were fitted to" in plain.notes[0]
+    assert "both models were fitted to these choices" in plain.notes[0]
     assert aic.notes == ()
 
 
@@ -80,7 +80,7 @@ def test_a_model_inside_another_is_noted_where_they_were_fitted(data: ChoiceData
     small, large = MNL(formula="x").fit(data), MNL(formula="x + y").fit(data)
     for pair in ((small, large), (large, small)):
         (note,) = vuong(*pair, data, correction="aic").notes
-        assert note.startswith("by the names of their coefficients, one contains the other")
+        assert note.startswith("by the names of their coefficients, one model contains the other")
         assert note.endswith("use likelihood_ratio")
     assert vuong(small, MNL(formula="y").fit(data), data).notes == ()
     train, fresh = data.subset(np.arange(100)), data.subset(np.arange(100, 200))
@@ -91,5 +91,5 @@ def test_differences_without_spread_are_refused(data: ChoiceData) -> None:
     """Held near its estimate, y makes no difference, and a correction would be divided by almost nothing."""
     large = MNL(formula="x + y").fit(data)
     small = MNL(formula="x + y", fixed={"y": large.coefficients["y"] + 1e-4}).fit(data)
-    with pytest.raises(InputError, match=r"the two models are as good as the same: .* use likelihood_ratio"):
+    with pytest.raises(InputError, match=r"the two models are too similar to test: .* use likelihood_ratio"):
         vuong(small, large, data, correction="aic")

@@ -1,4 +1,4 @@
-"""Tests of fitted models: restrictions, independence of irrelevant alternatives, models that are not nested."""
+"""Hypothesis tests of fitted models: nested models, independence of irrelevant alternatives, non-nested models."""
 
 from pcmcnet.evaluation.hypothesis_tests.hausman_mcfadden import hausman_mcfadden
 from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import likelihood_ratio

@@ -1,17 +1,18 @@
-"""Hausman and McFadden's test of independence of irrelevant alternatives (Econometrica, 1984).
+"""Hausman and McFadden's test of the independence of irrelevant alternatives, IIA (Econometrica, 1984).
 
-If the odds of two alternatives do not depend on which others there are, a multinomial logit has the same coefficients
-where some alternatives, and the sets in which they were chosen, are left out. With b_r, V_r the estimates and their
-covariance from what is left and b_f, V_f those from all,
+Under IIA, a multinomial logit has the same coefficients if some alternatives, and the choice sets in which they were
+chosen, are left out. With b_r, V_r the estimates and their covariance from the restricted sets, and b_f, V_f those from
+the full sets,
 
     (b_r - b_f)' (V_r - V_f)^-1 (b_r - b_f)  ~  chi-squared.
 
-Where the difference of the covariances is not positive definite, which happens in finite samples, the directions in
-which it is not are left out of the inverse and of the degrees of freedom. With robust or clustered errors, V_r - V_f is
-no covariance. That of b_r - b_f then comes from the scores of both fits, A_r^-1 g_r - A_f^-1 g_f: never negative.
+In finite samples the difference of the covariances may not be positive definite; directions without a positive variance
+are then left out of the inverse and of the degrees of freedom. With robust or clustered errors, V_r - V_f is not the
+covariance of b_r - b_f. That covariance is then computed from the scores of both fits, A_r^-1 g_r - A_f^-1 g_f, and is
+never negative.
 
-Without the alternatives, a column of the utility may become a combination of others in every set: a constant, when the
-reference is left out. b_f is then taken to the columns that are left, by a matrix T: T b_f, T V_f T'.
+In the restricted sets, a column of the utility may be a linear combination of others in every set, such as a constant
+if the reference alternative is left out. A matrix T then maps b_f to the remaining columns: T b_f, T V_f T'.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pcmcnet.models.logit.logit_model import require_estimated
 from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
 from pcmcnet.models.logit.standard_errors import Errors
 
-_MIN_RELATIVE_VARIANCE = 1e-8  # variance of a direction, relative to the largest, that counts as none
+_MIN_RELATIVE_VARIANCE = 1e-8  # smaller variances of a direction, relative to the largest, count as 0
 
 
 def hausman_mcfadden(
@@ -46,45 +47,54 @@ def hausman_mcfadden(
     errors: Errors | None = None,
     significance: float = 0.05,
 ) -> Outcome:
-    """Test independence of irrelevant alternatives, by leaving some of them out.
+    """Test the independence of irrelevant alternatives (IIA) of a multinomial logit by leaving alternatives out.
 
     Parameters
     ----------
     model
         A fitted multinomial logit.
     data
-        The choice sets that it was fitted to.
+        The choice sets that the model was fitted to: ``ChoiceData``, or a table that its schema can read.
     without
         Label, or labels, of the alternatives to leave out.
     errors
-        Kind of covariances: "classical" for the test as published; "robust" or "clustered" where choices depend on each
-        other or the logit is an approximation. Those of the model, if not given.
+        Kind of standard errors: "classical" for the test as published; "robust" or "clustered" if choices depend on
+        each other or the logit is an approximation. Default None: the kind that the model's options set.
     significance
-        Probability of rejecting the independence where it holds.
+        Significance level: the probability of rejecting IIA if it holds. Default 0.05.
+
+    Returns
+    -------
+    Outcome
+        The statistic, its p-value and the decision.
 
     Raises
     ------
     InputError
-        When the model is none, the table is another one, or nothing is left to estimate.
+        If the model is not a multinomial logit, the table is not the one it was fitted to, or nothing is left to
+        estimate.
     """
     require_significance(significance)
     sets = _require_fitted_to(model, data)
     assert isinstance(model, MNL)
     left_out = [without] if isinstance(without, str) else list(without)
     if not left_out:
-        raise InputError("without: expected the label of an alternative to leave out, or several, got none.")
+        raise InputError("without: expected one or more labels of alternatives to leave out, got none.")
+    # 1. Fit the logit to the sets without these alternatives, on the columns that remain identified.
     full = LogitFit.of(model, sets)
-    problem, among = _restricted_problem(model, sets, left_out)
-    move, kept = _restriction_matrix(problem)
-    names = [model.design_.names[k] for k in kept]
-    left = LogitFit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
+    problem, remaining = _restricted_problem(model, sets, left_out)
+    T, columns = _restriction_matrix(problem)
+    names = [model.design_.names[k] for k in columns]
+    restricted = LogitFit.maximum(replace(problem, z=problem.z[:, columns]), sets.weights[remaining], remaining)
+    # 2. Compute the difference of the coefficients and its covariance.
     kind = errors or model.default_errors
-    d = left.b - move @ full.b
+    d = restricted.b - T @ full.b
     if kind == "classical":
-        covariance = left.inverse - move @ full.inverse @ move.T
+        covariance = restricted.inverse - T @ full.inverse @ T.T
     else:
-        covariance = _covariance_of_difference(left, full, move, _clusters(model, sets, kind))
-    statistic, degrees = _wald_statistic(d, covariance, left.inverse)
+        covariance = _covariance_of_difference(restricted, full, T, _clusters(model, sets, kind))
+    # 3. Compute the statistic and its p-value.
+    statistic, degrees = _quadratic_form(d, covariance, restricted.inverse)
     notes = _notes(d, degrees, kind, sets)
     p = chi_squared_p(statistic, degrees) if degrees else 1.0
     return Outcome(
@@ -92,16 +102,17 @@ def hausman_mcfadden(
         statistic=statistic,
         degrees_of_freedom=degrees,
         p_value=p,
-        hypothesis="irrelevant alternatives do not matter",
+        hypothesis="IIA",
         significance=significance,
-        decision="the coefficients change, so that a multinomial logit does not hold; try nests, classes or a network"
+        decision="the coefficients change significantly, so a multinomial logit is not adequate; try a nested logit, "
+        "latent classes or a network"
         if p < significance
-        else "the coefficients change no more than by chance",
+        else "the coefficients do not change significantly",
         details={
-            "choice_sets": len(among),
+            "choice_sets": len(remaining),
             "coefficients": names,
-            "restricted": left.b,
-            "full": move @ full.b,
+            "restricted": restricted.b,
+            "full": T @ full.b,
             "errors": kind,
         },
         notes=tuple(notes),
@@ -110,17 +121,17 @@ def hausman_mcfadden(
 
 @dataclass(frozen=True)
 class LogitFit:
-    """A logit on R of the S sets of a table, and where it has its maximum."""
+    """Maximum likelihood estimates of a logit from R of the S choice sets of a table."""
 
     problem: LogitLikelihood
     weights: Floats  # (R,)
-    sets: Ints  # (R,) which of the S these are
+    sets: Ints  # (R,) indices of the sets in the table
     b: Floats  # (K,)
-    inverse: Floats  # (K, K), of the information
+    inverse: Floats  # (K, K) inverse of the information matrix
 
     @classmethod
     def of(cls, model: MNL, data: ChoiceData) -> LogitFit:
-        """Take the fitted model, on all sets."""
+        """Return the fit of a model to all sets."""
         problem = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("a test"))
         estimates = model.estimates_
         return cls(problem, data.weights, np.arange(len(data)), estimates.values, estimates.covariance("classical"))
@@ -132,101 +143,108 @@ class LogitFit:
         return cls(problem, weights, sets, b, np.asarray(np.linalg.inv(-hessian), np.float64))
 
     def influence(self, n_sets: int) -> Floats:
-        """(S, K) what each set has added to the estimates, to the first order; 0 for sets left out."""
-        found = np.zeros((n_sets, len(self.b)))
-        found[self.sets] = (self.problem.scores(self.b) * self.weights[:, None]) @ self.inverse
-        return found
+        """Return the first-order influence of each set on the estimates, (S, K); 0 for sets that are left out."""
+        influence = np.zeros((n_sets, len(self.b)))
+        influence[self.sets] = (self.problem.scores(self.b) * self.weights[:, None]) @ self.inverse
+        return influence
 
 
 def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
+    """Return the training sets of a multinomial logit. Raise InputError if the test is not applicable."""
     if not isinstance(model, MNL):
-        raise InputError(f"the test is one of the multinomial logit, MNL; got {type(model).__name__}.")
+        raise InputError(f"the test supports the multinomial logit (MNL) only, got {type(model).__name__}.")
     require_estimated(model, "the test")
     sets = require_training_sets(model, data)
     if not model.design_.form.is_linear:
         raise InputError("the test needs a utility that is linear in its parameters: no boxcox(x), no wtp_space.")
-    held = (*model.estimates_.fixed, *model.estimates_.at_bound)
-    if held:
-        raise InputError(f"the test needs estimates of all coefficients, and {listed(held)} is fixed or at a bound.")
+    constrained = (*model.estimates_.fixed, *model.estimates_.at_bound)
+    if constrained:
+        raise InputError(
+            f"the test needs estimates of all coefficients, and {listed(constrained)} is fixed or at a bound."
+        )
     if model.estimates_.unbounded:
-        raise InputError(f"there is no finite estimate for {listed(model.estimates_.unbounded)}: leave it out first.")
+        raise InputError(f"{listed(model.estimates_.unbounded)} has no finite estimate: leave it out first.")
     return sets.with_positive_weight()
 
 
 def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitLikelihood, Ints]:
-    """Return the logit that is left without some alternatives, and which of the sets it has."""
-    gone = _left_out(data, without)
+    """Return the likelihood of the logit without some alternatives, and the indices of the remaining sets."""
+    # 1. Keep the sets whose choice and at least one other alternative remain.
+    removed = _left_out(data, without)
     chosen = data.require_chosen("a test")
     picked = data.offsets[:-1] + chosen
-    sizes = sum_by_set((~gone).astype(np.float64), data.offsets).astype(np.int64)
-    stays = ~gone[picked] & (sizes > 1)
-    if not stays.any():
+    sizes = sum_by_set((~removed).astype(np.float64), data.offsets).astype(np.int64)
+    remains = ~removed[picked] & (sizes > 1)
+    if not remains.any():
         raise InputError(
-            f"without {listed(list(without))}, no choice set with a choice among two alternatives is left."
+            f"without {listed(list(without))}, no choice set has its choice and another alternative left."
         )
-    rows = ~gone & spread(stays, data.offsets)
-    before: Ints = np.cumsum(gone) - gone  # how many rows before each row are left out
-    place = chosen - (before[picked] - before[data.offsets[:-1]])
-    offsets = np.concatenate([[0], np.cumsum(sizes[stays])])
-    problem = LogitLikelihood.from_matrix(model.design_.matrix(data)[rows], offsets, place[stays])
-    return problem, np.flatnonzero(stays)
+    # 2. Renumber the rows and the chosen alternatives.
+    rows = ~removed & spread(remains, data.offsets)
+    removed_before: Ints = np.cumsum(removed) - removed
+    new_chosen = chosen - (removed_before[picked] - removed_before[data.offsets[:-1]])
+    offsets = np.concatenate([[0], np.cumsum(sizes[remains])])
+    problem = LogitLikelihood.from_matrix(model.design_.matrix(data)[rows], offsets, new_chosen[remains])
+    return problem, np.flatnonzero(remains)
 
 
 def _left_out(data: ChoiceData, without: Sequence[str]) -> Bools:
-    """(N,) whether an alternative is one of those named."""
+    """Return which alternatives (N,) have one of the labels to leave out."""
     if data.labels is None:
         raise InputError("leaving alternatives out needs labels: read the table with alternative=<column>.")
-    known = list(data.labels.categories)
+    labels = list(data.labels.categories)
     for label in without:
-        if label not in known:
-            raise InputError(f"no alternative is called {label!r}." + did_you_mean(str(label), known))
-    return np.isin(data.labels.codes, [known.index(label) for label in without])
+        if label not in labels:
+            raise InputError(f"no alternative has the label {label!r}." + did_you_mean(str(label), labels))
+    return np.isin(data.labels.codes, [labels.index(label) for label in without])
 
 
 def _restriction_matrix(problem: LogitLikelihood) -> tuple[Floats, list[int]]:
-    """Return T (R, K), and which R columns have coefficients of their own in what is left."""
-    lost = [k for k, _ in dependent_columns(problem.z)]
-    kept = [k for k in range(problem.n_columns) if k not in lost]
-    if not kept:
-        raise InputError("no coefficient can be estimated from the alternatives that are left.")
+    """Return the matrix T (R, K), and the R columns that are identified in the restricted sets."""
+    dependent = [k for k, _ in dependent_columns(problem.z)]
+    columns = [k for k in range(problem.n_columns) if k not in dependent]
+    if not columns:
+        raise InputError("no coefficient can be estimated from the remaining alternatives.")
+    # Express each dependent column as a linear combination of the others, by least squares.
     gram = problem.z.T @ problem.z
-    scale = 1 / np.sqrt(np.diag(gram)[kept])
-    inside = gram[np.ix_(kept, kept)] * np.outer(scale, scale)
-    move = np.zeros((len(kept), problem.n_columns))
-    move[:, kept] = np.eye(len(kept))
-    move[:, lost] = scale[:, None] * np.linalg.solve(inside, scale[:, None] * gram[np.ix_(kept, lost)])
-    return move, kept
+    scale = 1 / np.sqrt(np.diag(gram)[columns])
+    scaled = gram[np.ix_(columns, columns)] * np.outer(scale, scale)
+    T = np.zeros((len(columns), problem.n_columns))
+    T[:, columns] = np.eye(len(columns))
+    T[:, dependent] = scale[:, None] * np.linalg.solve(scaled, scale[:, None] * gram[np.ix_(columns, dependent)])
+    return T, columns
 
 
 def _clusters(model: MNL, sets: ChoiceData, kind: Errors) -> Ints:
-    """(S,) what depends on each other: persons or clusters, or every set alone."""
+    """Return the cluster of each set (S,): its person or group or, for robust errors, the set itself."""
     if kind == "robust":
         return np.arange(len(sets))
-    model.estimates_.covariance(kind)  # refuses a kind that there is none of
+    model.estimates_.covariance(kind)  # raises InputError if the model has no errors of this kind
     return sets.groups(model.config.cluster)
 
 
-def _covariance_of_difference(left: LogitFit, full: LogitFit, move: Floats, clusters: Ints) -> Floats:
+def _covariance_of_difference(restricted: LogitFit, full: LogitFit, T: Floats, clusters: Ints) -> Floats:
     """Return the covariance of b_r - T b_f from the scores of both fits."""
     n_sets = len(full.sets)
-    each = left.influence(n_sets) - full.influence(n_sets) @ move.T
-    sums = np.column_stack([np.bincount(clusters, weights=column) for column in each.T])
+    influence = restricted.influence(n_sets) - full.influence(n_sets) @ T.T
+    sums = np.column_stack([np.bincount(clusters, weights=column) for column in influence.T])
     n = len(np.unique(clusters))
     factor = n / (n - 1) if n < n_sets else 1.0
     return np.asarray(factor * (sums.T @ sums), np.float64)
 
 
-def _wald_statistic(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
-    """Return d' C^- d, where the inverse leaves out what is not positive in C, and how many directions it has."""
+def _quadratic_form(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:
+    """Return d' C^- d, with a generalised inverse over the directions of positive variance, and their number."""
     scale = 1 / np.sqrt(np.diag(scale_of))
     values, vectors = np.linalg.eigh(covariance * np.outer(scale, scale))
-    solid = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)
-    solid &= values > 0
-    projected = vectors[:, solid].T @ (d * scale)
-    return float((projected**2 / values[solid]).sum()), int(solid.sum())
+    is_positive = values > _MIN_RELATIVE_VARIANCE * max(float(values.max()), 0.0)
+    is_positive &= values > 0
+    projected = vectors[:, is_positive].T @ (d * scale)
+    return float((projected**2 / values[is_positive]).sum()), int(is_positive.sum())
 
 
 def _notes(d: Floats, degrees: int, kind: Errors, sets: ChoiceData) -> list[str]:
+    """Return the limitations of the test in this case."""
     notes = []
     if degrees < len(d):
         notes.append(
@@ -234,5 +252,5 @@ def _notes(d: Floats, degrees: int, kind: Errors, sets: ChoiceData) -> list[str]
             f"are left out of its generalised inverse"
         )
     if kind == "classical" and sets.schema.person is not None:
-        notes.append("classical errors take the choices of a person for independent: errors='clustered' does not")
+        notes.append("classical errors assume that the choices of a person are independent: use errors='clustered'")
     return notes

@@ -4,9 +4,9 @@ With L the maxima of the two log-likelihoods on the same choice sets and k the n
 
     2 (L_large - L_small)  ~  chi-squared with k_large - k_small degrees of freedom
 
-if the restrictions hold and lie inside the space of the parameters. A restriction at its boundary, such as a variance
-of 0 or a log-sum of 1 where larger ones are excluded, makes the p-value too large (Self & Liang, 1987). One class less
-leaves parameters of the other without meaning, and the statistic has no known distribution.
+if the restrictions hold and are in the interior of the parameter space. A restriction on the boundary, such as a
+variance of 0, or a log-sum of 1 if larger ones are excluded, makes the p-value too large (Self & Liang, 1987). With
+fewer latent classes some parameters are not identified, and the distribution of the statistic is unknown.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ from pcmcnet.models.logit.parameter_bounds import listed
 from pcmcnet.models.mixed_mnl import MixedMNL
 
 # -- Person likelihoods ------------------------------------------------------------------------------------------------
-# The log-likelihood of all choices of a person, by logits in which something belongs to the person.
+# The joint log-likelihood of all choices of a person, for logits whose classes or coefficients belong to persons.
 #
 # With choices i_t in the sets S_t of a person, classes c of shares pi_c, or coefficients b_r in R draws of the person,
 #
 #     latent classes   log sum_c pi_c prod_t P_c(i_t | S_t)
 #     mixed logit      log 1/R sum_r prod_t P(i_t | S_t, b_r)
 #
-# which is what was maximised. The sum over sets of log-probabilities knows nothing of a person's other choices.
+# is the function that was maximised. The sum of the log-probabilities of single sets ignores a person's other choices.
 
 
 def is_panel_model(model: ChoiceModel) -> bool:
-    """Tell whether a fitted model joins the choices of a person, as its options and its table say."""
-    joins = isinstance(model, LatentClassMNL | MixedMNL) and model.config.by != "set"
-    return joins and model.schema.person is not None
+    """Return True if the likelihood of a fitted model joins the choices of a person."""
+    by_person = isinstance(model, LatentClassMNL | MixedMNL) and model.config.by != "set"
+    return by_person and model.schema.person is not None
 
 
 def person_log_likelihoods(model: ChoiceModel, data: ChoiceData) -> Floats | None:
-    """(U,) log-likelihood of each person, in the order of ``data.groups()``; None where sets are independent."""
+    """Return the log-likelihood of each person (U,), ordered as ``data.groups()``; None if sets are independent."""
     if not is_panel_model(model) or data.schema.person is None:
         return None
-    return _of_classes(model, data) if isinstance(model, LatentClassMNL) else _of_draws(model, data)
+    return _latent_class(model, data) if isinstance(model, LatentClassMNL) else _mixed(model, data)
 
 
-def _of_classes(model: LatentClassMNL, data: ChoiceData) -> Floats:
+def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
+    """Return the log-likelihood of each person by a latent class logit."""
     persons = Persons.of(data, "person")
     picked = data.offsets[:-1] + data.require_chosen("a likelihood")
     joint = model._log_membership(data)[persons.first]
@@ -64,50 +65,50 @@ def _of_classes(model: LatentClassMNL, data: ChoiceData) -> Floats:
     return total
 
 
-def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
+def _mixed(model: ChoiceModel, data: ChoiceData) -> Floats:
+    """Return the simulated log-likelihood of each person by a mixed logit."""
     assert isinstance(model, MixedMNL)
     persons, mixing = Persons.of(data, "person"), model.mixing_
     columns = model._columns(data)
     sets = LogitLikelihood.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
     draws = model._draws(mixing, model.config.draws, model.table_.seed, torch.device("cpu"))
-    keys, who = hash_ids(model._ids(data)[persons.first]), model._covariates(persons.table)
-    problem = SimulatedLikelihood(sets.z, sets.offsets, persons.number[sets.sets], keys, who, mixing, draws, 0.0)
+    keys, covariates = hash_ids(model._ids(data)[persons.first]), model._covariates(persons.table)
+    problem = SimulatedLikelihood(sets.z, sets.offsets, persons.number[sets.sets], keys, covariates, mixing, draws, 0.0)
     return problem.evaluate(model.estimates_.values, "float64", scores=False)[0]
 
 
 # -- Likelihood ratio --------------------------------------------------------------------------------------------------
 
-_ROUNDING = 1e-6  # by which maxima of equal height may differ
-_MAY_DIFFER = (
-    "formula",
-    "fixed",
-    "bounds",
-    "start",
-    "errors",
-    "cluster",
-    "max_iter",
-    "reference",
-)  # may differ when nested
-_LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # how the names of parameters begin
+_ROUNDING = 1e-6  # relative difference up to which two maxima count as equal
+# Options that may differ between nested models.
+_MAY_DIFFER = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")
+_LOG_SUM, _DEVIATION, _ALLOCATION = "logsum", "sd[", "alpha["  # prefixes of the names of parameters
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
-    """Test the restrictions that make a smaller logit of a larger one.
+    """Test a restricted logit against a larger one that contains it, by the likelihood ratio.
 
     Parameters
     ----------
-    small, large
-        Logits fitted to the same choice sets. Every coefficient of ``small`` is to be one of ``large``, which estimates
-        more of them; a coefficient that ``small`` has fixed, or lacks, is what is tested. Where names cannot decide
-        whether one contains the other, that is assumed, and the outcome says so.
+    small
+        The restricted logit.
+    large
+        The larger logit, fitted to the same choice sets. It has every coefficient of ``small`` and estimates more; the
+        test is whether the coefficients that ``small`` lacks or has fixed matter. If the names of the coefficients do
+        not show that ``large`` contains ``small``, this is assumed, and a note says so.
     significance
-        Probability of rejecting restrictions that hold.
+        Significance level: the probability of rejecting the smaller model if its restrictions hold. Default 0.05.
+
+    Returns
+    -------
+    Outcome
+        The statistic, its p-value and the decision.
 
     Raises
     ------
     InputError
-        When the models were fitted to different tables, are not nested, have as many parameters, or have constants that
-        were moved to known shares.
+        If the models were fitted to different tables, are not nested, have the same number of parameters, or have
+        calibrated constants.
 
     Examples
     --------
@@ -137,22 +138,22 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
     low, high = small.estimates_.log_likelihood, large.estimates_.log_likelihood
     if high < low - _ROUNDING * abs(low):
         raise InputError(
-            f"the larger model has the smaller log-likelihood, {high:.3f} against {low:.3f}: it does not contain the "
-            f"other, or its search has ended at a lower maximum. Fit it again with another seed or start."
+            f"the larger model has the lower log-likelihood, {high:.3f} against {low:.3f}: it does not contain the "
+            f"smaller model, or its search ended at a local maximum. Fit it again with another seed or start."
         )
     statistic = max(2 * (high - low), 0.0)
     p = chi_squared_p(statistic, degrees)
-    less, more = map(_describe, (small, large))
+    smaller, larger = map(_describe, (small, large))
     return Outcome(
         test="Likelihood-ratio test",
         statistic=statistic,
         degrees_of_freedom=degrees,
         p_value=p,
-        hypothesis="the restrictions of the smaller model hold",
+        hypothesis="the smaller model",
         significance=significance,
-        decision=f"the {more} fits better than the {less}"
+        decision=f"the {larger} fits significantly better than the {smaller}"
         if p < significance
-        else f"nothing speaks against the {less}, compared with the {more}",
+        else f"the {larger} does not fit significantly better than the {smaller}",
         details={
             "log_likelihood_small": low,
             "log_likelihood_large": high,
@@ -163,104 +164,106 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
 
 
 def restricted_coefficients(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
-    """Return the coefficients that the larger model estimates and the smaller one does not, by their names."""
+    """Return the names of the coefficients that the larger model estimates and the smaller one does not."""
     return tuple(name for name in _free(large) if name not in _free(small))
 
 
 def has_coefficients_of(large: Any, small: Any) -> bool:
-    """Tell whether one logit has, by their names, all coefficients of another of its kind, or of an MNL, and more."""
+    """Return True if one logit has, by name, all coefficients of another of its class, or of an MNL, and more."""
     if not (isinstance(small, LogitModel) and isinstance(large, LogitModel) and type(small) in (MNL, type(large))):
         return False
     if small.calibrated_constants or large.calibrated_constants or small.num_parameters >= large.num_parameters:
         return False
-    known = {*_free(large), *(name.removeprefix("class 1: ") for name in _free(large))}
-    held = {name: large.coefficients[name] for name in large.estimates_.fixed}
-    return known.issuperset(_free(small)) and all(small.coefficients.get(n, 0.0) == v for n, v in held.items())
+    names = {*_free(large), *(name.removeprefix("class 1: ") for name in _free(large))}
+    fixed = {name: large.coefficients[name] for name in large.estimates_.fixed}
+    return names.issuperset(_free(small)) and all(small.coefficients.get(n, 0.0) == v for n, v in fixed.items())
 
 
 def _describe(model: LogitModel) -> str:
+    """Return the class name of a model and its number of parameters."""
     k = model.num_parameters
     return f"{type(model).__name__} with {k} parameter{'s' * (k != 1)}"
 
 
 def _require_maximum(model: Any) -> None:
+    """Raise InputError unless the model is a logit at its maximum of the likelihood."""
     if not isinstance(model, LogitModel):
         raise InputError(
-            f"{type(model).__name__} is not estimated by maximum likelihood alone: a likelihood-ratio test takes "
-            f"logits. See pcmcnet.vuong, which compares any two models."
+            f"the likelihood-ratio test supports logits only, because {type(model).__name__} is not estimated by "
+            f"maximum likelihood alone: use pcmcnet.vuong, which compares any two models."
         )
     require_estimated(model, "a likelihood-ratio test")
 
 
 def _require_same_sets(small: LogitModel, large: LogitModel) -> None:
+    """Raise InputError if the models were fitted to different tables."""
     if small.table_.fingerprint != large.table_.fingerprint:
         sizes = " and ".join(f"{model.table_.choice_sets:,}" for model in (small, large))
         raise InputError(
-            f"the two models were fitted to different tables, of {sizes} choice sets: fit both to the same data, and "
-            f"choose the columns by the formula."
+            f"the two models were fitted to different tables, with {sizes} choice sets: fit both to the same data, and "
+            f"select the columns by the formula."
         )
 
 
 def _free(model: LogitModel) -> list[str]:
+    """Return the names of the estimated coefficients."""
     return [name for name in model.estimates_.names if name not in model.estimates_.fixed]
 
 
 def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
-    """Refuse models that are not nested; say where that is assumed."""
-    held = {name: large.coefficients[name] for name in large.estimates_.fixed}
-    for name, value in held.items():
+    """Raise InputError if the models are not nested. Return a note if nesting is assumed."""
+    fixed = {name: large.coefficients[name] for name in large.estimates_.fixed}
+    for name, value in fixed.items():
         if name in _free(small):
-            raise InputError(
-                f"the larger model has {name!r} fixed and the smaller one estimates it: they are not nested."
-            )
+            raise InputError(f"the models are not nested: the larger one has {name!r} fixed, the smaller estimates it.")
         if small.coefficients.get(name, 0.0) != value:
             raise InputError(
-                f"{name!r} is {value:g} in the larger model and {small.coefficients.get(name, 0.0):g} in the smaller "
-                f"one: they are not nested."
+                f"the models are not nested: {name!r} is {value:g} in the larger one and "
+                f"{small.coefficients.get(name, 0.0):g} in the smaller."
             )
-    strange = [name for name in _free(small) if name not in large.estimates_.names]
-    others = _other_options(small) != _other_options(large)
-    if strange and not _classes_differ(small, large):
-        return [f"that the larger model contains the smaller one is assumed: it has no coefficient {listed(strange)}"]
-    if type(small) is type(large) and others and not _classes_differ(small, large):
-        return ["that the larger model contains the smaller one is assumed: they differ in more than coefficients"]
+    if _classes_differ(small, large):
+        return []
+    not_in_large = [name for name in _free(small) if name not in large.estimates_.names]
+    if not_in_large:
+        names = listed(not_in_large)
+        return [f"it is assumed that the larger model contains the smaller one, although it has no coefficient {names}"]
+    options = [
+        {name: value for name, value in model.identity["options"].items() if name not in _MAY_DIFFER}
+        for model in (small, large)
+    ]
+    if type(small) is type(large) and options[0] != options[1]:
+        return ["it is assumed that the larger model contains the smaller one, although their options differ"]
     return []
 
 
-def _other_options(model: LogitModel) -> dict[str, Any]:
-    return {name: value for name, value in model.identity["options"].items() if name not in _MAY_DIFFER}
-
-
 def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
+    """Return True if the models have different numbers of latent classes."""
     classes = [model.n_classes_ if isinstance(model, LatentClassMNL) else 1 for model in (small, large)]
     return classes[0] != classes[1]
 
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
-    """Say where the statistic is not chi-squared."""
+    """Return notes on reasons why the statistic may not be chi-squared."""
     tested = restricted_coefficients(small, large)
-    lost = {
-        "with fewer classes, parameters of the others": _classes_differ(small, large),
-        "without nests, the parts of alternatives in them": any(name.startswith(_ALLOCATION) for name in tested),
+    not_identified = {
+        "with fewer classes, the parameters of the other classes": _classes_differ(small, large),
+        "without nests, the allocations of alternatives to nests": any(n.startswith(_ALLOCATION) for n in tested),
     }
-    advice = "the statistic is not chi-squared: take this p-value for a rough guide, and compare AIC and BIC"
-    notes = [f"{what} mean nothing, and {advice}" for what, so in lost.items() if so]
-    edges = (_DEVIATION,) if large.config.bounds is None else (_DEVIATION, _LOG_SUM)  # a free log-sum may be above 1
-    edge = [name for name in tested if name.startswith(edges)]
-    if edge:
+    advice = "the statistic is not chi-squared: treat this p-value as a rough guide, and compare AIC and BIC"
+    notes = [f"{names} are not identified, so {advice}" for names, applies in not_identified.items() if applies]
+    bounded = (_DEVIATION,) if large.config.bounds is None else (_DEVIATION, _LOG_SUM)  # a free log-sum may exceed 1
+    on_boundary = [name for name in tested if name.startswith(bounded)]
+    if on_boundary:
+        is_single = len(on_boundary) == 1 and large.num_parameters - small.num_parameters == 1
+        conclusion = "the correct p-value is half of this one" if is_single else "this p-value is an upper bound"
         notes.append(
-            f"the restriction of {listed(edge)} lies at the edge of what it may be: the p-value is an upper bound"
-            + (
-                ", and half of it is exact"
-                if len(edge) == 1 and large.num_parameters - small.num_parameters == 1
-                else ""
-            )
+            f"the restriction on {listed(on_boundary)} is on the boundary of the parameter space: {conclusion}"
         )
-    bound = [name for name in large.estimates_.at_bound if name not in edge]
-    if bound:
-        notes.append(f"{listed(bound)} of the larger model came to a bound, so that the p-value is approximate")
+    at_bound = [name for name in large.estimates_.at_bound if name not in on_boundary]
+    if at_bound:
+        notes.append(f"{listed(at_bound)} of the larger model is at a bound, so the p-value is approximate")
     if large.schema.person is not None and not is_panel_model(large):
         notes.append(
-            "the likelihoods take the choices of a person for independent; where they are not, the p-value is too small"
+            "the likelihoods assume that the choices of a person are independent; if not, the p-value is too small"
         )
     return notes

@@ -1,4 +1,4 @@
-"""What a hypothesis test found: the statistic, its p-value, and one sentence with the decision."""
+"""The outcome of a hypothesis test: the statistic, its p-value, and one sentence with the decision."""
 
 from __future__ import annotations
 
@@ -13,24 +13,30 @@ from pcmcnet.reports.formats import ToDictMixin
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(ToDictMixin):
-    """A test's outcome; prints as a sentence with the decision, and its caveats.
+    """The outcome of a hypothesis test; prints as a sentence with the decision, followed by notes.
 
     Attributes
     ----------
     test
         Name of the test.
-    statistic, degrees_of_freedom, p_value
-        ``degrees_of_freedom`` is None where the statistic is normal.
+    statistic
+        Test statistic.
+    degrees_of_freedom
+        Degrees of freedom of a chi-squared statistic; None if the statistic is normal.
+    p_value
+        Probability of a statistic at least as extreme under the null hypothesis.
     hypothesis
-        What is tested, in words that follow "that".
+        Null hypothesis, as a noun phrase such as "IIA".
+    significance
+        Significance level of the test.
     rejected
-        Whether the hypothesis is rejected at the level ``significance``.
+        Whether the null hypothesis is rejected at that level.
     decision
-        What follows, in words.
+        Conclusion, in words.
     details
-        Numbers that the test is made of.
+        Numbers from which the statistic was computed.
     notes
-        What to know before trusting it.
+        Limitations of the test in this case.
     """
 
     test: str
@@ -46,30 +52,31 @@ class Outcome(ToDictMixin):
 
     @property
     def rejected(self) -> bool:
-        """Whether the hypothesis is rejected."""
+        """Whether the null hypothesis is rejected."""
         return self.p_value < self.significance
 
     def __str__(self) -> str:
         p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
         if self.degrees_of_freedom is None:
-            found = f"z = {self.statistic:.3f}"
+            statistic = f"z = {self.statistic:.3f}"
         else:
             plural = "s" * (self.degrees_of_freedom != 1)
-            found = f"chi-squared = {self.statistic:.3f} with {self.degrees_of_freedom} degree{plural} of freedom"
-        verdict = f"{'rejected' if self.rejected else 'not rejected'} at the {self.significance:.3g} level"
-        sentence = f"{self.test}: {found}, {p}. That {self.hypothesis} is {verdict}: {self.decision}."
+            statistic = f"chi-squared = {self.statistic:.3f} with {self.degrees_of_freedom} degree{plural} of freedom"
+        hypothesis = self.hypothesis[:1].upper() + self.hypothesis[1:]
+        verdict = f"{hypothesis} is{'' if self.rejected else ' not'} rejected at the {self.significance:.3g} level"
+        sentence = f"{self.test}: {statistic}, {p}. {verdict}: {self.decision}."
         return printable("\n".join([sentence, *(f"Note: {note}." for note in self.notes)]))
 
     __repr__ = __str__
 
 
 def chi_squared_p(statistic: float, degrees_of_freedom: int) -> float:
-    """Return the probability that a chi-squared variable is larger."""
+    """Return the probability that a chi-squared variable exceeds the statistic."""
     from scipy.special import chdtrc
 
     return float(chdtrc(degrees_of_freedom, max(statistic, 0.0)))
 
 
 def require_significance(value: float) -> None:
-    """Refuse a level that is none."""
+    """Raise ConfigError unless the significance level is between 0 and 1."""
     require_number("significance", value, low=0, high=1, open_low=True, open_high=True)

@@ -1,17 +1,16 @@
-"""Vuong's test of two models of which neither contains the other (Vuong, 1989), networks included.
+"""Vuong's test of two models that are not nested (Vuong, 1989), including networks.
 
-With m_u = log p_a - log p_b of the choices of unit u, a choice set or, where persons are declared, a person's sets,
+With m_u = log p_a - log p_b of the choices of unit u, a choice set or, if persons are declared, all sets of a person,
 
-    z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both are equally far from the truth.
+    z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both models are equally close to the truth.
 
-Where one model contains the other and the smaller holds, n sd(m)^2 has the law of the likelihood ratio rather than
-growing with n, and z is not normal. Such models are noted by the names of their coefficients; any two for which
-sqrt(n) sd(m) is near 0 are refused, as a correction would then be divided by almost nothing.
+If one model contains the other and the smaller one is true, n sd(m)^2 does not grow with n and z is not normal. A note
+points out such models, by the names of their coefficients. If sqrt(n) sd(m) is close to 0, the test raises InputError,
+because a correction would be divided by almost 0.
 
-A correction for the numbers of parameters k takes k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
-Weights of sets multiply their m. Where a model joins a person's choices, as person-level classes do, log p is that of
-all of them together. On sets that neither model has seen, no correction is due, and the test is one of
-predictions (Diebold & Mariano, 1995).
+A correction for the numbers of parameters k subtracts k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
+The weights of the sets multiply their m. If the likelihood of a model joins the choices of a person, log p is the joint
+one. Out of sample no correction is needed, and the test compares predictions (Diebold & Mariano, 1995).
 """
 
 from __future__ import annotations
@@ -31,30 +30,37 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Correction = Literal["none", "aic", "bic"]
 
-_MIN_DIFFERENCE = 1e-9  # differences of log-probabilities below which two models say the same
-_MIN_DEVIATION = 0.1  # standard deviation of the sum of the differences below which nothing tells two models apart
+_MIN_DIFFERENCE = 1e-9  # smaller differences of log-probabilities are rounding errors
+_MIN_DEVIATION = 0.1  # smallest standard deviation of the summed differences for which the test is meaningful
 
 
 def vuong(
     a: ChoiceModel, b: ChoiceModel, data: Any, *, correction: Correction = "none", significance: float = 0.05
 ) -> Outcome:
-    """Test whether one of two models that do not contain each other is nearer to the truth.
+    """Test whether two models that are not nested fit equally well.
 
     Parameters
     ----------
-    a, b
-        Fitted models that give probabilities, of any kind.
+    a
+        A fitted model of any class that gives probabilities.
+    b
+        Another fitted model that gives probabilities.
     data
-        Choice sets with choices, the same for both. Where persons are declared, they are the units.
+        Choice sets with choices, on which both models are compared. If persons are declared, they are the units.
     correction
-        "none", "aic" or "bic": what is taken off for the difference in the numbers of parameters.
+        Correction for the difference in the numbers of parameters: "none" (default), "aic" or "bic".
     significance
-        Probability of rejecting models that are equally near.
+        Significance level: the probability of rejecting equal fit if it holds. Default 0.05.
 
     Returns
     -------
     Outcome
-        A positive statistic speaks for ``a``.
+        The statistic, its p-value and the decision. A positive statistic favours ``a``.
+
+    Raises
+    ------
+    InputError
+        If a model gives no probabilities, gives probability 0 to a choice, or if the models are too similar to test.
     """
     require_significance(significance)
     require_word("correction", correction, ("none", "aic", "bic"))
@@ -65,15 +71,15 @@ def vuong(
         raise InputError(f"expected at least 2 {unit}, got {len(m)}.")
     if np.abs(m).max() < _MIN_DIFFERENCE:
         raise InputError("the two models give the same probabilities: there is nothing to compare.")
-    n, spread = len(m), float(np.sqrt(len(m)) * m.std())
-    if spread < _MIN_DEVIATION:
+    n, deviation = len(m), float(np.sqrt(len(m)) * m.std())
+    if deviation < _MIN_DEVIATION:
         raise InputError(
-            f"the two models are as good as the same: their log-likelihoods differ by {m.sum():.3g} with a standard "
-            f"deviation of {spread:.3g}, too small to test by. Where one contains the other, use likelihood_ratio."
+            f"the two models are too similar to test: their log-likelihoods differ by {m.sum():.3g}, with a standard "
+            f"deviation of {deviation:.3g}. If one contains the other, use likelihood_ratio."
         )
-    gap = a.num_parameters - b.num_parameters
-    penalty = {"none": 0.0, "aic": float(gap), "bic": gap * float(np.log(n)) / 2}[correction]
-    z = float((m.sum() - penalty) / spread)
+    k = a.num_parameters - b.num_parameters
+    penalty = {"none": 0.0, "aic": float(k), "bic": k * float(np.log(n)) / 2}[correction]
+    z = float((m.sum() - penalty) / deviation)
     p = normal_p_value(z)
     first, second = _names(a, b)
     better, worse = (first, second) if z > 0 else (second, first)
@@ -81,23 +87,25 @@ def vuong(
         test="Vuong's test" + ("" if correction == "none" else f", {correction.upper()} correction"),
         statistic=z,
         p_value=p,
-        hypothesis=f"{first} and {second} are equally near to the truth",
+        hypothesis=f"equal fit of {first} and {second}",
         significance=significance,
-        decision=f"{better} is nearer than {worse}" if p < significance else "the choices do not tell them apart",
+        decision=f"{better} fits significantly better than {worse}"
+        if p < significance
+        else "the difference is not significant",
         details={"units": n, "unit": unit, "difference": float(m.sum()), "penalty": penalty},
         notes=tuple(_notes(a, b, sets, correction)),
     )
 
 
 def normal_p_value(z: float) -> float:
-    """Return the two-sided p-value of a normal statistic."""
+    """Return the two-sided p-value of a standard normal statistic."""
     from scipy.special import ndtr
 
     return float(2 * ndtr(-abs(z)))
 
 
 def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
-    """(U,) weighted log-likelihood of each unit."""
+    """Return the weighted log-likelihood of each unit (U,)."""
     if gives_of(model) != "probabilities":
         raise InputError(f"{type(model).__name__} gives no probabilities, and so has no likelihood to compare.")
     groups = sets.groups()
@@ -106,29 +114,34 @@ def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
         return joint * sets.weights[np.unique(groups, return_index=True)[1]]
     of_choices = predicted_log_p(model, sets)[sets.offsets[:-1] + sets.require_chosen("a test")]
     if np.isneginf(of_choices).any():
-        lost = int(np.isneginf(of_choices).sum())
-        raise InputError(f"{type(model).__name__} gives probability 0 to {lost} of the choices: they refute it.")
+        impossible = int(np.isneginf(of_choices).sum())
+        name = type(model).__name__
+        raise InputError(f"{name} gives probability 0 to {impossible} of the choices: its log-likelihood is infinite.")
     return np.asarray(np.bincount(groups, weights=sets.weights * of_choices), np.float64)
 
 
 def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:
+    """Return two distinct names for the models."""
     names = type(a).__name__, type(b).__name__
     return names if names[0] != names[1] else (f"{names[0]} (first)", f"{names[1]} (second)")
 
 
 def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correction) -> list[str]:
-    seen = [isinstance(model, ChoiceModel) and training_overlap(model, sets) in ("all", "most") for model in (a, b)]
+    """Return notes on nested models and on models tested in sample."""
+    in_sample = [
+        isinstance(model, ChoiceModel) and training_overlap(model, sets) in ("all", "most") for model in (a, b)
+    ]
     notes = []
-    if any(seen) and (has_coefficients_of(a, b) or has_coefficients_of(b, a)):
+    if any(in_sample) and (has_coefficients_of(a, b) or has_coefficients_of(b, a)):
         notes.append(
-            "by the names of their coefficients, one contains the other, and the statistic is not normal where the "
-            "smaller one holds: use likelihood_ratio"
+            "by the names of their coefficients, one model contains the other, and the statistic is not normal if the "
+            "smaller one is true: use likelihood_ratio"
         )
-    if not any(seen) or correction != "none" or a.num_parameters == b.num_parameters:
+    if not any(in_sample) or correction != "none" or a.num_parameters == b.num_parameters:
         return notes
-    who = "both models were" if all(seen) else "one of the models was"
+    models = "both models were" if all(in_sample) else "one of the models was"
     note = (
-        f"the choices are those that {who} fitted to, which favours the one with more parameters "
-        f"({a.num_parameters:,} and {b.num_parameters:,}): test on choices that neither has seen, or give correction"
+        f"{models} fitted to these choices, which favours the model with more parameters ({a.num_parameters:,} and "
+        f"{b.num_parameters:,}): test out of sample, or set correction"
     )
     return [*notes, note]
