@@ -66,17 +66,26 @@ def test_the_verdict_is_a_sentence() -> None:
     def verdict(*rows: ComparisonRow, best: str | None = "a") -> str:
         return comparison(rows=rows, best=best).verdict
 
-    assert verdict(best, other, scores) == "a has the lowest NLL, 0.05 NLL below b; the difference is not significant, p = .200."
+    assert (
+        verdict(best, other, scores)
+        == "a has the lowest NLL, 0.05 NLL below b; the difference is not significant, p = .200."
+    )
     assert verdict(best, replace(other, p_value=0.01)) == "a is best: 0.05 NLL below b, p = .010."
     assert verdict(best, replace(other, p_value=None)) == "a has the lowest NLL, 0.05 NLL below b."
     assert verdict(best) == "a is the only model with an NLL: 1.0000."
-    assert verdict(row("x", error="no"), best=None) == "No model is best: none gives a positive probability to every choice."
+    assert (
+        verdict(row("x", error="no"), best=None)
+        == "No model is best: none gives a positive probability to every choice."
+    )
 
 
 def test_notes_name_the_caveats_of_fits_and_different_places() -> None:
     folds = [FoldResult(n_sets=3, where=where, caveats=caveats) for where, caveats in (("a", ()), ("b", ("odd",)))]
     notes = comparison(rows=(row("net", folds=tuple(folds)), row("other", folds=(folds[0],)))).notes
-    assert notes == ["net: odd (1 of 2 fits).", "Times are not comparable, because the machines or devices differ: a | b."]
+    assert notes == [
+        "net: odd (1 of 2 fits).",
+        "Times are not comparable, because the machines or devices differ: a | b.",
+    ]
     assert comparison(rows=(row("other", folds=(folds[0],)),)).notes == []
 
 

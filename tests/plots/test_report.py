@@ -79,7 +79,7 @@ def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> N
     found = explained["chain"]
     sections = by_name(found)
     for name in ("glance", "fit"):
-        assert "This is the table that the model was trained on" in text_of(sections[name])
+        assert "The model was trained on this table" in text_of(sections[name])
     table = next(block for block in sections["fit"].blocks if isinstance(block, Table))
     assert [row[-1] for row in table.cells] == ["measured", "in-sample", *["out of sample, 5 folds"] * 2]
     assert found.fit is not None

@@ -60,7 +60,18 @@ class ComparisonRow(ToDictMixin):
     error: str | None = None  # message, if the model failed
 
     def spread(self, metric: str) -> float | None:
-        """Return the standard deviation of a metric over folds; None if there are fewer than two."""
+        """Return the standard deviation of a metric over folds.
+
+        Parameters
+        ----------
+        metric
+            Name of the metric, such as "nll".
+
+        Returns
+        -------
+        float or None
+            None if there are fewer than two folds, or a value is infinite.
+        """
         means = [fold.values[metric] for fold in self.folds if metric in fold.values]
         return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
 

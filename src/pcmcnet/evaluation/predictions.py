@@ -22,7 +22,7 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, Gives
 
-_TRUTH_SUM = 1e-6  # tolerance for the sum of true probabilities: in float32 the sum of a set is accurate to 1e-7
+_TRUTH_SUM = 1e-6  # tolerance for the sum of true probabilities: in float32 it is accurate to 1e-7
 # Tolerance for the sum of predicted probabilities. Models compute in float32: log p = -90 is accurate to 4e-6, and sums
 # over thousands of alternatives add rounding errors. Scores that are not probabilities miss 1 by far more.
 _MODEL_SUM = 1e-4

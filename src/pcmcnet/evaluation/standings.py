@@ -122,17 +122,17 @@ class TableResult(ToDictMixin):
     ranked: bool = True  # whether the table counts in ranks
 
     def row(self, label: str) -> ComparisonRow | None:
-        """Return the row of a model; None if it has no NLL on this table."""
+        """Return the row of a model (by its label) in the comparison; None if it has no NLL on this table."""
         match = next((row for row in self.comparison.rows if row.label == label), None)
         return match if match is not None and match.error is None and "nll" in match.values else None
 
     def nll(self, label: str) -> float:
-        """Return the NLL of a model; inf if it has none."""
+        """Return the NLL of a model (by its label); inf if it has none."""
         row = self.row(label)
         return np.inf if row is None else row.values["nll"]
 
     def reason(self, label: str) -> str | None:
-        """Return why a model has no NLL on this table; None if it has one."""
+        """Return why a model (by its label) has no NLL on this table; None if it has one."""
         if self.row(label) is not None:
             return None
         if label in self.absent:
@@ -140,7 +140,19 @@ class TableResult(ToDictMixin):
         return self.comparison[label].error or "a ranking gives no probabilities"
 
     def verdict(self, label: str) -> Verdict:
-        """Return "best", "tied" with the best, significantly "worse", or "missing" if the model has no NLL."""
+        """Return the verdict on a model.
+
+        Parameters
+        ----------
+        label
+            Label of the model.
+
+        Returns
+        -------
+        str
+            "best"; "tied" if the difference from the best model is not significant; "worse" if it is; or "missing" if
+            the model has no NLL on this table.
+        """
         row = self.row(label)
         if row is None or row.difference is None:
             return "missing"

@@ -141,7 +141,7 @@ class Calibrated(SingleModelWrapper):
         return apply_temperature(self.model_._log_proba(data), data, self.temperature_.value)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """T d log P_T(i) = d log P(i) - sum_j P_T(j) d log P(j)."""
+        """Return the slopes d log P_T, with T d log P_T(i) = d log P(i) - sum_j P_T(j) d log P(j)."""
         slopes = self.model_._slopes(data, column)
         if slopes is None or self.temperature_.value == 1:
             return slopes

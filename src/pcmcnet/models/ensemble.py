@@ -215,7 +215,7 @@ class Ensemble(Wrapper):
         return mean
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """D log P_i = sum_k P_ki d log P_ki / sum_k P_ki."""
+        """Return the slopes d log P_i = sum_k P_ki d log P_ki / sum_k P_ki."""
         slopes_of_members = [s for member in self.members_ if (s := member._slopes(data, column)) is not None]
         if len(slopes_of_members) < len(self.members_):
             return None

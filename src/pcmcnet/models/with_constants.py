@@ -149,7 +149,7 @@ class WithConstants(SingleModelWrapper):
         return values
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """D log P_d(i) = d log P(i) - sum_j P_d(j) d log P(j)."""
+        """Return the slopes d log P_d(i) = d log P(i) - sum_j P_d(j) d log P(j)."""
         slopes = self.model_._slopes(data, column)
         return None if slopes is None else centred_slopes(slopes, self._log_proba(data), data, column)
 

@@ -82,7 +82,7 @@ def test_what_cannot_be_compared_is_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
     with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood alone: use pcmcnet.vuong"):
         likelihood_ratio(Uniform().fit(modes), large)
-    with pytest.raises(InputError, match="got 4 and 5: give the one with fewer first"):
+    with pytest.raises(InputError, match="got 4 and 5: swap the two models"):
         likelihood_ratio(large, small)
     with pytest.raises(InputError, match="got 5 and 5: there is no restriction to test"):
         likelihood_ratio(large, large)

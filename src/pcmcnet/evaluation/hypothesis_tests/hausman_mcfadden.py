@@ -176,9 +176,7 @@ def _restricted_problem(model: MNL, data: ChoiceData, without: Sequence[str]) ->
     sizes = sum_by_set((~removed).astype(np.float64), data.offsets).astype(np.int64)
     remains = ~removed[picked] & (sizes > 1)
     if not remains.any():
-        raise InputError(
-            f"without {listed(list(without))}, no choice set has its choice and another alternative left."
-        )
+        raise InputError(f"without {listed(list(without))}, no choice set has its choice and another alternative left.")
     # 2. Renumber the rows and the chosen alternatives.
     rows = ~removed & spread(remains, data.offsets)
     removed_before: Ints = np.cumsum(removed) - removed

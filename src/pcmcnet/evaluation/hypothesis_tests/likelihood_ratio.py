@@ -52,7 +52,7 @@ def person_log_likelihoods(model: ChoiceModel, data: ChoiceData) -> Floats | Non
     """Return the log-likelihood of each person (U,), ordered as ``data.groups()``; None if sets are independent."""
     if not is_panel_model(model) or data.schema.person is None:
         return None
-    return _latent_class(model, data) if isinstance(model, LatentClassMNL) else _mixed(model, data)
+    return _latent_class(model, data) if isinstance(model, LatentClassMNL) else _mixed_logit(model, data)
 
 
 def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
@@ -65,7 +65,7 @@ def _latent_class(model: LatentClassMNL, data: ChoiceData) -> Floats:
     return total
 
 
-def _mixed(model: ChoiceModel, data: ChoiceData) -> Floats:
+def _mixed_logit(model: ChoiceModel, data: ChoiceData) -> Floats:
     """Return the simulated log-likelihood of each person by a mixed logit."""
     assert isinstance(model, MixedMNL)
     persons, mixing = Persons.of(data, "person"), model.mixing_
@@ -129,10 +129,10 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
     _require_same_sets(small, large)
     degrees = large.num_parameters - small.num_parameters
     if degrees < 1:
-        order = "give the one with fewer first" if degrees else "there is no restriction to test"
+        remedy = "swap the two models" if degrees else "there is no restriction to test"
         raise InputError(
             f"expected a second model with more parameters than the first, got {large.num_parameters} and "
-            f"{small.num_parameters}: {order}."
+            f"{small.num_parameters}: {remedy}."
         )
     notes = [*_nesting(small, large), *_regularity(small, large)]
     low, high = small.estimates_.log_likelihood, large.estimates_.log_likelihood

@@ -183,8 +183,8 @@ def require_finite_minimum(result: Any) -> Minimum:
 #     context penalty   inf -- 1000 -- 316 -- 100 -- ... -- 0.03 -- 0.01      from the logit to maximum likelihood
 #     strength ridge    0 with smoothing   |   1000 -- 316 -- ... -- 0.03     without smoothing
 #
-# The choice sets are divided into five folds, each of which is held out in turn; a person's sets stay in one fold. In
-# each fold a path of fits goes down the ladder of penalties. Each fit starts where the previous one ended, and predicts
+# The choice sets are divided into five folds, and each is held out in turn; a person's sets stay in one fold. In each
+# fold a path of fits goes down the ladder of penalties. Each fit starts where the previous one ended, and predicts
 # the held-out sets. The first rung is the plain model. It is kept unless another rung predicts significantly better
 # (`pcmcnet.selection.descend_ladder`), so context effects need evidence. A penalty is the precision of a normal prior
 # for choices of weight 1; the ladder is therefore multiplied by the mean weight.
@@ -200,7 +200,7 @@ HeldOutLosses = Callable[[float], Floats]  # penalty -> (H,) minus the log-proba
 
 INFINITE_PENALTY = math.inf  # gives the plain logit
 PENALTY_LADDER = (INFINITE_PENALTY, *(float(f"{10 ** (k / 2):.3g}") for k in range(6, -5, -1)))
-COARSE_PENALTY_LADDER = (INFINITE_PENALTY, *PENALTY_LADDER[1::2])  # for fits that take long
+COARSE_PENALTY_LADDER = (INFINITE_PENALTY, *PENALTY_LADDER[1::2])  # for slow fits
 STRENGTH_RIDGES = (0.0, *PENALTY_LADDER[1:-1])
 MAX_COPIES = 20_000  # choice sets into which a table of counts is expanded
 FALLBACK_PENALTY = 1.0  # if there are too few choice sets to learn one

@@ -96,7 +96,7 @@ def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def require_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-    """Raise ArtifactError if a saved array is not finite or lacks the shape that the saved ``what`` imply."""
+    """Raise ArtifactError if a saved array is not finite, or its shape does not fit the saved ``what``."""
     for name, shape in shapes.items():
         if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
             raise ArtifactError(f"the saved {name} do not fit the saved {what}: save the model again.")
@@ -245,7 +245,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 # -- Numeric features -> items: each feature is cut into bins and every cell of the grid is an item --------------------
-# For tables in which the same label does not return. The bins of a feature have equal width between the smallest and
+# For tables without recurring labels. The bins of a feature have equal width between the smallest and
 # the largest training value of the binned alternatives; values outside this range belong to the outermost bins.
 # Alternatives with an *identified* label are items by themselves. The items are the identified labels in the given
 # order, then the cells in row-major order.
