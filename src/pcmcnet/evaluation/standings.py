@@ -87,7 +87,7 @@ def groups_within_distance(mean_ranks: ArrayLike, distance: float) -> list[tuple
 
     Examples
     --------
-    >>> alike([1.0, 1.8, 2.5, 4.0], 1.0)
+    >>> groups_within_distance([1.0, 1.8, 2.5, 4.0], 1.0)
     [(0, 1), (1, 2)]
     """
     r = np.asarray(mean_ranks, dtype=np.float64)

@@ -79,7 +79,7 @@ def test_what_has_no_constants_is_refused(data: ChoiceData) -> None:
         calibrate_constants(pn.RankBy("x").fit(data), data, SHARES)
     with pytest.raises(InputError, match="expected a fitted model such as MNL, got int"):
         calibrate_constants(3, data, SHARES)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'Z', which is no label of the table"):
+    with pytest.raises(InputError, match="'Z' is not a label of the table"):
         calibrate_constants(pn.MNL().fit(data), data, {**SHARES, "Z": 0.1, "A": 0.05})
 
 
