@@ -175,7 +175,7 @@ CASES = {
     "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
     "no choice set": (["{table}", "--chosen", "took"], r"say which column holds the id of the choice set"),
     "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),
-    "no features": (FINE[:-2], r"PCMC-Net tells alternatives apart by their features"),
+    "no features": (FINE[:-2], r"PCMCNet needs features or labels of alternatives"),
     "two chosen": ([*FINE, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
     "chosen as feature": ([*FINE, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
     "conflict": ([*FINE, "--individual", "comfort"], r"constant within a choice set, but 'comfort' varies"),
@@ -269,7 +269,7 @@ def whole(cli: Run, table: Path, roles: list[str], tmp_path_factory: pytest.Temp
 
 def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
     """What is left of a fit is no model, and neither the same command nor another seed takes it for its own."""
-    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
+    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model: continue it with fit --resume"):
         load(folder)
     again = cli(*words)
     assert "holds an unfinished run: resume it (resume=True, or --resume)" in again.message
@@ -300,7 +300,7 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     assert cli(*words, "--resume")[0] == 0
     assert weights(folder) == weights(whole)
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
-    assert "holds a finished model already" in cli(*words, "--resume").message  # the model is there, and stays
+    assert "already holds a model" in cli(*words, "--resume").message  # the model is there, and stays
 
 
 def test_an_interrupt_tells_how_to_go_on(
@@ -319,7 +319,7 @@ def test_an_interrupt_tells_how_to_go_on(
     assert cli(*words, "--resume")[0] == 0
     assert weights(folder) == weights(whole)
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
-    assert "holds a finished model already" in cli(*words, "--resume").message  # the model is there, and stays
+    assert "already holds a model" in cli(*words, "--resume").message  # the model is there, and stays
 
 
 def test_resuming_where_nothing_was_begun_begins(

@@ -90,8 +90,8 @@ def test_a_column_that_the_model_does_not_read_may_be_in_some_files_only(
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
     "no folder": (["{here}/nowhere", "{table}"], r"nowhere: no such folder. Expected a folder written by fit or save"),
-    "unfinished run": (["{here}/run", "{table}"], r"holds an unfinished run, not a model yet"),
-    "damaged model": (["{here}/damaged", "{table}"], r"file weights.safetensors is truncated or altered"),
+    "unfinished run": (["{here}/run", "{table}"], r"holds an unfinished run, not a model"),
+    "damaged model": (["{here}/damaged", "{table}"], r"file weights.safetensors was truncated or altered"),
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "missing column": (["{model}", "{here}/other.csv"], r"has no column 'price'. Did you mean 'prise'\?"),
     "column taken": (["{model}", "{table}", "--column", "income"], r"already has a column 'income': choose another"),

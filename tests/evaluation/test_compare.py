@@ -238,7 +238,7 @@ def test_a_model_that_fails_is_reported_and_the_others_go_on(
 def test_a_model_that_gives_nonsense_fails(kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds["Sure"], "_log_proba", lambda self, data: np.zeros(len(data.rows)))
     found = quietly({"bad": kinds["Sure"](), "good": kinds["Tilt"]()}, trips, folds=2)
-    assert "choice sets have no probabilities" in str(found["bad"].error)
+    assert "choice sets have probabilities that do not sum to 1" in str(found["bad"].error)
     assert found.best == "good"
 
 

@@ -262,7 +262,7 @@ def require_sound(folder: Path) -> None:
         with safe_open(path, framework="pt") as file:
             identity = json.loads(file.metadata()["state"])["identity"]
         assert Checkpoint(path, identity, resume=True).read() is not None
-    with pytest.raises(ArtifactError, match=r"go on with fit --resume|is not a saved model"):
+    with pytest.raises(ArtifactError, match=r"with fit --resume|is not a saved model"):
         load(folder)
 
 

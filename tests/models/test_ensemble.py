@@ -251,7 +251,7 @@ def test_a_damaged_or_missing_member_is_noticed(name: str, ensemble: Ensemble, t
     folder = ensemble.save(tmp_path / "model")
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
-    with pytest.raises(ArtifactError, match=f"{name} is truncated or altered"):
+    with pytest.raises(ArtifactError, match=f"{name} was truncated or altered"):
         load(folder)
     (folder / name).unlink()
     with pytest.raises(ArtifactError, match=f"{name} is missing"):
@@ -276,7 +276,7 @@ def test_an_interrupted_ensemble_goes_on_and_ends_in_the_same_model(
         model.fit(trips, seed=4, progress=False, run_folder=folder, on_epoch=stop)
     with pytest.raises(InputError, match="holds an unfinished run"):
         model.fit(trips, seed=4, progress=False, run_folder=folder)
-    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet"):
+    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model"):
         load(folder)
     seen: list[tuple[int, int]] = []
     model.fit(
@@ -320,7 +320,7 @@ def test_a_run_that_fails_at_once_leaves_no_folder(
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **{**roles, "features": [], "individual": []})
     model: ChoiceModel = Ensemble(PCMCNet(labels=False), 2)
-    with pytest.raises(InputError, match="declare a feature, or alternative"):
+    with pytest.raises(InputError, match="declare features, or alternative"):
         model.fit(data, progress=False, run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -49,5 +49,5 @@ def test_every_kind_of_model_has_a_golden_folder() -> None:
 @pytest.mark.parametrize("files", [{}, {"training": {}, "files": {}, "sizes": {}, "versions": {}}])
 def test_a_folder_of_an_earlier_format_is_refused(files: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps({"format": 1, "model": "pcmcnet", **files}))
-    with pytest.raises(ArtifactError, match="has format 1, and this version of pcmcnet reads format 2: fit the model"):
+    with pytest.raises(ArtifactError, match="has format 1, but this version of pcmcnet reads format 2: fit the model"):
         load(tmp_path)

@@ -378,7 +378,7 @@ def test_a_saved_model_is_the_same(model: LatentClassMNL, data: ChoiceData, tmp_
 def test_an_altered_file_is_refused(model: LatentClassMNL, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     (tmp_path / "model" / "classes.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"classes.json is truncated or altered"):
+    with pytest.raises(ArtifactError, match=r"classes.json was truncated or altered"):
         load(tmp_path / "model")
 
 
@@ -536,9 +536,9 @@ def test_earlier_choices_tell_of_later_ones(panel_model: tuple[LatentClassMNL, C
 def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceData], model: LatentClassMNL) -> None:
     fitted, data = panel_model
     nobody = read_panel(panel(400, income=1.5), person=None)
-    with pytest.raises(InputError, match="the table says nothing of persons: read it with person='person'"):
+    with pytest.raises(InputError, match="the table has no person column: read it with person='person'"):
         fitted.predict_proba_given(nobody, data)
-    with pytest.raises(InputError, match="only where classes are by person"):
+    with pytest.raises(InputError, match="earlier choices need classes of persons"):
         model.predict_proba_given(data, data)
 
 

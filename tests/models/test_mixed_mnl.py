@@ -168,9 +168,7 @@ def test_what_a_table_cannot_give_is_refused() -> None:
     with pytest.raises(InputError, match="components need labels"):
         MixedMNL(components={"car": "road"}).fit(read(table, features=["x"]), progress=False)
     weight = {**table, "weight": 1.0 + (table["trip"] % 2)}
-    with pytest.raises(
-        InputError, match=r"the weight in column 'weight' is not that of the same person's earlier sets"
-    ):
+    with pytest.raises(InputError, match=r"the weight in column 'weight' differs from the same person's earlier sets"):
         MixedMNL(draws=10).fit(read(weight, **PANEL, weight="weight"), progress=False)
 
 

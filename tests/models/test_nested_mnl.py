@@ -508,7 +508,7 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
     with pytest.raises(ValueError, match="the saved nests and log-sums do not match"):
         model._restore(state_files(model), other, model.table_)
     (tmp_path / "model" / "estimates.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"estimates.json is truncated or altered"):
+    with pytest.raises(ArtifactError, match=r"estimates.json was truncated or altered"):
         load(tmp_path / "model")
 
 

@@ -76,7 +76,7 @@ FIRST = (*DESCRIPTION, "example", "alternatives", 0)
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (entry(*DESCRIPTION), 1, "TrainingTable.description: a value of another type was expected, got 1"),
+        (entry(*DESCRIPTION), 1, "TrainingTable.description: unexpected type"),
         (entry(*COLUMNS), [], "table, columns: does not fit"),
         (entry(*COLUMNS, "x"), {}, "table, columns: does not fit"),
         (entry(*COLUMNS, "price"), 1, "column 'price': does not fit"),
@@ -98,7 +98,7 @@ FIRST = (*DESCRIPTION, "example", "alternatives", 0)
         (
             entry("table", "choice_sets"),
             INFINITY,
-            "TrainingTable.choice_sets: a value of another type was expected",
+            "TrainingTable.choice_sets: unexpected type",
         ),
         (entry("table", "unheard"), 1, "TrainingTable: entry 'unheard' is unknown"),
         (entry("table", "fingerprint"), KeyError, "fingerprint"),

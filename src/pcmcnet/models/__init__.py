@@ -1,4 +1,4 @@
-"""Models: layers assembled, behind one interface."""
+"""All choice models, with one interface and a registry by name."""
 
 from collections.abc import Iterable
 
@@ -69,18 +69,18 @@ MODELS: dict[str, type[ChoiceModel]] = {
     )
 }
 
-# What may be in a saved folder: a wrapper has the name and the options of another model among its own.
+# Models that can be loaded. The options of a wrapper include the name and the options of the model inside.
 KINDS: dict[str, type[ChoiceModel]] = {**MODELS, **{kind.name: kind for kind in (Calibrated, Ensemble, WithConstants)}}
 
 
 def model_class(name: str) -> type[ChoiceModel]:
-    """Return the class registered under a name."""
+    """Return the model class with a name; raise ConfigError if it is unknown."""
     if name not in MODELS:
         raise ConfigError(f"unknown model {name!r}." + did_you_mean(name, MODELS))
     return MODELS[name]
 
 
 def model_from_options(name: str, settings: Iterable[str]) -> ChoiceModel:
-    """Make a model of its name and of options in words, such as ``hidden=64,64``."""
+    """Return a model by its name, with options as text, such as ``hidden=64,64``."""
     kind = model_class(name)
     return kind(**parse_options(kind.config_class, settings))

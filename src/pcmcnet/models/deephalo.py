@@ -1,18 +1,19 @@
-"""DeepHalo (Zhang, Wang, Gao & Li, 2025): context effects up to an order that is an option.
+"""DeepHalo (Zhang, Wang, Gao & Li, 2025): context effects up to a given order.
 
-    z_i    = f([S_i, I])                                            features of i alone
+    z_i    = f([S_i, I])                                            features of i
     h^l    = W^l (sum over k in S of z_k^(l-1)) / n                 a summary of the set, H numbers
     z_i^l  = z_i^(l-1) + mean over heads of h^l_m g^l_m(z_i)        l = 1, ..., order - 1
     u_i    = linear utility of i + b . z_i^(order - 1)
     p      = softmax(u)
 
-f and g are perceptrons of one alternative. Only the sum knows the others, and a layer multiplies it by features of i
-alone, so each layer adds exactly one order: u_i is a polynomial of degree order - 1 in which others are there. Order 1
-is a logit of own features; order 2 adds what each other member does by itself, as a context-dependent model (CDM) does;
-at order k no group of more than k alternatives, i among them, has an effect of its own (Möbius terms above k are 0).
+f and g are perceptrons of a single alternative. Only the sum depends on the other alternatives, and a layer multiplies
+it by features of i, so each layer raises the order by one: u_i is a polynomial of degree order - 1 in the presence of
+the other alternatives. Order 1 is a logit, in which only the features of i matter. Order 2 adds the effect of each
+other alternative, as in the context-dependent model (CDM). At order k, groups of more than k alternatives (including i)
+have no joint effect: Möbius terms above k are 0.
 
-The paper counts the others alone: its first order is order 2 here. It divides sums by the size of the set, which mixes
-the orders where sizes differ. Here n is one number, the mean size of the training sets, so that the order is exact.
+The paper does not count i itself: its first order is order 2 here. It divides the sums by the size of the set, which
+mixes the orders if sizes differ. Here n is the mean size of the training sets, so the order is exact.
 Shapes: I (B, D0), S (B, J, D), z (B, J, W), h (B, H) -> u (B, J).
 """
 
@@ -28,32 +29,33 @@ from pcmcnet.data import EncodedSets, Encoder
 from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
-IN_WORDS = {1: "1: a logit of own features", 2: "2: what each other alternative does by itself"}
+ORDER_MEANINGS = {1: "1: a logit, no context effects", 2: "2: effects of each other alternative"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepHaloConfig(SetNetworkConfig):
-    """Options of DeepHalo: the network's, then those of the training loop.
+    """Options of DeepHalo: the network, then the training loop.
 
     Parameters
     ----------
     order
-        Of the largest groups of alternatives that have an effect of their own: 1 is a logit, 2 has effects of pairs.
+        Size of the largest groups of alternatives with a joint effect: 1 is a logit, 2 has effects of pairs.
     hidden
         Widths of the hidden layers of f, and of those of g.
     width
-        Of the features of an alternative.
+        Number of features z of an alternative.
     heads
-        Numbers that sum up a set in each layer.
+        Number of values that summarise a set in each layer.
     """
 
     order: int = 3
     hidden: tuple[int, ...] = (32,)
     width: int = 16
     heads: int = 4
-    activation: Activation = "tanh"  # products of features without bounds are soon too large
+    activation: Activation = "tanh"  # bounded, since products of unbounded features overflow
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
@@ -64,14 +66,12 @@ class DeepHaloConfig(SetNetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepHaloArguments(DeepHaloConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class DeepHaloArguments(DeepHaloConfig, EncoderArguments):
+    """The options of DeepHalo, and ``encoders``."""
 
 
 class HaloLayer(nn.Module):
-    """Add one order: a summary of the set times features of each alternative alone."""
+    """Add one order: a summary of the set times features of each alternative."""
 
     def __init__(self, config: DeepHaloConfig) -> None:
         super().__init__()
@@ -91,25 +91,25 @@ class DeepHaloNetwork(SetNetwork):
 
     size: Tensor
 
-    def __init__(self, encoder: Encoder, config: DeepHaloConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: DeepHaloConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         self.alone = perceptron_of(
             config, self.individual.width + self.alternative.width, out=config.width, start="spread"
         )
         self.layers = nn.ModuleList(HaloLayer(config) for _ in range(config.order - 1))
         self.worth = nn.Linear(config.width, 1, bias=False)
         nn.init.zeros_(self.worth.weight)
-        self.register_buffer("size", self.worth.weight.new_ones(()))  # mean size of the training sets, once it is known
+        self.register_buffer("size", self.worth.weight.new_ones(()))  # mean size of the training sets
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives differ, and take the mean size of the sets, unless a fitted network has given it."""
+        """Check that alternatives differ, and set the mean size of the sets, unless a fitted network has set it."""
         super().prepare(sets, pair_budget)
         if self.size == 1:
             self.size.fill_(float(sets.sizes.mean()))
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        state = alone = self.alone(with_individual(what, who))  # (B, J, W)
+        state = alone = self.alone(with_individual(alternatives, individual))  # (B, J, W)
         real = mask.unsqueeze(-1)
         for layer in self.layers:
             state = layer(state, alone, state.where(real, state.new_zeros(())).sum(1) / self.size)
@@ -118,10 +118,9 @@ class DeepHaloNetwork(SetNetwork):
 
 
 class DeepHalo(SetModel):
-    """Context effects of groups of at most ``order`` alternatives: 1 is a logit, 2 has effects of pairs.
+    """DeepHalo: context effects of groups of at most ``order`` alternatives; 1 is a logit, 2 has effects of pairs.
 
-    Options are those of :class:`DeepHaloConfig`; an unknown one is refused. What groups of each order do to a fitted
-    model's log-odds is what ``pcmcnet.order_effects`` tells.
+    ``pcmcnet.order_effects`` returns the effects of each order on the log-odds of a fitted model.
 
     Examples
     --------
@@ -140,4 +139,4 @@ class DeepHalo(SetModel):
 
     def _more_facts(self) -> dict[str, str]:
         order = self.config.order
-        return {"order": IN_WORDS.get(order, f"{order}: what groups of up to {order - 1} others do together")}
+        return {"order": ORDER_MEANINGS.get(order, f"{order}: joint effects of up to {order - 1} other alternatives")}

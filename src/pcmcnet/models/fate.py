@@ -4,8 +4,8 @@
     u_i = linear utility of i + U([S_i, I, m])
     p   = softmax(u)
 
-f and U are perceptrons. The mean does not depend on the order of the alternatives, and takes n evaluations for a set of
-n. Shapes: I (B, D0), S (B, J, D) -> m (B, M) -> u (B, J).
+f and U are perceptrons. The mean does not depend on the order of the alternatives. A set of n alternatives takes n
+evaluations of f. Shapes: I (B, D0), S (B, J, D) -> m (B, M) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pcmcnet.data import Encoder
 from pcmcnet.layers.perceptron import Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import as_widths
+from pcmcnet.models.networks.network_config import EncoderArguments, as_widths
 from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
@@ -32,52 +32,48 @@ from pcmcnet.models.networks.set_network import (
 
 @dataclass(frozen=True, kw_only=True)
 class FATEConfig(SetNetworkConfig):
-    """Options of FATE: the network's, then those of the training loop.
+    """Options of FATE: the network, then the training loop.
 
     Parameters
     ----------
     hidden
         Widths of the hidden layers of U.
     set_hidden
-        Widths of the layers of f, the last being that of the vector for the whole set.
+        Widths of the layers of f; the last one is the width of the vector m for the whole set.
     """
 
     set_hidden: tuple[int, ...] = (64, 32)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "set_hidden", as_widths(self.set_hidden, name="set_hidden", fewest=1))
+        object.__setattr__(self, "set_hidden", as_widths(self.set_hidden, name="set_hidden", min_layers=1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FATEArguments(FATEConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class FATEArguments(FATEConfig, EncoderArguments):
+    """The options of FATE, and ``encoders``."""
 
 
 class FATENetwork(SetNetwork):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: FATEConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: FATEConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         width = self.individual.width + self.alternative.width
         style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}
         self.member = Perceptron(width, config.set_hidden, **style, start="spread")
         self.joint = perceptron_of(config, width + config.set_hidden[-1])
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        known = with_individual(what, who)
-        together = set_means(self.member(known), mask)  # (B, M)
-        out: Tensor = self.joint(with_individual(known, together)).squeeze(-1)
+        inputs = with_individual(alternatives, individual)
+        means = set_means(self.member(inputs), mask)  # (B, M)
+        out: Tensor = self.joint(with_individual(inputs, means)).squeeze(-1)
         return out
 
 
 class FATE(SetModel):
-    """First aggregate, then evaluate: the utility of an alternative depends on the mean of a vector over its set.
-
-    Options are those of :class:`FATEConfig`; an unknown one is refused.
+    """FATE (first aggregate, then evaluate): utilities depend on the mean of a vector over the alternatives of the set.
 
     Examples
     --------

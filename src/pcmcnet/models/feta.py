@@ -3,9 +3,10 @@
     u_i = linear utility of i + U0([S_i, I]) + mean over j != i of U1([I, S_j, S_i])
     p   = softmax(u)
 
-U0 and U1 are perceptrons. Each member of a set acts on each other one by itself, and the effects are averaged: log-odds
-have no terms of more than pairs but by the size of the set. U1 is the network that scores ordered pairs in PCMC-Net
-(:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B, J, D) -> pairs (B, J, J) -> u (B, J).
+U0 and U1 are perceptrons. Each alternative has a separate effect on each other one, and these effects are averaged. So
+log-odds have no interactions beyond pairs, apart from the division by the size of the set. U1 is the network that
+scores ordered pairs in PCMC-Net (:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B, J, D) ->
+pairs (B, J, J) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from pcmcnet.layers import PairwiseRates
 from pcmcnet.layers.tensor_ops import real_pairs
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 
 @dataclass(frozen=True, kw_only=True)
 class FETAConfig(SetNetworkConfig):
-    """Options of FETA: the network's, then those of the training loop.
+    """Options of FETA: the network, then the training loop.
 
     Parameters
     ----------
@@ -35,40 +37,36 @@ class FETAConfig(SetNetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FETAArguments(FETAConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class FETAArguments(FETAConfig, EncoderArguments):
+    """The options of FETA, and ``encoders``."""
 
 
 class FETANetwork(SetNetwork):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: FETAConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: FETAConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         widths = (self.individual.width, self.alternative.width)
         self.own = perceptron_of(config, sum(widths))
         self.pairs = PairwiseRates(*widths, config.hidden, activation=config.activation, dropout=config.dropout)
-        self.pairs.output.bias.requires_grad_(False)  # a shift of all utilities, which changes nothing
+        self.pairs.output.bias.requires_grad_(False)  # a shift of all utilities has no effect
 
     @property
     def computes_in_chunks(self) -> bool:
         """Whether the scores of pairs are computed in chunks."""
         return self.pairs.computes_in_chunks
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        pairs = self.pairs.scores(who, what, mask)  # (B, J, J): what the row does to the column
+        pairs = self.pairs.scores(individual, alternatives, mask)  # (B, J, J): effect of the row on the column
         effects = pairs.where(real_pairs(mask), pairs.new_zeros(())).sum(1)
-        others = (mask.sum(1, keepdim=True) - 1).clamp(min=1)
-        out: Tensor = self.own(with_individual(what, who)).squeeze(-1) + effects / others
+        n_others = (mask.sum(1, keepdim=True) - 1).clamp(min=1)
+        out: Tensor = self.own(with_individual(alternatives, individual)).squeeze(-1) + effects / n_others
         return out
 
 
 class FETA(SetModel):
-    """First evaluate, then aggregate: a utility, and the mean of what each other alternative does to it.
-
-    Options are those of :class:`FETAConfig`; an unknown one is refused.
+    """FETA (first evaluate, then aggregate): a utility plus the mean effect of the other alternatives on it.
 
     Examples
     --------

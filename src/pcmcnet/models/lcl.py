@@ -1,12 +1,12 @@
-"""Linear context logits (Tomlinson & Benson, 2021): coefficients that move with the mean features of the set.
+"""Linear context logits (Tomlinson & Benson, 2021): coefficients that depend on the mean features of the set.
 
     u_i = (c + V I + A m) . x_i        m = mean over j in S of x_j
     p   = softmax(u)
 
-x_i are the features of i: numbers, standardised, and a 0 or 1 for each category. A_pq says by how much the coefficient
-of feature p rises where the mean of feature q in the set is higher by 1. With A = 0 it is a multinomial logit. u is
-linear in the weights (c, V, A), so that the log-likelihood is concave, unless a column is embedded or encoded.
-Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). The decomposed form, DLCL, stands below.
+x_i are the features of i: standardised numbers, and a 0/1 indicator for each category. If the mean of feature q in the
+set rises by 1, the coefficient of feature p rises by A_pq. A = 0 is a multinomial logit. u is linear in the weights
+(c, V, A), so the log-likelihood is concave, unless a column is embedded or has a trained encoder.
+Shapes: I (B, D0), x (B, J, D), m (B, D), A (D, D) -> u (B, J). The decomposed form, DLCL, is below.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.layers.representation import Representation, build_representation, encoder_width
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import NetworkConfig, Utility
+from pcmcnet.models.networks.network_config import EncoderArguments, NetworkConfig, Utility
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets, set_means
 from pcmcnet.reports.formats import Summary
 
-# -- Columns -> vectors without weights: a 0 or 1 for each category, numbers as they are -------------------------------
-# A utility that is linear in its coefficients is then linear in all weights, and each entry has the name of a column.
-# Categories of a column with more than `MANY` of them keep an embedding, and contents such as texts their encoder:
-# these have weights, and entries that only have a number.
+# -- Representation without weights: an indicator for each category, and the numbers -----------------------------------
+# A utility that is linear in its coefficients is then linear in all weights, and each entry has the name of a column. A
+# column with more than `MAX_INDICATORS` categories has an embedding, and contents such as texts have an encoder. Both
+# have weights, and their entries are only numbered.
 
-MANY = 50
+MAX_INDICATORS = 50  # categories of a column
+MAX_SHOWN_EFFECTS = 20  # in a summary
 
 
 class Indicators(nn.Module):
-    """A category's number -> 1 in its place; 0 everywhere for one never seen."""
+    """Code of a category -> one-hot vector; all zeros for an unseen category."""
 
     table: Tensor
 
@@ -51,21 +52,21 @@ class Indicators(nn.Module):
         return F.embedding(index, self.table)
 
 
-def plain_columns(side: SideEncoder, own: Encoders | None = None) -> Representation:
-    """Return the representation of one side's columns, with indicators in the place of embeddings."""
-    found = build_representation(side, own=own)
+def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Representation:
+    """Return the representation of the columns of one side, with indicators instead of embeddings."""
+    representation = build_representation(side, own=encoders)
     for k, (categories, width) in enumerate(side.embeddings):
-        if categories <= MANY:
-            found.embeddings[k] = Indicators(categories)
-            found.width += categories - width
-    return found
+        if categories <= MAX_INDICATORS:
+            representation.embeddings[k] = Indicators(categories)
+            representation.width += categories - width
+    return representation
 
 
 def entry_names(side: SideEncoder, representation: Representation) -> list[str]:
-    """Name the entries of a representation: ``price``, ``mode=car``, or ``title[3]`` where an entry has no name."""
+    """Return the names of a representation's entries: ``price``, ``mode=car``, or ``title[3]`` for a numbered one."""
     names: list[str] = []
     for code, (categories, width) in zip(side.categorical, side.embeddings, strict=True):
-        if categories <= MANY:
+        if categories <= MAX_INDICATORS:
             names += [f"{code.name}={category}" for category in code.categories]
         else:
             names += _numbered(code.name, width)
@@ -81,11 +82,8 @@ def _numbered(name: str, width: int) -> list[str]:
     return [f"{name}[{k + 1}]" for k in range(width)]
 
 
-SHOWN = 20  # effects in a summary
-
-
 class ContextEffect(NamedTuple):
-    """By how much a coefficient moves with the mean of a feature in the set."""
+    """Change of a coefficient per unit of the mean of a feature in the set."""
 
     coefficient: str
     mean_of: str
@@ -94,44 +92,40 @@ class ContextEffect(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LCLConfig(NetworkConfig):
-    """Options of the linear context logits: those of all networks, and of the training loop."""
+    """Options of the linear context logits: the inputs, then the training loop."""
 
     dropout: ClassVar[float] = 0.0
     utility: ClassVar[Utility] = "linear"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LCLArguments(LCLConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class LCLArguments(LCLConfig, EncoderArguments):
+    """The options of the linear context logits, and ``encoders``."""
 
 
 class ContextLogit(SetNetwork):
-    """Networks of plain columns around a linear utility: c and V of the formula."""
+    """Base class of both networks: the linear utility with the coefficients c + V I."""
 
-    def represent_side(self, side: SideEncoder, config: Any, own: Encoders | None) -> Representation:
-        """Return plain columns."""
-        return plain_columns(side, own)
+    def represent_side(self, side: SideEncoder, config: Any, encoders: Encoders | None) -> Representation:
+        """Return a representation without weights."""
+        return plain_columns(side, encoders)
 
 
 class LCLNetwork(ContextLogit):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: LCLConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: LCLConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         self.context = nn.Parameter(torch.zeros(self.alternative.width, self.alternative.width))  # A
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        moved = set_means(what, mask) @ self.context.mT  # (B, D)
-        return (what @ moved.unsqueeze(-1)).squeeze(-1)
+        coefficients = set_means(alternatives, mask) @ self.context.mT  # (B, D)
+        return (alternatives @ coefficients.unsqueeze(-1)).squeeze(-1)
 
 
 class LCL(SetModel):
-    """Linear context logit: the mean features of a set move the coefficients of a logit.
-
-    Options are those of :class:`LCLConfig`; an unknown one is refused.
+    """Linear context logit: a logit whose coefficients depend on the mean features of the choice set.
 
     Examples
     --------
@@ -149,75 +143,77 @@ class LCL(SetModel):
         super().__init__(**options)
 
     def context_effects(self) -> list[ContextEffect]:
-        """Return the entries of A with their names, the largest first: features in units of the network's inputs.
+        """Return the entries of A with their names, the largest in absolute value first.
 
-        Numbers are in standard deviations, and categories 0 or 1.
+        Units are those of the network's inputs: standard deviations for numbers, and 0 or 1 for categories.
         """
         assert isinstance(self.network_, LCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)
-        found = self.network_.context.detach().cpu().tolist()
-        rows = zip(names, found, strict=True)
+        rows = zip(names, self.network_.context.detach().cpu().tolist(), strict=True)
         effects = [ContextEffect(of, by, value) for of, row in rows for by, value in zip(names, row, strict=True)]
         return sorted(effects, key=lambda effect: -abs(effect.effect))
 
     def summary(self) -> Summary:
-        """Show the largest context effects, and how training went."""
+        """Return a summary with the largest context effects, and facts about training."""
         plain, effects = super().summary(), self.context_effects()
-        told = f"the {SHOWN} largest of {len(effects):,}" if len(effects) > SHOWN else f"all {len(effects)}"
-        facts = {**plain.facts, "effects": f"{told}; numbers in standard deviations, categories 0 or 1"}
-        rows = tuple((e.coefficient, e.mean_of, f"{e.effect:+.4f}") for e in effects[:SHOWN])
-        return Summary(plain.title, facts, ("coefficient of", "moves with the set's mean of", "by"), rows)
+        shown, n = effects[:MAX_SHOWN_EFFECTS], len(effects)
+        count = f"all {n}" if n == len(shown) else f"the {len(shown)} largest of {n:,}"
+        facts = {**plain.facts, "effects": f"{count}; numbers in standard deviations, categories 0 or 1"}
+        rows = tuple((e.coefficient, e.mean_of, f"{e.effect:+.4f}") for e in shown)
+        return Summary(plain.title, facts, ("coefficient of", "per unit of the set mean of", "change"), rows)
 
 
-# -- Dlcl --------------------------------------------------------------------------------------------------------------
-# Decomposed linear context logit (Tomlinson & Benson, 2021): a mixture of one context effect per feature.
+# -- DLCL --------------------------------------------------------------------------------------------------------------
+# Decomposed linear context logit (Tomlinson & Benson, 2021): a mixture with one component per feature.
 #
 #     u_ki = (c + V I + b_k + a_k m_k) . x_i      m_k = mean over j in S of the feature x_jk
 #     p_i  = sum over k of w_k softmax(u_k)_i      w = softmax(d + W I)
 #
-# Each of the D components belongs to one feature k of the alternatives, whose mean over the set moves the coefficients
-# by a_k. b_k and a_k are the paper's intercepts B_k and slopes A_k; what components have in common, c, and the tastes V
-# and shares W of individuals are added. Held firmly, the mixture is a multinomial logit. Features are those of the
-# linear context logit (`pcmcnet.models.lcl`). A mixture's log-likelihood is not concave. Shapes: I (B, D0), x (B, J,
-# D), m (B, D), a, b (D, D) -> u (B, D, J) -> log p (B, J).
+# Each of the D components belongs to one feature k: its mean over the set changes the coefficients by a_k per unit. b_k
+# and a_k are the paper's intercepts B_k and slopes A_k. Added to the paper are the common coefficients c, and the
+# tastes V and shares W of individuals. With strong weight decay the mixture is a multinomial logit. Features are those
+# of the linear context logit above. The log-likelihood of a mixture is not concave. Shapes: I (B, D0), x (B, J, D), m
+# (B, D), a, b (D, D) -> u (B, D, J) -> log p (B, J).
 
 
 class DLCLNetwork(ContextLogit):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: LCLConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
-        width, who = self.alternative.width, self.individual.width
-        self.intercepts = nn.Parameter(torch.randn(width, width) / math.sqrt(10 * width))  # b_k, which have to differ
+    def __init__(self, encoder: Encoder, config: LCLConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
+        width, individual_width = self.alternative.width, self.individual.width
+        self.intercepts = nn.Parameter(torch.randn(width, width) / math.sqrt(10 * width))  # b_k; equal ones stay equal
         self.slopes = nn.Parameter(torch.zeros(width, width))  # a_k
         self.shares = nn.Parameter(torch.zeros(width))  # d
-        self.shares_of = nn.Parameter(torch.zeros(width, who)) if who else None  # W
+        self.shares_of = nn.Parameter(torch.zeros(width, individual_width)) if individual_width else None  # W
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
-        """(B, D0), (B, J, D), (B, J) -> (B, D, J): what each component adds."""
-        means = set_means(what, mask).unsqueeze(-1)  # (B, D, 1)
-        return (self.intercepts + means * self.slopes) @ what.mT
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, D, J), one score for each component."""
+        means = set_means(alternatives, mask).unsqueeze(-1)  # (B, D, 1)
+        return (self.intercepts + means * self.slopes) @ alternatives.mT
 
-    def log_shares(self, who: Tensor) -> Tensor:
+    def log_shares(self, individual: Tensor) -> Tensor:
         """(B, D0) -> (B, D)."""
-        shares = self.shares.expand(len(who), -1) if self.shares_of is None else self.shares + who @ self.shares_of.mT
-        return shares.nan_to_num().log_softmax(-1)
+        if self.shares_of is None:
+            logits = self.shares.expand(len(individual), -1)
+        else:
+            logits = self.shares + individual @ self.shares_of.mT
+        return logits.nan_to_num().log_softmax(-1)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        who, what = self.represent(batch)
+        individual, alternatives = self.represent(batch)
         assert self.utility is not None
-        utilities = self.scores(who, what, batch.mask) + self.utility(batch, who, what).unsqueeze(1)  # (B, D, J)
+        common = self.utility(batch, individual, alternatives).unsqueeze(1)  # (B, 1, J)
+        utilities = self.scores(individual, alternatives, batch.mask) + common  # (B, D, J)
         each = log_softmax_of_sets(utilities, batch.mask.unsqueeze(1))
-        each = each.masked_fill(~batch.mask.unsqueeze(1), 0.0)  # sums of -inf have no gradient
-        mixed = (self.log_shares(who).unsqueeze(-1) + each).logsumexp(1)
-        return log_softmax_of_sets(mixed, batch.mask, exact=not self.training)  # sums that are 1 but for rounding
+        each = each.masked_fill(~batch.mask.unsqueeze(1), 0.0)  # sums of -inf have a NaN gradient
+        mixed = (self.log_shares(individual).unsqueeze(-1) + each).logsumexp(1)
+        return log_softmax_of_sets(mixed, batch.mask, exact=not self.training)  # corrects rounding of the sum
 
 
 class DLCL(SetModel):
-    """Decomposed linear context logit: a mixture of logits, each moved by the mean of one feature in the set.
-
-    Options are those of :class:`LCLConfig`; an unknown one is refused.
+    """Decomposed linear context logit: a mixture of logits, each with the context effect of one feature.
 
     Examples
     --------
@@ -235,7 +231,7 @@ class DLCL(SetModel):
         super().__init__(**options)
 
     def summary(self) -> Summary:
-        """Show the share of each component with its largest context effect, and how training went."""
+        """Return a summary with the share and largest context effect of each component, and facts about training."""
         plain = super().summary()
         assert isinstance(self.network_, DLCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)
@@ -247,4 +243,4 @@ class DLCL(SetModel):
             for k in shares.argsort(descending=True, stable=True).tolist()
         )
         facts = {**plain.facts, "effects": "the largest of each component; numbers in standard deviations"}
-        return Summary(plain.title, facts, ("mean of", "share", "moves the coefficient of", "by"), rows)
+        return Summary(plain.title, facts, ("mean of", "share", "changes the coefficient of", "by"), rows)

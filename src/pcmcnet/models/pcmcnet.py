@@ -2,8 +2,8 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-The rates depend on features, and on labels if the table has them, so alternatives never seen before are predicted, too.
-If all alternatives are copied, the copies of each share its probability (uniform expansion).
+The rates depend on features, and on labels if the table has them, so unseen alternatives can be predicted. If every
+alternative of a set is copied, the copies share its probability (uniform expansion).
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import InputError
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.layers.perceptron import Activation
-from pcmcnet.models.interface.chain_model import ChainModel, chains_of
-from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.interface.chain_model import ChainModel, collect_chains
 from pcmcnet.models.interface.latent_classes import ClassesBy
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.networks.averaging import members_of
@@ -33,6 +32,7 @@ from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
 from pcmcnet.models.networks.network_config import (
     Direction,
+    EncoderArguments,
     NetworkConfig,
     Utility,
     as_directions,
@@ -45,40 +45,44 @@ from pcmcnet.storage import write_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PCMCNetConfig(NetworkConfig):
-    """Options of PCMC-Net: the network's, then those of the training loop.
+    """Options of PCMC-Net: the network, its inputs, then the training loop.
 
     Parameters
     ----------
     hidden
-        Widths of the hidden layers of the transition rate network.
+        Widths of the hidden layers of the rate network.
     activation
-        Of the hidden layers: relu, leaky_relu, sigmoid, tanh, silu or gelu.
+        Activation of the hidden layers: "relu", "leaky_relu", "sigmoid", "tanh", "silu" or "gelu".
     dropout
-        Of the hidden layers and of the embeddings.
-    rate, epsilon
-        Form of the rates (exp, softplus or relu) and their additive constant.
+        Dropout probability in the hidden layers and embeddings.
+    rate
+        Form of the rates as a function of the network's output f: "exp", "softplus" or "relu".
+    epsilon
+        Constant that is added to all rates.
     utility
         "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
         multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`); "none" does not.
     initialisation
-        "safe", which cannot start dead, or "paper".
+        "safe", with which all rates start with a gradient, or "paper".
     precision
-        Number type of the products over pairs: "float32", or "bfloat16", which is faster on processors made for it and
-        rounds what is between the layers to about three digits; "auto" is bfloat16 on a GPU for hidden layers of at
-        least 128 units, and float32 elsewhere.
+        Number type of the products over pairs: "float32" or "bfloat16", which is faster on processors that support it
+        and rounds values between layers to about three digits. "auto" is bfloat16 on a GPU if a hidden layer has at
+        least 128 units, and float32 otherwise.
     monotone
-        Features that are numbers, each with "decreasing" or "increasing": how the probability of an alternative moves
-        with its own value, whatever the other inputs are (:mod:`pcmcnet.models.networks.network_config`).
+        Numeric features with "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in which the
+        probability of an alternative changes with its value, whatever the other inputs
+        (:mod:`pcmcnet.models.networks.network_config`).
     classes
-        Number of latent classes of people, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`);
-        "auto" takes more than one where held-out sets are then predicted better, beyond noise.
+        Number of latent classes, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`). "auto" uses
+        more than one if that improves the prediction of held-out sets beyond noise.
     by
-        Who is of a class: the "person", where the table declares persons, or the choice "set".
+        What belongs to a class: a "person" with all choice sets, if the table has a person column, or a choice "set".
     members
-        Networks trained from different starts, whose probabilities are averaged: together they predict better than
-        one of them alone. "auto" is 6 for small networks (those that compiled steps can train) and up to 12,000 sets in
-        memory, where the weight decay is learnt too, and 1 elsewhere. Some of them see numbers by bins as well, if
-        held-out sets are then predicted better (:mod:`pcmcnet.models.networks.averaging`); none with ``monotone``.
+        Number of networks that are trained from different seeds and whose probabilities are averaged, which predicts
+        better than a single network. "auto" is 6 if the weight decay is learnt, the table has at most 12,000 choice
+        sets in memory, and compiled steps can train the network; otherwise 1. Some of the networks also use
+        piecewise-linear inputs, if held-out sets are then predicted better and ``monotone`` is empty
+        (:mod:`pcmcnet.models.networks.averaging`).
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -111,17 +115,12 @@ class PCMCNetConfig(NetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PCMCNetArguments(PCMCNetConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class PCMCNetArguments(PCMCNetConfig, EncoderArguments):
+    """The options of PCMC-Net, and ``encoders``."""
 
 
 class PCMCNet(MixtureModel, ChainModel):
-    """Pairwise choice Markov chain with rates from a neural network.
-
-    Options are those of :class:`PCMCNetConfig`; an unknown one is refused. ``encoders`` names modules of one's own for
-    columns of contents: see :class:`NeuralModel`.
+    """PCMC-Net: a pairwise choice Markov chain with rates from a neural network.
 
     Examples
     --------
@@ -140,12 +139,19 @@ class PCMCNet(MixtureModel, ChainModel):
 
     @classmethod
     def paper(cls, hidden: Sequence[int] = (16, 16, 16), **options: Any) -> PCMCNet:
-        """Return the model with the paper's own settings for its experiments.
+        """Return the model with the settings of the paper's experiments.
 
-        Rates max(0, f) + 0.5, the published initialisation, Adam at a constant rate of 0.001, one choice set per
-        step, 100 epochs, no dropout; a start with most rates dead, about half of them, gets a higher output bias. The
-        airline experiment differs by ``hidden=(512, 512), batch_size=16,
+        Rates are max(0, f) + 0.5, with the published initialisation, Adam at a constant learning rate of 0.001, one
+        choice set per step, 100 epochs and no dropout. If most rates start without a gradient, as in about half of
+        the fits, the output bias is raised. The airline experiment uses ``hidden=(512, 512), batch_size=16,
         dropout=0.5, epochs=66``.
+
+        Parameters
+        ----------
+        hidden
+            Widths of the hidden layers (default (16, 16, 16)).
+        options
+            Options that differ from the paper's settings.
         """
         settings: dict[str, Any] = {
             "activation": "leaky_relu",
@@ -174,8 +180,8 @@ class PCMCNet(MixtureModel, ChainModel):
     def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
         if not encoder.features:
             raise InputError(
-                "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or "
-                "alternative, with labels that return in several sets, and leave labels=True."
+                "PCMCNet needs features or labels of alternatives: declare features, or alternative with labels that "
+                "occur in several sets, and leave labels=True."
             )
         if classes == 1:
             return PCMCNetwork(encoder, self.config, self.encoders)
@@ -201,24 +207,24 @@ class PCMCNet(MixtureModel, ChainModel):
 
     @property
     def n_chains(self) -> int:
-        """Number of chains of a choice set: one for each class."""
+        """Number of chains of a choice set: one for each latent class."""
         return self.n_classes_
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         yield from self._predict_batches(data, self.network_.chains)
 
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
-        """Return chains whose rates do not depend on the rest of the set; each averaged network has its own."""
+        """Return chains whose rates do not depend on the rest of the set: one for each averaged network or class."""
         network, members = self.network_, self.spec_.members
         if isinstance(network, PCMCNetwork):
             return super().fixed_chains(data)
         shares = np.full((len(data), members), 1 / members)
-        return shares, chains_of(data, self._predict_batches(data, network.member_chains), members)
+        return shares, collect_chains(data, self._predict_batches(data, network.member_chains), members)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
         network = self.network_
-        # The derivative by pairs needs one chain, and representation and taste that are linear in the number. Tastes
-        # of monotone features are not: they end at a coefficient of 0.
+        # The derivative by pairs needs one chain, and a representation and tastes that are linear in the number. Tastes
+        # of monotone features are cut off at a coefficient of 0, so they are not linear.
         if isinstance(network, AveragedChains | ChainMixture) or (at.individual and self.config.monotone):
             return jacobian_by_output(network, batch, at)
         side = network.individual if at.individual else network.alternative
@@ -227,22 +233,22 @@ class PCMCNet(MixtureModel, ChainModel):
     # -- drawing and export -----------------------------------------------------------------------------------
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.
+        """Draw the fitted network as SVG: columns, representation, pairs, rate layers and parameter counts.
 
         Parameters
         ----------
         path
-            Where to write the drawing as well, a file name that ends in .svg.
+            File to write, with the extension .svg; None (default) to only return the text.
 
         Returns
         -------
         str
-            The drawing, as the text of an SVG file.
+            The text of the SVG file.
 
         Raises
         ------
         InputError
-            When the path is not that of an SVG file that can be written.
+            If the path does not end in .svg or cannot be written.
         """
         self.require_fitted()
         if path is not None and not (isinstance(path, str | os.PathLike) and Path(path).suffix.lower() == ".svg"):
@@ -253,13 +259,15 @@ class PCMCNet(MixtureModel, ChainModel):
         return text
 
     def export(self, path: str | Path) -> Path:
-        """Write the fitted network as a graph for other programs: see :mod:`pcmcnet.models.networks.export`.
+        """Export the fitted network to ONNX or ``torch.export``, with a JSON file that describes its inputs.
+
+        See :mod:`pcmcnet.models.networks.export` for the inputs and the output.
 
         Parameters
         ----------
         path
-            A file name that ends in .onnx, for any ONNX runtime, or in .pt2, for ``torch.export.load``. How columns
-            become its inputs is written beside it, to the same name with the ending .encoder.json.
+            File to write: .onnx for any ONNX runtime, or .pt2 for ``torch.export.load``. The description of the inputs
+            has the same name with the extension .encoder.json.
 
         Returns
         -------
@@ -269,7 +277,9 @@ class PCMCNet(MixtureModel, ChainModel):
         Raises
         ------
         ConfigError
-            When the model reads columns such as texts or pictures, or a package that writes the file is missing.
+            If the model has content columns such as texts or images, or a package for ONNX is not installed.
+        InputError
+            If the extension is not .onnx or .pt2.
         """
         from pcmcnet.models.networks.export import export_network
 

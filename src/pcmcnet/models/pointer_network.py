@@ -1,6 +1,6 @@
 """Pointer network (Vinyals et al., 2015), as applied to itineraries by Mottini & Acuna-Agost (2017).
 
-The alternatives are read as a sequence, in the order shown, and an attention points at one of them:
+The alternatives are read as a sequence, in the order of their rows, and an attention points at one of them:
 
     e_i = LSTM(e_<i, [S_i, I])                        encoder, over the alternatives in the order of the table
     d   = LSTM step from the encoder's last state     decoder, with the individual I as its input
@@ -8,8 +8,7 @@ The alternatives are read as a sequence, in the order shown, and an attention po
     p   = softmax(u) over the set's alternatives
 
 Shapes: B sets of up to J alternatives, width H: e (B, J, H), d (B, H), u (B, J) -> log p (B, J); padding gets -inf
-and is never read. The law depends on the order of the alternatives: it has no uniform expansion, and the same set
-shown in another order has other probabilities.
+and is never read. The probabilities depend on the order of the alternatives, and uniform expansion does not hold.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.layers.representation import build_representation
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import NetworkConfig
+from pcmcnet.models.networks.network_config import EncoderArguments, NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.network import ChoiceNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointerNetworkConfig(NetworkConfig):
-    """Options of the pointer network: the network's, then those of the training loop.
+    """Options of the pointer network: the network, then the training loop.
 
     Parameters
     ----------
     hidden
-        Width of the encoder's and the decoder's state, and of the attention.
+        Width of the states of encoder and decoder, and of the attention.
     layers
-        Number of encoder layers, one above the other.
+        Number of stacked encoder layers.
     bidirectional
-        Whether the encoder also reads the set from its end; the width is shared by both directions.
+        Whether the encoder also reads the set backwards; each direction then has half the width.
     dropout
-        Of the embeddings, of the encoder's input and of its output.
+        Dropout probability in the embeddings, and in the input and output of the encoder.
     """
 
     hidden: int = 32
     layers: int = 1
     bidirectional: bool = False
     dropout: float = 0.2
-    batch_size: int | Literal["auto"] = 64  # more steps an epoch, which other networks like, make it overfit
+    batch_size: int | Literal["auto"] = 64  # smaller batches overfit
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,10 +69,8 @@ class PointerNetworkConfig(NetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointerNetworkArguments(PointerNetworkConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class PointerNetworkArguments(PointerNetworkConfig, EncoderArguments):
+    """The options of the pointer network, and ``encoders``."""
 
 
 class PointingNetwork(ChoiceNetwork):
@@ -81,11 +78,10 @@ class PointingNetwork(ChoiceNetwork):
 
     takes_generators = True
 
-    def __init__(self, encoder: Encoder, config: PointerNetworkConfig, own: Encoders | None = None) -> None:
+    def __init__(self, encoder: Encoder, config: PointerNetworkConfig, encoders: Encoders | None = None) -> None:
         super().__init__()
-        who, what = encoder.individual, encoder.features
-        self.individual = build_representation(who, dropout=config.dropout, own=own)
-        self.alternative = build_representation(what, dropout=config.dropout, own=own)
+        self.individual = build_representation(encoder.individual, dropout=config.dropout, own=encoders)
+        self.alternative = build_representation(encoder.features, dropout=config.dropout, own=encoders)
         width = config.hidden
         self.read = nn.Linear(self.alternative.width + self.individual.width, width)
         self.encoder = nn.LSTM(
@@ -96,7 +92,7 @@ class PointingNetwork(ChoiceNetwork):
             dropout=config.dropout if config.layers > 1 else 0.0,
             bidirectional=config.bidirectional,
         )
-        self.start = nn.Parameter(torch.zeros(width))  # what the decoder reads where nothing is known of individuals
+        self.start = nn.Parameter(torch.zeros(width))  # input of the decoder without individual columns
         self.ask = nn.Linear(self.individual.width, width, bias=False) if self.individual.width else None
         self.decoder = nn.LSTMCell(width, width)
         self.key = nn.Linear(width, width, bias=False)
@@ -106,37 +102,37 @@ class PointingNetwork(ChoiceNetwork):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        who = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
-        what = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
-        encoded, state = self.encode(torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1), batch.mask)
-        start = self.start.expand(len(who), -1) if self.ask is None else self.start + self.ask(who)
+        individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
+        alternatives = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
+        steps = torch.cat([alternatives, individual.unsqueeze(1).expand(-1, alternatives.shape[1], -1)], -1)
+        encoded, state = self.encode(steps, batch.mask)
+        start = self.start.expand(len(individual), -1) if self.ask is None else self.start + self.ask(individual)
         decoded, _ = self.decoder(start, state)  # (B, H)
         match = torch.tanh(self.key(encoded) + self.query(self.dropout(decoded)).unsqueeze(1))  # (B, J, H)
         scores: Tensor = self.point(match).squeeze(-1)  # (B, J)
         return scores.masked_fill(~batch.mask, -math.inf).log_softmax(-1)
 
     def encode(self, steps: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Read the alternatives of each set (B, J, D) in their order -> (B, J, H), and the last state, 2 x (B, H)."""
-        lengths = mask.sum(1).cpu()  # packing wants them on the host
+        """Read the alternatives (B, J, D) in their order -> encoded (B, J, H), and the last state, 2 x (B, H)."""
+        lengths = mask.sum(1).cpu()  # pack_padded_sequence needs them on the host
         inputs = self.dropout(torch.tanh(self.read(steps)))
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        with redirect_draws() if self.encoder.dropout and self.training else nullcontext():  # between its layers
+        with redirect_draws() if self.encoder.dropout and self.training else nullcontext():
             out, last = self.encoder(packed)
         encoded, _ = pad_packed_sequence(out, batch_first=True, total_length=mask.shape[1])
         return self.dropout(encoded), (self._top(last[0]), self._top(last[1]))
 
     def _top(self, state: Tensor) -> Tensor:
-        """Last state of the top layer, both directions side by side: (layers * directions, B, .) -> (B, H)."""
+        """Return the last state of the top layer, directions concatenated: (layers * directions, B, .) -> (B, H)."""
         directions = 2 if self.encoder.bidirectional else 1
         return state[-directions:].transpose(0, 1).flatten(1)
 
 
 class PointerNetwork(NeuralModel):
-    """Recurrent network that points at one alternative of a sequence.
+    """Pointer network: a recurrent network that reads the alternatives in order and points at one of them.
 
-    The order of a set's rows in the table is the order in which its alternatives are read, and the probabilities
-    depend on it: give the rows of a set in the order in which they were shown. Options are those of
-    :class:`PointerNetworkConfig`; an unknown one is refused.
+    The probabilities depend on the order of a set's rows in the table. Use the order in which the alternatives were
+    shown to the decision maker.
 
     Examples
     --------
@@ -156,10 +152,10 @@ class PointerNetwork(NeuralModel):
     def _build(self, encoder: Encoder, classes: int) -> PointingNetwork:
         if not encoder.features:
             raise InputError(
-                "a pointer network reads the features and labels of alternatives: declare a feature, or "
-                "alternative, with labels that return in several sets, and leave labels=True."
+                "PointerNetwork needs features or labels of alternatives: declare features, or alternative with "
+                "labels that occur in several sets, and leave labels=True."
             )
         return PointingNetwork(encoder, self.config, self.encoders)
 
     def _more_facts(self) -> dict[str, str]:
-        return {"order": "the alternatives of a set are read in the order of their rows, which counts"}
+        return {"order": "probabilities depend on the order of the rows of a set"}

@@ -4,11 +4,10 @@
     h_0 = V,    h_m = h_{m-1} - [log(1 + exp(T_m h_{m-1})) - log 2],    m = 1..M
     p   = softmax(h_M) over the set
 
-T_m has an entry for each ordered pair of labels: how the utility of one alternative lowers that of another. Only those
-in the set count. With T = 0 the residuals are 0 and the model is the logit V; log 2, which the softmax ignores, is
-taken off for that. The entries say whom an alternative hurts, and break the independence of irrelevant alternatives. A
-label that is not known has entries of its own, which it shares with all of its kind. Shapes: V (B, J), T (M, L, L) ->
-h (B, J).
+T_m has an entry for each ordered pair of labels: how much the utility of one alternative lowers that of another. Only
+alternatives in the set count. If T = 0, the residuals are 0 and the model is the logit V; log 2, which the softmax
+ignores, is subtracted for that. The entries show which alternatives compete, and relax the independence of irrelevant
+alternatives (IIA). All unseen labels share one row and column of T. Shapes: V (B, J), T (M, L, L) -> h (B, J).
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import NetworkConfig, Utility
+from pcmcnet.models.networks.network_config import EncoderArguments, NetworkConfig, Utility
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, log_softmax_of_sets
 
-MOST_LABELS = 200  # 40,000 entries in each layer
+MAX_LABELS = 200  # 40,000 entries in each layer
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResLogitConfig(NetworkConfig):
-    """Options of ResLogit, then those of the training loop.
+    """Options of ResLogit: the network, then the training loop.
 
     Parameters
     ----------
     layers
-        Residual layers, each with an entry for every ordered pair of labels.
+        Number of residual layers, each with an entry for every ordered pair of labels.
     """
 
     dropout: ClassVar[float] = 0.0
@@ -53,19 +52,17 @@ class ResLogitConfig(NetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResLogitArguments(ResLogitConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class ResLogitArguments(ResLogitConfig, EncoderArguments):
+    """The options of ResLogit, and ``encoders``."""
 
 
 class ResidualUtilities(SetNetwork):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: ResLogitConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: ResLogitConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         self.label, labels = label_column(encoder)
-        self.crossing = nn.Parameter(torch.zeros(config.layers, labels + 1, labels + 1))  # the first: never seen
+        self.crossing = nn.Parameter(torch.zeros(config.layers, labels + 1, labels + 1))  # index 0: unseen labels
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
@@ -80,27 +77,27 @@ class ResidualUtilities(SetNetwork):
 
 
 def label_column(encoder: Encoder) -> tuple[int, int]:
-    """Return which categorical column holds the labels, and how many are known; refuses a table without labels."""
+    """Return the position of the label among the categorical columns, and the number of labels."""
     names = [code.name for code in encoder.features.categorical]
     if encoder.schema.alternative not in names:
         raise InputError(
-            "ResLogit has a matrix across labelled alternatives: declare alternative, the column of labels, and leave "
-            "labels=True. For alternatives without labels there is RUMnet, or PCMCNet."
+            "ResLogit needs labelled alternatives: declare alternative, the column of labels, and leave labels=True. "
+            "Use RUMnet or PCMCNet for alternatives without labels."
         )
-    at = names.index(encoder.schema.alternative)
-    labels = encoder.features.cardinalities[at]
-    if not 2 <= labels <= MOST_LABELS:
+    position = names.index(encoder.schema.alternative)
+    labels = encoder.features.cardinalities[position]
+    if not 2 <= labels <= MAX_LABELS:
         raise InputError(
-            f"ResLogit has a matrix across labelled alternatives: expected 2 to {MOST_LABELS} labels that return in "
-            f"several sets, got {labels}. For alternatives known by their features there is RUMnet, or PCMCNet."
+            f"ResLogit needs labelled alternatives: expected 2 to {MAX_LABELS} labels that occur in several sets, got "
+            f"{labels}. Use RUMnet or PCMCNet for alternatives that are described by features."
         )
-    return at, labels
+    return position, labels
 
 
 class ResLogit(SetModel):
-    """A logit with residual layers across the utilities of labelled alternatives.
+    """ResLogit: a logit with residual layers across the utilities of labelled alternatives.
 
-    Options are those of :class:`ResLogitConfig`; an unknown one is refused. Labels are needed.
+    The table must have labels.
 
     Examples
     --------
@@ -118,8 +115,13 @@ class ResLogit(SetModel):
         super().__init__(**options)
 
     def crossing(self) -> tuple[tuple[str, ...], Floats]:
-        """Return the labels (L,) and the sum of all layers (L, L): how a column's utility lowers that of a row."""
+        """Return the cross-effects between labels.
+
+        Returns
+        -------
+        Labels (L,), and the sum over layers (L, L): how much the utility of the column lowers that of the row.
+        """
         assert isinstance(self.network_, ResidualUtilities)
         labels = self.encoder_.features.categorical[self.network_.label].categories
-        found: Floats = self.network_.crossing.detach().sum(0)[1:, 1:].double().cpu().numpy()
-        return labels, found
+        effects: Floats = self.network_.crossing.detach().sum(0)[1:, 1:].double().cpu().numpy()
+        return labels, effects

@@ -1,15 +1,15 @@
-"""RUMnet (Aouad & Désir, 2022): a random utility model whose utility and whose randomness are networks.
+"""RUMnet (Aouad & Désir, 2022): a random utility model in which networks compute the utility and its random part.
 
-    e_k(S_i), k = 1..K      samples of what is unseen of an alternative, as functions of what is seen
-    n_l(I),   l = 1..K      samples of what is unseen of the individual
+    e_k(S_i), k = 1..K      samples of the unobserved features of an alternative, as functions of the observed ones
+    n_l(I),   l = 1..K      samples of the unobserved features of the individual
     u_i^kl = linear utility of i for I  +  f(S_i, e_k(S_i), I, n_l(I))
     p_i    = mean over k and l of  exp(u_i^kl) / sum_j exp(u_j^kl)
 
-For each of the K^2 pairs of samples the utility of i depends on i and I alone, which is a logit; p is a mixture of
-these logits. So it is a random utility model whatever the weights are: adding an alternative never raises the
-probability of another (regularity), and every random utility model can be approximated. The first layer of f is linear
-in its four inputs, so that each is multiplied once, and not for each pair. Shapes: I (B, D0), S (B, J, D) ->
-u (B, J, K, K).
+For each of the K^2 pairs of samples, the utility of i only depends on i and I, which is a logit; p is a mixture of
+these logits. So it is a random utility model for all weights: adding an alternative never raises the probability of
+another
+one (regularity), and every random utility model can be approximated. The first layer of f is linear in its four inputs,
+so each input is multiplied once and not once per pair. Shapes: I (B, D0), S (B, J, D) -> u (B, J, K, K).
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from pcmcnet.layers.inner_logit import MAX_UTILITY
 from pcmcnet.layers.perceptron import ACTIVATIONS, Dropout, Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class RUMnetConfig(SetNetworkConfig):
-    """Options of RUMnet: the network's, then those of the training loop.
+    """Options of RUMnet: the network, then the training loop.
 
     Parameters
     ----------
     samples
-        K: samples of what is unseen of an alternative, and of an individual. K^2 logits are mixed.
+        K: number of samples of the unobserved features of an alternative, and of an individual. K^2 logits are mixed.
     noise
-        Width of a sample.
+        Number of unobserved features in a sample.
     """
 
     hidden: tuple[int, ...] = (32, 32)
@@ -58,24 +59,22 @@ class RUMnetConfig(SetNetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RUMnetArguments(RUMnetConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class RUMnetArguments(RUMnetConfig, EncoderArguments):
+    """The options of RUMnet, and ``encoders``."""
 
 
 class RandomUtilities(SetNetwork):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: RUMnetConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
-        who, what, width = self.individual.width, self.alternative.width, config.hidden[0]
+    def __init__(self, encoder: Encoder, config: RUMnetConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
+        d0, d, width = self.individual.width, self.alternative.width, config.hidden[0]
         drawn = config.samples * config.noise
         self.samples, self.noise = config.samples, config.noise
-        self.unseen = self._samples(what, drawn, config)
-        self.person = self._samples(who, drawn, config) if who else nn.Parameter(torch.randn(drawn))
-        self.read_what = nn.Linear(what, width)
-        self.read_who = nn.Linear(who, width, bias=False) if who else None
+        self.unseen = self._samples(d, drawn, config)
+        self.person = self._samples(d0, drawn, config) if d0 else nn.Parameter(torch.randn(drawn))
+        self.read_what = nn.Linear(d, width)
+        self.read_who = nn.Linear(d0, width, bias=False) if d0 else None
         self.read_unseen = nn.Linear(config.noise, width, bias=False)
         self.read_person = nn.Linear(config.noise, width, bias=False)
         self.activate, self.dropout = ACTIVATIONS[config.activation].apply, Dropout(config.dropout)
@@ -87,40 +86,38 @@ class RandomUtilities(SetNetwork):
     def _samples(width: int, out: int, config: RUMnetConfig) -> Perceptron:
         return Perceptron(width, (config.hidden[0], out), activation=config.activation, start="spread")
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
-        """Return what the network adds to utilities under each pair of samples: (B, J, K K)."""
-        (B, J, _), K = what.shape, self.samples
-        unseen = self.read_unseen(self.unseen(what).view(B, J, K, self.noise))  # (B, J, K, H)
-        drawn = self.person(who) if isinstance(self.person, Perceptron) else self.person.expand(B, -1)
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        """Return the scores added to utilities for each pair of samples: (B, J, K K)."""
+        (B, J, _), K = alternatives.shape, self.samples
+        unseen = self.read_unseen(self.unseen(alternatives).view(B, J, K, self.noise))  # (B, J, K, H)
+        drawn = self.person(individual) if isinstance(self.person, Perceptron) else self.person.expand(B, -1)
         person = self.read_person(drawn.reshape(B, K, self.noise))  # (B, K, H)
-        known = self.read_what(what)  # (B, J, H)
+        observed = self.read_what(alternatives)  # (B, J, H)
         if self.read_who is not None:
-            known = known + self.read_who(who).unsqueeze(1)
-        first = known[:, :, None, None] + unseen.unsqueeze(3) + person[:, None, None]  # (B, J, K, K, H)
+            observed = observed + self.read_who(individual).unsqueeze(1)
+        first = observed[:, :, None, None] + unseen.unsqueeze(3) + person[:, None, None]  # (B, J, K, K, H)
         out: Tensor = self.rest(self.dropout(self.activate(first))).flatten(2)
         return out
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the log-probabilities of each logit (B, J, K K); padding gets -inf."""
-        who, what = self.represent(batch)
-        u = self.scores(who, what, batch.mask)
+        individual, alternatives = self.represent(batch)
+        u = self.scores(individual, alternatives, batch.mask)
         if self.utility is not None:
-            u = u + self.utility(batch, who, what).unsqueeze(-1)
-        u = u.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # where inputs near the largest number were multiplied
+            u = u + self.utility(batch, individual, alternatives).unsqueeze(-1)
+        u = u.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # products of inputs near the largest float overflow
         return u.masked_fill(~batch.mask.unsqueeze(-1), -math.inf).log_softmax(1)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
         logits = self.logits(batch)
-        real = batch.mask.unsqueeze(-1)  # a log-sum over -inf alone has no gradient
+        real = batch.mask.unsqueeze(-1)  # a log-sum of -inf has a NaN gradient
         mixed = logits.masked_fill(~real, 0.0).logsumexp(-1) - math.log(logits.shape[-1])
         return mixed.masked_fill(~batch.mask, -math.inf)
 
 
 class RUMnet(SetModel):
-    """A mixture of logits whose utilities, and whose unseen parts, are networks: a random utility model.
-
-    Options are those of :class:`RUMnetConfig`; an unknown one is refused.
+    """RUMnet: a random utility model as a mixture of logits, whose utilities and unobserved features are networks.
 
     Examples
     --------
@@ -138,11 +135,11 @@ class RUMnet(SetModel):
         super().__init__(**options)
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        """Return the K^2 logits, which have equal shares: see :meth:`ChoiceModel.as_logits`."""
+        """Return the K^2 logits, all with the same share: see :meth:`ChoiceModel.as_logits`."""
         assert isinstance(self.network_, RandomUtilities)
         count = self.config.samples**2
         out: Floats = np.empty((len(data.rows), count))
         for sets, log_p in self._predict_batches(data, self.network_.logits):
-            real = np.arange(log_p.shape[1]) < data.sizes[sets][:, None]  # alternatives, and not padding
+            real = np.arange(log_p.shape[1]) < data.sizes[sets][:, None]  # alternatives, without padding
             out[consecutive_indices(data.offsets[sets], data.sizes[sets])] = log_p.cpu().numpy()[real]
         return np.full((len(data), count), 1 / count), out

@@ -1,12 +1,12 @@
-"""TasteNet (Han, Pereira, Ben-Akiva & Zegras, 2022): a network of the individual gives the coefficients of a logit.
+"""TasteNet (Han, Pereira, Ben-Akiva & Zegras, 2022): a network of the individual computes the coefficients of a logit.
 
     u_i = constants of the categories of i  +  sum over numbers k of  b_k(I) x_ik  +  contents and categories, weighted
     b(I) = b + f(I),    f a network of the individual's columns;    p = softmax(u) over the set
 
-f also weighs what represents the categories and contents of an alternative, so constants of labels differ between
-individuals, too. The utility stays linear in the numbers, so each individual has coefficients, and ratios of them are
-values of time. A network that gives the same for all is a multinomial logit. A coefficient that is to have a sign keeps
-it for every individual: what would turn it round is cut off at 0. Shapes: I (B, D0) -> weights (B, D) of S (B, J, D).
+f also computes weights of the categories and contents of an alternative, so the constants of labels differ between
+individuals, too. The utility is linear in the numeric columns, so each individual has coefficients, and their ratios
+are values of time. If f is constant, the model is a multinomial logit. A coefficient with a given sign has it for every
+individual: values with the opposite sign are set to 0. Shapes: I (B, D0) -> weights (B, D) of S (B, J, D).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.perceptron import Perceptron
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.network_config import Direction, Tails, as_directions, signs_of_numbers
+from pcmcnet.models.networks.network_config import Direction, EncoderArguments, Tails, as_directions, signs_of_numbers
 from pcmcnet.models.networks.set_network import (
     SetModel,
     SetNetwork,
@@ -37,43 +37,42 @@ from pcmcnet.models.networks.set_network import (
 
 @dataclass(frozen=True, kw_only=True)
 class TasteNetConfig(SetNetworkConfig):
-    """Options of TasteNet: the network's, then those of the training loop.
+    """Options of TasteNet: the network, then the training loop.
 
     Parameters
     ----------
     monotone
-        Numbers whose coefficient has a sign for every individual: {"price": "decreasing"}.
+        Numeric features with "decreasing" or "increasing", as in {"price": "decreasing"}: the coefficient has this sign
+        for every individual.
     """
 
     hidden: tuple[int, ...] = (32,)
-    tails: Tails = "keep"  # a coefficient is then one of the number itself
+    tails: Tails = "keep"  # so that coefficients are per unit of the column
     monotone: Mapping[str, Direction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "monotone", as_directions(self.monotone))
         if self.utility != "linear":
-            raise ConfigError("the utility of TasteNet is linear: leave utility='linear'.")
+            raise ConfigError("TasteNet needs utility='linear'.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TasteNetArguments(TasteNetConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class TasteNetArguments(TasteNetConfig, EncoderArguments):
+    """The options of TasteNet, and ``encoders``."""
 
 
 class TasteUtility(LinearUtility):
-    """A linear utility whose coefficients a network of the individual gives."""
+    """A linear utility whose coefficients are computed by a network of the individual."""
 
-    def __init__(self, *given: Any, net: Perceptron | None) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any, net: Perceptron | None) -> None:
+        super().__init__(*arguments)
         self.net = net
 
     def tastes(self, individual: Tensor) -> Tensor:
-        """Return what a representation's entries are worth to individuals, before signs: (B, D0) -> (B, D)."""
-        same = super().tastes(individual)
-        return same if self.net is None else same + self.net(individual)
+        """Return the weights of a representation's entries before sign constraints: (B, D0) -> (B, D)."""
+        common = super().tastes(individual)
+        return common if self.net is None else common + self.net(individual)
 
 
 class TasteNetwork(SetNetwork):
@@ -81,21 +80,21 @@ class TasteNetwork(SetNetwork):
 
     utility: TasteUtility
 
-    def __init__(self, encoder: Encoder, config: TasteNetConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
-        who, what = self.individual.width, self.alternative.width
-        theirs = [name for name, _ in self.alternative.own.values()]
-        net = perceptron_of(config, who, out=what) if who else None
+    def __init__(self, encoder: Encoder, config: TasteNetConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
+        d0, d = self.individual.width, self.alternative.width
+        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        net = perceptron_of(config, d0, out=d) if d0 else None
         signs = signs_of_numbers(config.monotone, encoder)
-        self.utility = TasteUtility(encoder.features, 0, what, theirs, signs, net=net)
+        self.utility = TasteUtility(encoder.features, 0, d, custom, signs, net=net)
 
     @property
     def sign_constrained(self) -> list[LinearUtility]:
-        """The utility, whose coefficients may have signs."""
+        """The utility, whose coefficients may have given signs."""
         return [self.utility]
 
     def coefficients(self, batch: Batch) -> Tensor:
-        """Return the coefficients of the standardised numbers (B, F)."""
+        """Return the coefficients (B, F) of the standardised numeric inputs."""
         weights = self.utility.weights(self.represent(batch)[0])
         return self.utility.slopes + weights[:, weights.shape[1] - len(self.utility.slopes) :]
 
@@ -105,10 +104,9 @@ class TasteNetwork(SetNetwork):
 
 
 class TasteNet(SetModel):
-    """A logit whose coefficients are those of each individual, given by a network.
+    """TasteNet: a logit whose coefficients are computed for each individual by a network.
 
-    Options are those of :class:`TasteNetConfig`; an unknown one is refused. Without columns of the individual it is a
-    multinomial logit.
+    Without individual columns it is a multinomial logit.
 
     Examples
     --------
@@ -127,9 +125,17 @@ class TasteNet(SetModel):
         super().__init__(**options)
 
     def coefficients(self, data: ChoiceData) -> dict[str, Floats]:
-        """Return the coefficient of each number for the individual of each choice set, per unit of the column (S,).
+        """Return the coefficients of the numeric features for the individual of each choice set.
 
-        Columns that are seen by a curve have none, and with tails="bend" those with a long tail have none.
+        Parameters
+        ----------
+        data
+            Choice sets.
+
+        Returns
+        -------
+        (S,) coefficients by column, per unit of the column. Columns whose kind is a curve are left out; so are
+        long-tailed columns if tails="bend".
         """
         assert isinstance(self.network_, TasteNetwork)
         codes = self.encoder_.features.numeric

@@ -1,14 +1,14 @@
 """Transformer choice net (Wang, Li & Talluri, 2023): attention over the alternatives of a set.
 
     e_i = W [S_i, I]                                     tokens
-    a   = blocks of self-attention of e                  the assortment, every member seen in the light of the others
-    c   = blocks of cross-attention from e to a          each candidate looks at the assortment
+    a   = blocks of self-attention of e                  the assortment
+    c   = blocks of cross-attention from e to a          each candidate attends to the assortment
     u_i = linear utility of i + v . norm(c_i)
     p   = softmax(u)
 
-A block is z + attention(norm(z), norm(of)), then z + perceptron(norm(z)); there are no codes of positions, so the order
-of the alternatives plays no part. Candidates are all alternatives of the set, as one of them is chosen. Shapes: width
-W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u (B, J). Padding is looked at by nobody.
+A block is z + attention(norm(z), norm(of)), then z + perceptron(norm(z)). There is no positional encoding, so the order
+of the alternatives does not matter. All alternatives of the set are candidates. Padding is masked in the attention.
+Shapes: width W, M heads: e, a, c (B, J, W), attention (B, M, J, J) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.layers.perceptron import Dropout
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import EncoderArguments
 from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, perceptron_of, with_individual
 
 
 @dataclass(frozen=True, kw_only=True)
 class TCNetConfig(SetNetworkConfig):
-    """Options of the transformer choice net: the network's, then those of the training loop.
+    """Options of the transformer choice net: the network, then the training loop.
 
     Parameters
     ----------
     hidden
         Widths of the hidden layers of the perceptron in each block.
     width
-        Of the tokens.
+        Width of the tokens; a multiple of ``heads``.
     heads
-        Of the attention; they share the width.
+        Number of attention heads.
     blocks
-        Of self-attention over the assortment, and as many of cross-attention.
+        Number of self-attention blocks, and of cross-attention blocks.
     dropout
-        Of the embeddings, of what attention adds, and of the hidden layers.
+        Dropout probability in the embeddings, the outputs of attention and the hidden layers.
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -51,7 +52,7 @@ class TCNetConfig(SetNetworkConfig):
     heads: int = 4
     blocks: int = 1
     dropout: float = 0.2
-    lr: float = 0.002  # at the higher rate of other networks it overfits
+    lr: float = 0.002  # overfits at the default rate of other networks
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +63,12 @@ class TCNetConfig(SetNetworkConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TCNetArguments(TCNetConfig):
-    """What the constructor takes: the options, and what no option can hold."""
-
-    encoders: Encoders | None = None
+class TCNetArguments(TCNetConfig, EncoderArguments):
+    """The options of the transformer choice net, and ``encoders``."""
 
 
 class Attention(nn.Module):
-    """Each token takes a mean over the tokens of a set, weighted by how well they match it."""
+    """Multi-head attention: each token gets a mean of the tokens of its set, weighted by how well they match."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -80,8 +79,8 @@ class Attention(nn.Module):
         """(B, J, W), (B, J, W), (B, J) -> (B, J, W)."""
         q, k, v = self._heads(self.query(tokens)), self._heads(self.key(of)), self._heads(self.value(of))
         match = q @ k.mT / math.sqrt(q.shape[-1])  # (B, M, J, J)
-        seen = match.masked_fill(~mask[:, None, None, :], -math.inf).softmax(-1) @ v
-        out: Tensor = self.out(seen.transpose(1, 2).flatten(2))
+        means = match.masked_fill(~mask[:, None, None, :], -math.inf).softmax(-1) @ v
+        out: Tensor = self.out(means.transpose(1, 2).flatten(2))
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -91,7 +90,7 @@ class Attention(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """Attention, then a perceptron, each added to what was there."""
+    """Attention, then a perceptron, each with a residual connection."""
 
     def __init__(self, config: TCNetConfig) -> None:
         super().__init__()
@@ -110,18 +109,18 @@ class AttentionBlock(nn.Module):
 class TCNetwork(SetNetwork):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: TCNetConfig, own: Encoders | None = None) -> None:
-        super().__init__(encoder, config, own)
+    def __init__(self, encoder: Encoder, config: TCNetConfig, encoders: Encoders | None = None) -> None:
+        super().__init__(encoder, config, encoders)
         self.token = nn.Linear(self.individual.width + self.alternative.width, config.width)
         self.assortment = nn.ModuleList(AttentionBlock(config) for _ in range(config.blocks))
         self.candidates = nn.ModuleList(AttentionBlock(config) for _ in range(config.blocks))
-        self.norm = nn.LayerNorm(config.width, bias=False)  # which would shift all utilities alike
+        self.norm = nn.LayerNorm(config.width, bias=False)  # a bias would shift all utilities equally
         self.worth = nn.Linear(config.width, 1, bias=False)
         nn.init.zeros_(self.worth.weight)
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
-        tokens = assortment = self.token(with_individual(what, who))
+        tokens = assortment = self.token(with_individual(alternatives, individual))
         for block in self.assortment:
             assortment = block(assortment, assortment, mask)
         for block in self.candidates:
@@ -131,9 +130,7 @@ class TCNetwork(SetNetwork):
 
 
 class TCNet(SetModel):
-    """Transformer choice net: alternatives attend to the assortment they are in.
-
-    Options are those of :class:`TCNetConfig`; an unknown one is refused.
+    """Transformer choice net: alternatives attend to the other alternatives of the choice set.
 
     Examples
     --------

@@ -229,7 +229,7 @@ def test_a_seed_may_come_from_numpy() -> None:
 
 
 def test_going_on_needs_a_folder() -> None:
-    with pytest.raises(InputError, match="resume=True needs the run_folder of the run to go on with"):
+    with pytest.raises(InputError, match="resume=True needs the run_folder"):
         Proportional().fit(read(), resume=True)
 
 

@@ -57,7 +57,7 @@ def test_what_a_person_has_one_of_is_refused_where_it_varies() -> None:
     with pytest.raises(InputError, match=r"column 'km' varies within a person, first in choice set 4, .* by='set'"):
         persons.require_constant(["home", "km"])
     np.testing.assert_array_equal(persons.weights(data), [1, 1])
-    with pytest.raises(InputError, match=r"choice set 4: the cluster in column 'town' .* 1 such sets. Give each"):
+    with pytest.raises(InputError, match=r"choice set 4: the cluster in column 'town' .* 1 such sets. Use one"):
         persons.require_one_cluster(data, np.array([0, 1, 0, 2, 0]), "town")
 
 
@@ -65,7 +65,7 @@ def test_persons_have_one_weight() -> None:
     table = TABLE | {"weight": np.repeat([1.0, 2.0, 1.0, 2.0, 5.0], 2)}
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["cost"], "person": "who"}
     data = ChoiceData.from_long(table, **roles, weight="weight")
-    with pytest.raises(InputError, match=r"choice set 5: the weight in column 'weight' is not that of the same"):
+    with pytest.raises(InputError, match=r"choice set 5: the weight in column 'weight' differs from the same"):
         Persons.of(data, "person").weights(data)
     np.testing.assert_array_equal(Persons.of(data, "set").weights(data), [1, 2, 1, 2, 5])
     some = data.subset([0, 1, 2, 3])

@@ -6,13 +6,15 @@ from typing import Any, Literal
 import pytest
 
 from pcmcnet.errors import ConfigError
-from pcmcnet.models import MODELS, MixedMNL, PCMCNet
+from pcmcnet.models import KINDS, MODELS, MixedMNL, PCMCNet
 from pcmcnet.models.interface.options import (
     REQUIRED,
+    documented_parameters,
     make_config,
     option_docs,
     option_names,
     plain_roles,
+    with_parameters,
 )
 from pcmcnet.models.interface.parse_options import parse_option, parse_options
 
@@ -124,14 +126,13 @@ def test_entries_of_a_mapping_may_be_set_one_by_one() -> None:
     assert parse_options(MixedMNL.config_class, ["random=price:normal,time:uniform"]) == {
         "random": {"price": "normal", "time": "uniform"}
     }
-    with pytest.raises(ConfigError, match="option draws has no entries by name: give draws=value"):
+    with pytest.raises(ConfigError, match="option draws has no named entries: use draws=value"):
         parse_option(MixedMNL.config_class, "draws.few=3")
     with pytest.raises(ConfigError, match=r"option start\.price: cannot read 'low' as a number"):
         parse_option(MixedMNL.config_class, "start.price=low")
 
 
-# -- Option docs -------------------------------------------------------------------------------------------------------
-# Options are told with the words of their docstrings.
+# -- Descriptions of options -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -183,3 +184,47 @@ def test_an_option_without_words_is_refused() -> None:
 
 def test_references_become_code() -> None:
     assert plain_roles("see :meth:`fit` and ``x``") == "see `fit` and `x`"
+
+
+COMPOSED = """A model.
+
+Parameters
+----------
+names : default []
+    Any `names`.
+low, high : required, default 3
+    Ends of the range, see `pcmcnet.Other`.
+
+Examples
+--------
+None."""
+
+
+def test_a_docstring_gets_the_options_and_their_defaults_before_its_other_sections() -> None:
+    assert with_parameters("A model.\n\n    Examples\n    --------\n    None.", More) == COMPOSED
+
+
+def test_a_docstring_keeps_its_own_descriptions() -> None:
+    text = with_parameters(
+        "A model.\n\nParameters\n----------\nnames, other\n    Mine.\n\nExamples\n--------\nNone.", More
+    )
+    ends = "Ends of the range, see `pcmcnet.Other`."
+    assert documented_parameters(text) == {"names": "Mine.", "other": "Mine.", "low": ends, "high": ends}
+    assert text.endswith("`pcmcnet.Other`.\n\nExamples\n--------\nNone.")
+    assert with_parameters(text, More) == text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_docstring_of_every_model_describes_all_parameters(name: str) -> None:
+    """``PCMCNet?`` and ``help(pn.MNL)`` list every option with its meaning, without a look at another class."""
+    model = KINDS[name]
+    parameters = {*inspect.signature(model).parameters}
+    parameters |= {p.name for p in inspect.signature(model.__init__).parameters.values() if p.kind is not p.VAR_KEYWORD}
+    assert parameters - {"self"} <= documented_parameters(model.__doc__ or "").keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_docstring_of_every_model_has_the_words_of_its_options(name: str) -> None:
+    described = documented_parameters(MODELS[name].__doc__ or "")
+    for option in option_docs(MODELS[name].config_class):
+        assert described[option.name] == option.meaning

@@ -153,10 +153,10 @@ def test_no_file_is_written_where_a_file_of_the_table_changes_meanwhile(
 def test_no_file_is_lost_to_a_result(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     bare = rows.drop_columns(["took"])
     pyarrow.parquet.write_table(bare, tmp_path / "t.parquet")
-    with pytest.raises(SchemaError, match=r"t\.parquet is the table itself: choose another folder"):
+    with pytest.raises(SchemaError, match=r"t\.parquet is the table itself: choose another output folder"):
         predict_folder(model, tmp_path / "t.parquet", tmp_path)
     pyarrow.csv.write_csv(bare, tmp_path / "t.csv")
-    with pytest.raises(InputError, match=r"t\.parquet is no part of this result"):
+    with pytest.raises(InputError, match=r"t\.parquet does not belong to this result"):
         predict_folder(model, tmp_path / "t.csv", tmp_path)
     assert pyarrow.parquet.read_table(tmp_path / "t.parquet").equals(bare)
 
@@ -184,12 +184,12 @@ def test_rows_are_copied_by_what_all_their_columns_take(rows: pa.Table, model: p
     long = pa.array(["x" * 20_000] * rows.num_rows)
     table = write_folder(rows.append_column("letter", long), tmp_path / "in")
     (file, *_) = prediction._files(table, tmp_path / "out", model.schema, 2**20)
-    assert file.at_once <= 2**20 // 20_000
+    assert file.batch_rows <= 2**20 // 20_000
 
 
 def test_places_and_names_that_cannot_be_are_refused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     table = write_folder(rows, tmp_path / "in")
-    with pytest.raises(SchemaError, match="lies within the table"):
+    with pytest.raises(SchemaError, match="is inside the table"):
         predict_folder(model, table, table / "out")
     with pytest.raises(SchemaError, match="already has a column 'price'"):
         predict_folder(model, table, tmp_path / "out", column="price")
@@ -198,5 +198,5 @@ def test_places_and_names_that_cannot_be_are_refused(rows: pa.Table, model: pn.M
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "z.parquet").touch()
-    with pytest.raises(InputError, match=r"z\.parquet is no part of this result"):
+    with pytest.raises(InputError, match=r"z\.parquet does not belong to this result"):
         predict_folder(model, table, tmp_path / "out")

@@ -224,7 +224,7 @@ def test_an_altered_file_is_refused(file: str, model: MNL, tmp_path: Path) -> No
     folder = model.save(tmp_path / "model")
     content = (folder / file).read_bytes()
     (folder / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-    with pytest.raises(ArtifactError, match=f"file {file} is truncated or altered"):
+    with pytest.raises(ArtifactError, match=f"file {file} was truncated or altered"):
         load(folder)
 
 

@@ -1,1 +1,1 @@
-"""What all models have in common: fit and predict, options, summaries, tools of scikit-learn, files of predictions."""
+"""The interface of all models: options, fit, prediction, saving and loading."""

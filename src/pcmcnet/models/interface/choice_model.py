@@ -1,9 +1,9 @@
-"""The interface of every choice model: fit a table's choice sets, give probabilities, save, sum up.
+"""The interface of every choice model: fit to choice sets, predict probabilities, save, summarise.
 
-A model class names its options by a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
-``_files`` and ``_restore``; the rest is here. A model holds its options and, once fitted, one immutable record,
-``fitted_`` (:mod:`pcmcnet.models.interface.fitted`): ``_fit`` and ``_restore`` return its state and change nothing.
-Results are given one value per row of the table, in its order.
+A model class declares its options as a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
+``_files`` and ``_restore``; this module does the rest. A model holds its options and, once fitted, one immutable
+record, ``fitted_`` (:mod:`pcmcnet.models.interface.fitted`). ``_fit`` and ``_restore`` return the state of that record
+and do not change the model. Predictions have one value per row of the table, in the order of the rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, FittedModel, FittedState, TrainingTable
-from pcmcnet.models.interface.options import make_config
+from pcmcnet.models.interface.options import make_config, with_parameters
 from pcmcnet.models.interface.prediction import chunks_log_proba, in_row_order, log_proba, require_probabilities
 from pcmcnet.progress import EpochCallback
 from pcmcnet.reports.formats import Summary
@@ -41,33 +41,54 @@ from pcmcnet.training.device import default_torch_settings
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# -- Scikit learn ------------------------------------------------------------------------------------------------------
-# Models as the tools of scikit-learn take them: options by name, unfitted copies, and whether a model is fitted.
+# -- scikit-learn -----------------------------------------------------------------------------------------------------
+# The methods that tools of scikit-learn call: options by name, unfitted copies, and whether a model is fitted.
 #
-# With these, `clone`, `cross_val_score`, `GridSearchCV` and others work on a model and its `ChoiceData`, which is
-# indexed by choice sets. No class of scikit-learn is a base of models: its tools ask for methods.
+# With them, `clone`, `cross_val_score`, `GridSearchCV` and other tools accept a model and `ChoiceData`, which is
+# indexed by choice set. Models need no base class of scikit-learn, since its tools only call these methods.
 
 
-class Estimator:
-    """Options that can be read, changed and handed on; a model's ``config`` and ``extras`` hold them."""
+class EstimatorMixin:
+    """Read, change and copy the options of a model, which are in ``config`` and ``extras``."""
 
     config: Any
     extras: Any
     fitted_: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options, and what no option can hold, by name: all that another model of the kind is made from.
+        """Return all constructor arguments by name.
 
         Parameters
         ----------
         deep
-            Whether to list the options of a model inside, too, as ``options__name``.
+            Whether a model around another model also lists the options of the inner one, as ``options__name``
+            (default True).
+
+        Returns
+        -------
+        dict
+            The options, and arguments that are not options, such as ``encoders``.
         """
         options = {field.name: getattr(self.config, field.name) for field in fields(self.config)}
         return {**options, **self.extras}
 
     def set_params(self, **params: Any) -> Self:
-        """Change options by name; the model is then not fitted. An unknown name is refused."""
+        """Change options; the model is not fitted afterwards.
+
+        Parameters
+        ----------
+        params
+            New values by name.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If a name is unknown or a value is not allowed.
+        """
         if params:
             fresh = type(self)(**{**self.get_params(deep=False), **params})
             self.__dict__.clear()
@@ -86,13 +107,12 @@ class Estimator:
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
 
-# -- Fit settings ------------------------------------------------------------------------------------------------------
-# How a fit runs: the arguments of `ChoiceModel.fit` except the data, checked, for the model's own `_fit`.
+# -- Settings of a fit ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitRun:
-    """How a fit runs, in addition to the model's options: see :meth:`ChoiceModel.fit`."""
+    """The checked arguments of :meth:`ChoiceModel.fit`, apart from the data."""
 
     seed: int = 0
     device: str = "auto"
@@ -100,49 +120,49 @@ class FitRun:
     run_folder: Path | None = None
     resume: bool = False
     on_epoch: EpochCallback | None = None
-    init: Any = None  # what to start from, as ``_start`` returned it
-    fingerprint: str = ""  # of the training part, which takes a while to hash
+    init: Any = None  # the value that ``_start`` returned
+    fingerprint: str = ""  # hash of the training part, computed once
     warn: bool = True  # whether to log warnings about the validation part
 
     @property
     def inner_arguments(self) -> dict[str, Any]:
-        """The arguments for the ``fit`` of a model inside this one."""
+        """The arguments for the ``fit`` of an inner model."""
         names = ("seed", "device", "progress", "run_folder", "resume", "on_epoch", "init")
         return {name: getattr(self, name) for name in names}
 
 
-def require_part(part: Any, what: str) -> None:
-    """Refuse what is no table of choices, or has none that counts; ``what`` names the argument."""
+def require_part(part: Any, argument: str) -> None:
+    """Raise InputError unless the argument is choice data with known choices and a positive weight."""
     if not isinstance(part, ChoiceData | ScannedData):
-        raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+        raise InputError(f"{argument}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
     part.require_chosen("fitting")
     if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.with_positive_weight())):
-        raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        raise InputError(f"{argument}: expected a choice set with a weight above 0, got none in {len(part)}.")
 
 
-# -- The history of a fit: one entry per epoch, of models that train in epochs, and its picture ------------------------
+# -- History of a fit -------------------------------------------------------------------------------------------------
 
 
-class History:
-    """A model with one entry per epoch of its fit, and of the fits of its members if it has some."""
+class HistoryMixin:
+    """Plot the losses of a model that trains in epochs, or of the models that it averages."""
 
     @property
     def members_(self) -> Sequence[Any]:
-        """The fitted models whose probabilities are averaged, if there are some."""
+        """The fitted models whose probabilities are averaged; empty for most models."""
         return ()
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One entry per epoch."""
+        """One entry per epoch of the fit."""
         raise NotImplementedError
 
     def plot_history(self, ax: Axes | None = None) -> Axes:
-        """Draw the loss by epoch; ``history`` has the numbers.
+        """Draw the training and validation loss by epoch; ``history`` has the values.
 
         Parameters
         ----------
         ax
-            Where to draw; a new figure if None.
+            Axes to draw on; None (default) for a new figure.
 
         Returns
         -------
@@ -151,7 +171,7 @@ class History:
         Raises
         ------
         InputError
-            When the model is not fitted, or does not train in epochs.
+            If the model is not fitted, or does not train in epochs.
         """
         members = {f"member {k}": m.history for k, m in enumerate(self.members_, start=1) if m.history}
         if not self.history and not members:
@@ -164,93 +184,106 @@ class History:
 Gives = Literal["probabilities", "scores", "ranking"]
 
 
-class ChoiceModel(Estimator, History, ABC):
-    """Base of all models; options are those of ``config_class``.
+class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
+    """Base class of all models.
 
-    ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
-    within a set, which reports mark; or a "ranking" alone, for which reports show no likelihood.
+    ``gives`` says what the predicted probabilities are. "probabilities" are fitted to the choices. "scores" are only
+    scaled to sum to 1 within a choice set, and reports mark them. A "ranking" has no likelihood, and reports show none.
+
+    Parameters
+    ----------
+    options
+        The fields of ``config_class``, by name.
     """
 
     name: ClassVar[str]
     config_class: ClassVar[type]
     gives: ClassVar[Gives] = "probabilities"
-    stops_early: ClassVar[bool] = False  # whether a validation part is of use
-    streams: ClassVar[bool] = False  # whether a table on disk that is larger than memory can be fitted
-    reads_contents: ClassVar[bool] = False  # whether columns beyond numbers and categories are of use
-    is_logit: ClassVar[bool] = False  # whether the odds of two alternatives are the same in every choice set
+    stops_early: ClassVar[bool] = False  # whether a fit uses a validation part
+    streams: ClassVar[bool] = False  # whether the model can be fitted to a table larger than memory
+    reads_contents: ClassVar[bool] = False  # whether the model uses columns such as texts, images and vectors
+    is_logit: ClassVar[bool] = False  # whether IIA holds: the odds of two alternatives are the same in every set
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
-    record_class: ClassVar[type[FitRecord]] = FitRecord  # plain facts about how a fit went
+    record_class: ClassVar[type[FitRecord]] = FitRecord  # facts about a fit that are saved with the model
 
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
         self.fitted_: FittedModel | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the options of ``config_class`` as the signature, for help and completion."""
+        """Show the options in the signature, and describe each of them in the docstring of the class."""
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
             cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
+        if cls.__dict__.get("__doc__") and hasattr(cls, "config_class"):
+            arguments = getattr(cls.__init__, "arguments_class", cls.config_class)
+            cls.__doc__ = with_parameters(cls.__doc__ or "", arguments)
 
     @property
     def extras(self) -> dict[str, Any]:
-        """What a model of the same kind is to be given beside its options; mostly nothing."""
+        """Constructor arguments that are not options, such as ``encoders``; empty for most models."""
         return {}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a fit depends on beside the data and the seed; survives JSON."""
+        """All that a fit depends on apart from the data and the seed, as values for JSON."""
         return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
         state = "fitted" if self.fitted_ is not None else "not fitted"
         return f"{type(self).__name__}({state}; {self.config})"
 
-    # -- to be implemented ------------------------------------------------------------------------------------
+    # -- for subclasses to implement --------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def num_parameters(self) -> int:
-        """Number of parameters estimated."""
+        """Number of estimated parameters."""
 
     @abstractmethod
     def _fit(self, train: Any, valid: Any, run: FitRun) -> FittedState:
-        """Return what the model learns from checked data, and leave the model as it is.
+        """Fit to checked data and return the fitted state; do not change the model.
 
-        The data are ``ChoiceData``, or, if the model ``streams``, also ``ScannedData``.
+        The data are ``ChoiceData``; if the model ``streams``, they may be ``ScannedData``.
         """
 
     @abstractmethod
     def _log_proba(self, data: ChoiceData) -> Floats:
-        """(N,) log-probabilities of the alternatives, set after set."""
+        """Return the log-probabilities (N,) of the alternatives, in the order of the choice sets."""
 
     def _start(self, init: Any, schema: Schema) -> Any:
-        """Take from a fitted model what a fit that starts from it needs; most models start from nothing."""
+        """Return the part of a fitted model that a new fit starts from; only networks support it."""
         if init is not None:
-            raise ConfigError(f"{type(self).__name__} has no use for init, which is for networks: leave it out.")
+            raise ConfigError(f"init is not supported by {type(self).__name__}: only networks can start from a model.")
 
     def _scores(self, data: ChoiceData) -> Floats:
-        """(N,) values that rank the alternatives of a set, the best first."""
+        """Return values (N,) that rank the alternatives of a set, the largest first."""
         return self._checked_log_proba(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """Derivatives of log-probabilities in a numeric column, or None where the model has no formula for them.
+        """Return derivatives of the log-probabilities in a numeric column; None if the model has no formula for them.
 
-        For a feature d log p_i / d x_j of all ordered pairs of a set, as ``ragged.ordered_pairs`` lists them; for a
-        column of the individual (N,) d log p_i / d x.
+        For a feature: d log p_i / d x_j of all ordered pairs of a set, in the order of ``ragged.ordered_pairs``. For a
+        column of the individual: (N,) d log p_i / d x.
         """
         return None
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Return the model as a mixture of logits, or None where it is none.
+        """Return the model as a mixture of C logits; None if it is not such a mixture.
+
+        Parameters
+        ----------
+        data
+            Choice sets to predict.
 
         Returns
         -------
-        (S, C) shares of the C logits in each set, and (N, C) log-probabilities of the alternatives in each.
+        (S, C) shares of the logits in each set, and (N, C) log-probabilities of the alternatives in each logit.
         """
         return (np.ones((len(data), 1)), self._log_proba(data)[:, None]) if self.is_logit else None
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """(S, C), (S, C) expected largest utility by set and class of people, and the classes' shares; None if none."""
+        """Return log-sums (S, C) by set and latent class, and the shares (S, C) of the classes; None for no log-sum."""
         return None
 
     @abstractmethod
@@ -259,33 +292,33 @@ class ChoiceModel(Estimator, History, ABC):
 
     @abstractmethod
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        """Return the fitted state from such files, its record and the facts of the training table."""
+        """Return the fitted state from the files of ``_files``, its record and the facts of the training table."""
 
     @abstractmethod
     def summary(self) -> Summary:
-        """Sum up the fitted model; prints as a table."""
+        """Return a summary of the fitted model, which prints as a table."""
 
-    # -- common to all ----------------------------------------------------------------------------------------
+    # -- shared by all models ---------------------------------------------------------------------------------
 
     @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
-        """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
+        """Return the log-probabilities (N,); raise InputError if those of some set do not sum to 1."""
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
 
     @property
     def _encodes_chunks(self) -> bool:
-        """Whether rows of a table are encoded on the model's device while others are predicted; only networks do so."""
+        """Whether chunks of a table are encoded on the model's device while others are predicted."""
         return False
 
     @property
     def _parallel_chunks(self) -> int:
-        """How many chunks of a table are predicted at a time; several in threads, which an interrupt waits for."""
+        """Number of chunks that are predicted at the same time, each in a thread."""
         return 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-        """Yield log-probabilities of the rows of one chunk of a table after the other; a problem ends it."""
+        """Yield the log-probabilities of the rows of each chunk; stop at the first problem."""
         return chunks_log_proba(self, chunks)
 
     def require_fitted(self) -> FittedModel:
@@ -296,7 +329,7 @@ class ChoiceModel(Estimator, History, ABC):
 
     @property
     def _state(self) -> Any:
-        """What the fit learnt. A subclass declares the class that its ``_fit`` returns: ``_state: FittedNetwork``."""
+        """The state that ``_fit`` returned. A subclass declares its class, such as ``_state: FittedNetwork``."""
         return self.require_fitted().state
 
     @property
@@ -306,34 +339,34 @@ class ChoiceModel(Estimator, History, ABC):
 
     @property
     def table_(self) -> TrainingTable:
-        """What the model was fitted to."""
+        """Facts about the table that the model was fitted to."""
         return self.require_fitted().table
 
     @property
     def record_(self) -> Any:
-        """Plain facts about how the fit went, of the class ``record_class``."""
+        """Facts about the fit, an instance of ``record_class``."""
         return self.require_fitted().state.record
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """One entry per epoch, of models that train in epochs; empty for others and before a fit."""
+        """One entry per epoch; empty before a fit, and for models that do not train in epochs."""
         return [] if self.fitted_ is None else [dict(entry) for entry in self.fitted_.state.history]
 
     def _common_facts(self) -> dict[str, str]:
-        """Return what most summaries begin with: the options, and what the model was fitted to."""
+        """Return the first entries of most summaries: the options, and the size of the training table."""
         return {
             "options": ", ".join(f"{name}={value}" for name, value in asdict(self.config).items()),
             "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
         }
 
     def add_table_facts(self, **facts: Any) -> None:
-        """Add facts to those of the training table, such as ``drawn_from``, in a new fitted record."""
+        """Replace the fitted record by one with more facts about the training table, such as ``drawn_from``."""
         fitted = self.require_fitted()
         self.fitted_ = replace(fitted, table=replace(fitted.table, **facts))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What to know before trusting the fitted model's numbers; mostly nothing. Reports show it."""
+        """Warnings about the fitted model, which reports show; usually empty."""
         stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
@@ -352,32 +385,46 @@ class ChoiceModel(Estimator, History, ABC):
         on_epoch: EpochCallback | None = None,
         init: ChoiceModel | None = None,
     ) -> Self:
-        """Fit to choice sets with known choices.
+        """Fit the model to choice sets with known choices.
 
         Parameters
         ----------
-        train, valid
-            Choice data; a validation part lets models stop early. Scanned data is read whole where it fits its memory;
-            where not, models that train in epochs take it part by part, and others refuse it.
+        train
+            Choice sets to fit. Scanned data is read into memory if it fits its memory limit. If not, models that train
+            in epochs read it chunk by chunk, and other models raise ConfigError.
+        valid
+            Validation part (default None), used for early stopping by models that support it.
         seed
-            Where all randomness comes from.
+            Seed of all randomness (default 0).
         device
-            "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+            "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         progress
-            Show a bar on a terminal, or log a line per epoch elsewhere.
-        run_folder, resume
-            Folder for the checkpoint written after epochs, and whether to go on from the one there.
+            Whether to show a progress bar on a terminal, or log a line per epoch elsewhere (default True).
+        run_folder
+            Folder for checkpoints, so that an interrupted fit can be resumed; None (default) for no checkpoints.
+        resume
+            Whether to continue from the checkpoint in ``run_folder`` (default False).
         on_epoch
-            Called with each epoch's entry of the history, by models that train in epochs; entries of networks that are
-            averaged with a first one have their number as ``network``. What it raises ends the fit, and leaves the
-            model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
+            Function that is called with the history entry of each epoch (default None); only models that train in
+            epochs call it. Entries of the second and later averaged networks have their number as ``network``. An
+            exception ends the fit and leaves the model unchanged; :class:`pcmcnet.StopFit` ends it and keeps the
+            weights learnt so far.
         init
-            A fitted network of the same kind to start from, with its encoder, for a new table of the same columns or
-            for more epochs; see :mod:`pcmcnet.models.networks.trainer`.
+            Fitted network of the same class to start from (default None), for a new table with the same columns or for
+            more epochs; its encoder is used as well.
 
         Returns
         -------
         The model itself.
+
+        Raises
+        ------
+        InputError
+            If the data are not choice data, or no choice set has a known choice and a positive weight.
+        ConfigError
+            If the model does not support ``init``, or a table larger than memory.
+        TrainingError
+            If the fit diverges.
         """
         require_part(train, "train")
         if valid is not None:
@@ -388,7 +435,7 @@ class ChoiceModel(Estimator, History, ABC):
         seed = int(seed) if isinstance(seed, np.integer) else seed
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
-            raise InputError("resume=True needs the run_folder of the run to go on with.")
+            raise InputError("resume=True needs the run_folder of the run to continue.")
         folder = None if run_folder is None else as_path(run_folder)
         run = FitRun(
             seed=seed,
@@ -401,7 +448,7 @@ class ChoiceModel(Estimator, History, ABC):
             fingerprint=train.fingerprint(),
         )
         # A thread describes the table during the fit, unless the table is on disk: its chunks would take memory that
-        # the fit may need. Processes of a group return no model, so they have no use for a description.
+        # the fit may need. Processes of a group return no model, so they need no description.
         alone, thread = current_group().size == 1, ThreadPoolExecutor(1)
         try:
             in_memory = alone and isinstance(train, ChoiceData)
@@ -415,39 +462,73 @@ class ChoiceModel(Estimator, History, ABC):
         return self
 
     def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
-        """Return the facts of the sets that the fitted state was learnt from."""
+        """Return facts about the choice sets that the model was fitted to."""
         return TrainingTable.of(train, run.fingerprint, run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Look through a table before several processes fit to it, so that none of them has to."""
+        """Learn the encoders of a scanned table before several processes fit to it, so that they can share them.
+
+        Models without encoders do nothing.
+        """
 
     def predict_log_proba(self, data: Any) -> Floats:
-        """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
+        """Return log-probabilities, one per row of the table.
 
-        ``data`` is a ``ChoiceData``, a scanned table, which is asked part by part, or a table as
-        ``ChoiceData.from_long`` takes, read by the model's own schema. A model fitted to a wide table reads wide ones,
-        too: the values are then those of the first row's alternatives, in the order of ``alternatives``, then of the
-        second row's, and so on.
+        Parameters
+        ----------
+        data
+            ``ChoiceData``, a scanned table (read chunk by chunk), or a table that ``ChoiceData.from_long`` accepts,
+            read with the model's schema. A model fitted to a wide table also reads wide tables: the values of the
+            first row's alternatives come first, in the order of ``alternatives``, then those of the second row, etc.
+
+        Returns
+        -------
+        (n_rows,) log-probabilities in the order of the rows; -inf for unavailable rows.
         """
         return log_proba(self, data)
 
     def predict_proba(self, data: Any) -> Floats:
-        """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
+        """Return probabilities, one per row of the table.
+
+        Parameters
+        ----------
+        data
+            Choice sets or a table: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        (n_rows,) probabilities in the order of the rows; 0 for unavailable rows.
+        """
         probabilities: Floats = np.exp(self.predict_log_proba(data))
         return probabilities
 
     def predict_scores(self, data: Any) -> Floats:
-        """Return what ranks the alternatives within a set, the largest first; -inf for unavailable rows.
+        """Return scores that rank the alternatives of each set, one per row of the table.
 
-        Log-probabilities, for all models but those that give a ranking alone.
+        Parameters
+        ----------
+        data
+            Choice sets or a table: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        (n_rows,) scores in the order of the rows, the largest for the best alternative; -inf for unavailable rows. They
+        are log-probabilities, except for models that only give a ranking.
         """
         sets = self._read(data)
         return in_row_order(sets, self._scores(sets), data)
 
     def predict(self, data: Any) -> NDArray[Any]:
-        """Return the first alternative of each set's ranking: its label, or its row in a table without labels.
+        """Return the best alternative of each choice set.
 
-        An outside option that has no row is -1.
+        Parameters
+        ----------
+        data
+            Choice sets or a table: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        (S,) labels, or row numbers if the table has no labels. An outside option without a row is -1.
         """
         sets = self._read(data)
         best = argmax_by_set(self._scores(sets), sets.offsets)
@@ -456,49 +537,92 @@ class ChoiceModel(Estimator, History, ABC):
         return np.where(sets.rows[best] < sets.n_rows - sets.added, sets.rows[best], -1)
 
     def score(self, data: Any) -> float:
-        """Return the weighted mean log-likelihood of the choices."""
+        """Return the weighted mean log-likelihood per choice set.
+
+        Parameters
+        ----------
+        data
+            Choice sets or a table with known choices: see :meth:`predict_log_proba`.
+
+        Returns
+        -------
+        float
+            The mean log-likelihood; higher is better.
+
+        Raises
+        ------
+        InputError
+            If choices are not known, or all weights are 0.
+        """
         sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
         sets.require_chosen("score")
         total = weight = 0.0
         for part in sets.parts():
-            with_positive_weight = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
-            weights, picked = part.weights[with_positive_weight], part.offsets[:-1] + part.require_chosen("score")
-            total += float((self._checked_log_proba(part)[picked][with_positive_weight] * weights).sum())
+            counted = part.weights > 0  # sets of weight 0 are ignored, even if their log-probability is -inf
+            weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
+            total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
             weight += float(weights.sum())
         if not weight:
             raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
         return total / weight
 
     def save(self, folder: str | Path) -> Path:
-        """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
+        """Write the fitted model to a new folder, which ``pcmcnet.load`` reads.
+
+        Parameters
+        ----------
+        folder
+            Path of the folder. If it exists, it must be empty or the run folder of this fit.
+
+        Returns
+        -------
+        The folder.
+
+        Raises
+        ------
+        ArtifactError
+            If the folder is not free or cannot be written.
+        """
         from pcmcnet.models.interface.saving import save_artifact
 
         return save_artifact(self, as_path(folder))
 
     def export(self, path: str | Path) -> Path:
-        """Write the fitted model as a graph for programs without this library: see :meth:`PCMCNet.export`.
+        """Export the fitted model to ONNX or ``torch.export``; only PCMC-Net supports it.
 
-        Other models than PCMC-Net refuse.
+        Parameters
+        ----------
+        path
+            File to write: see :meth:`PCMCNet.export`.
+
+        Raises
+        ------
+        ConfigError
+            If the model is not a PCMC-Net.
         """
         self.require_fitted()
         raise ConfigError(
-            f"{type(self).__name__} cannot be exported, only PCMCNet can: save it, and serve it by `pcmcnet serve`."
+            f"export is not supported by {type(self).__name__}, only by PCMCNet: save the model and use "
+            f"`pcmcnet serve`."
         )
 
     def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
-        """Read scanned parts whole where all of them fit their memory; refuse them where the model needs that."""
+        """Return the parts, with scanned data read into memory if all parts fit.
+
+        Raise ConfigError if they do not fit and the model needs them in memory.
+        """
         scanned = [part for part in parts if isinstance(part, ScannedData)]
         if all(part.fits for part in scanned):
             return tuple(part.read() if isinstance(part, ScannedData) else part for part in parts)
         if not self.streams:
             raise ConfigError(
-                f"{type(self).__name__} needs all choice sets in memory, for which the scanned table is too large: fit "
-                f"it to data.sample(n_sets), or scan with more memory."
+                f"{type(self).__name__} needs all choice sets in memory, and the scanned table is too large: fit it to "
+                f"data.sample(n_sets), or scan with more memory."
             )
         return parts
 
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
-        """Pass choice data on; read a table by the schema of the training table."""
+        """Return choice data unchanged; read a table with the schema of the training table."""
         schema = self.schema
         if isinstance(data, ChoiceData):
             return data

@@ -1,13 +1,13 @@
 """The result of a fit: one immutable record, which ``ChoiceModel.fit`` assigns once.
 
-    Fitted
-      schema    the roles of the training table's columns
-      table     TrainingTable: what the model was fitted to
-      state     FittedState: what the model learnt; every family of models has its own subclass
+    FittedModel
+      schema    roles of the columns of the training table
+      table     TrainingTable: facts about the training table
+      state     FittedState: estimates, encoders and networks; each family of models has a subclass
 
-A state holds arrays, encoders and networks, which a model writes to files of its own, and plain facts, its ``record``.
-Records and tables are saved as JSON and read back by the types of their fields, so the dataclasses of a model document
-its part of the saved format.
+A model writes the arrays, encoders and networks of its state to separate files. Facts about the fit are in the
+``record`` of the state. Records and tables are saved as JSON and read with the types of their fields, so these
+dataclasses document the saved format.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable:
-    """What a model was fitted to.
+    """Facts about the table that a model was fitted to.
 
     Parameters
     ----------
     fingerprint
-        Hash of the choice sets that the model was fitted to.
+        Hash of the choice sets.
     choice_sets, alternatives
-        Their numbers.
+        Number of choice sets, and of their alternatives.
     seed
-        The seed of the fit.
+        Seed of the fit.
     persons
-        Number of persons, if the table declares them.
+        Number of persons, if the table has a person column.
     drawn_from
-        Fingerprint of the whole table, if the choice sets are a part of one.
+        Fingerprint of the whole table, if the model was fitted to a part of it.
     seconds
         Duration of the fit, if it was measured.
     description
-        Ranges of the columns and example choice sets, as ``ChoiceData.describe`` gives them. Fits by several processes
-        have none.
+        Ranges of the columns and example choice sets, as returned by ``ChoiceData.describe``; empty after a fit by
+        several processes.
     """
 
     fingerprint: str
@@ -59,42 +59,42 @@ class TrainingTable:
 
     @classmethod
     def of(cls, train: Sets, fingerprint: str, seed: int, description: Mapping[str, Any]) -> TrainingTable:
-        """Return the facts of a training part."""
-        knows_persons = isinstance(train, ChoiceData) and train.schema.person is not None
+        """Return the facts about a training part."""
+        has_persons = isinstance(train, ChoiceData) and train.schema.person is not None
         return cls(
             fingerprint=fingerprint,
             choice_sets=len(train),
             alternatives=train.n_alternatives,
             seed=seed,
-            persons=len(np.unique(train.groups())) if knows_persons else None,
+            persons=len(np.unique(train.groups())) if has_persons else None,
             description=description,
         )
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """The ranges of the columns by name; empty if they are not known."""
+        """Ranges of the columns by name; empty if the table was not described."""
         columns: Mapping[str, Any] = self.description.get("columns", {})
         return columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitRecord:
-    """Plain facts about how a fit went. A model with more to say has a subclass."""
+    """Facts about a fit that are saved as JSON. A model with more of them has a subclass."""
 
-    converged: bool | None = None  # None for models whose fit always ends
+    converged: bool | None = None  # None for models without an iterative search
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedState:
-    """What a model learnt. A subclass adds its arrays, encoders and networks."""
+    """The learnt part of a model. A subclass adds arrays, encoders and networks."""
 
     record: FitRecord = field(default_factory=FitRecord)
-    history: Sequence[Mapping[str, Any]] = ()  # one entry per epoch, of models that train in epochs
+    history: Sequence[Mapping[str, Any]] = ()  # one entry per epoch; empty for models that do not train in epochs
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedModel:
-    """A fitted model, apart from its options."""
+    """All of a fitted model except its options."""
 
     schema: Schema
     table: TrainingTable
@@ -102,13 +102,13 @@ class FittedModel:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts of the table and of the fit that are set, as plain values."""
+        """Facts about the table and the fit that are not None, as plain values."""
         facts = {**asdict(self.table), **asdict(self.state.record)}
         return {name: value for name, value in facts.items() if value is not None and name != "description"}
 
 
 def record_to_dict(record: Any) -> Any:
-    """Return a record as plain values for JSON, which has no infinity: such a number becomes its name."""
+    """Return a record as plain values for JSON; NaN and infinities become strings, since JSON has neither."""
     if is_dataclass(record):
         return {f.name: record_to_dict(getattr(record, f.name)) for f in fields(record)}
     if isinstance(record, Mapping):
@@ -121,13 +121,19 @@ def record_to_dict(record: Any) -> Any:
 
 
 def record_from_dict(kind: type[R], entries: Any) -> R:
-    """Return a record of the given class from what :func:`record_to_dict` returned; refuses entries that do not fit."""
+    """Return a record from the output of :func:`record_to_dict`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an entry is unknown or does not have the type of its field.
+    """
     record: R = _read_value(kind, entries, kind.__name__)
     return record
 
 
 def _read_value(kind: Any, value: Any, where: str) -> Any:
-    """Return a value out of JSON as the type of a field."""
+    """Convert a JSON value to the type of a field."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
@@ -152,7 +158,7 @@ def _read_value(kind: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Return a value as the first type of a union that it fits."""
+    """Convert a JSON value to the first type of a union that it fits."""
     for kind in kinds:
         try:
             return _read_value(kind, value, where)
@@ -162,7 +168,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
-    """Return a dataclass from its entries; unknown ones are refused."""
+    """Return a dataclass from its JSON entries; raise ValueError if one is unknown."""
     _require(isinstance(entries, dict), entries, where)
     hints = get_type_hints(kind)
     unknown = [name for name in entries if name not in hints]
@@ -172,7 +178,7 @@ def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
 
 
 def _require(fits: bool, value: Any, where: str) -> Any:
-    """Return the value if it fits its field."""
+    """Return the value if it fits its field, else raise TypeError."""
     if not fits:
-        raise TypeError(f"{where}: a value of another type was expected, got {value!r}")
+        raise TypeError(f"{where}: unexpected type of the value {value!r}")
     return value

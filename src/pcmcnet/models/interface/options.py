@@ -1,4 +1,9 @@
-"""Options of models: from keyword arguments, from saved JSON and from ``key=value`` words of a command line."""
+"""Options of models: documented once, in a dataclass; shown in ``help``, on the command line and on the site.
+
+A model's options are the fields of a dataclass, its ``config_class``. The docstring of that class has a ``Parameters``
+section, and inherits the descriptions of the classes that it extends. Fields may share one description
+(``lr, schedule``).
+"""
 
 from __future__ import annotations
 
@@ -6,77 +11,136 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from typing import (
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    TypeVar,
-)
+from functools import cache
+from itertools import groupby
+from textwrap import fill, indent
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from pcmcnet.errors import ConfigError, did_you_mean
 
-# -- Option docs -------------------------------------------------------------------------------------------------------
-# What the options of a model mean, out of the docstrings of its class of options and of those that it extends.
+# -- Descriptions -----------------------------------------------------------------------------------------------------
 
-REQUIRED = MISSING
-_SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
-_ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
+REQUIRED = MISSING  # default of an option that has none
+LINE_WIDTH = 100  # of a composed docstring
+_SECTION = re.compile(r"^(Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"^([\w, ]+)(?: :[^\n]*)?\n((?:    .+\n?)+)", re.MULTILINE)  # "name, name\n    description"
+_HEADING = re.compile(r"^\w+\n-+$", re.MULTILINE)
 
 
 class OptionDoc(NamedTuple):
-    """One option: its name, its default (``REQUIRED`` where it has none) and what it means."""
+    """An option: its name, its default (``REQUIRED`` if it has none) and its description in one line."""
 
     name: str
     default: Any
     meaning: str
 
 
-def option_docs(config: type) -> list[OptionDoc]:
-    """Return the options of a class of options, in their order; each must have a description."""
-    meanings = option_descriptions(config)
-    if missing := [field.name for field in fields(config) if field.name not in meanings]:
-        raise LookupError(f"{config.__name__}: no docstring describes {', '.join(missing)}.")
-    defaults = (f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config))
-    return [OptionDoc(f.name, value, meanings[f.name]) for f, value in zip(fields(config), defaults, strict=True)]
+def option_docs(config_class: type) -> list[OptionDoc]:
+    """Return the options of a dataclass, in the order of its fields.
+
+    Raises
+    ------
+    LookupError
+        If no docstring describes an option.
+    """
+    descriptions, defaults = option_descriptions(config_class), _defaults(config_class)
+    if missing := [name for name in defaults if name not in descriptions]:
+        raise LookupError(f"{config_class.__name__}: no docstring describes {', '.join(missing)}.")
+    return [OptionDoc(name, value, descriptions[name]) for name, value in defaults.items()]
 
 
-def option_descriptions(config: type) -> dict[str, str]:
-    """Return what the docstrings say of each option, in one line."""
-    found: dict[str, str] = {}
-    for owner in reversed(config.__mro__):
-        for section in _SECTION.findall(inspect.cleandoc(owner.__doc__ or "")):
-            for names, meaning in _ENTRY.findall(section):
-                found |= {name.strip(): " ".join(plain_roles(meaning).split()) for name in names.split(",")}
-    return found
+def _defaults(config_class: type) -> dict[str, Any]:
+    """Return the default of each option, in the order of the fields."""
+    return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config_class)}
+
+
+def option_descriptions(config_class: type) -> dict[str, str]:
+    """Return the description of each option in one line, those of the class itself before those of its bases."""
+    descriptions: dict[str, str] = {}
+    for owner in config_class.__mro__:
+        descriptions |= {k: v for k, v in documented_parameters(owner.__doc__ or "").items() if k not in descriptions}
+    return descriptions
+
+
+@cache
+def documented_parameters(docstring: str) -> dict[str, str]:
+    """Return the parameters and attributes that a docstring describes, each with its description in one line."""
+    return {
+        name.strip(): " ".join(plain_roles(text).split())
+        for _, section in _SECTION.findall(inspect.cleandoc(docstring))
+        for names, text in _ENTRY.findall(section)
+        for name in names.split(",")
+    }
 
 
 def plain_roles(text: str) -> str:
-    """Write references of Sphinx as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
+    """Write Sphinx references as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
 
+
+def with_parameters(docstring: str, arguments: type) -> str:
+    """Return a docstring that describes all fields of a dataclass in its ``Parameters`` section.
+
+    Descriptions that the docstring already has stay as they are. The others come from the dataclass and its bases, in
+    this order, each with its default.
+    """
+    text = inspect.cleandoc(docstring)
+    documented = documented_parameters(docstring)
+    defaults, descriptions = _defaults(arguments), option_descriptions(arguments)
+    # 1. Write an entry for each option that is not documented yet; neighbours with the same description share one.
+    names = [name for name in descriptions if name in defaults and name not in documented]
+    entries = []
+    for description, group in groupby(names, key=descriptions.__getitem__):
+        sharing = list(group)
+        values = ("required" if defaults[name] is REQUIRED else f"default {defaults[name]!r}" for name in sharing)
+        entries.append(f"{', '.join(sharing)} : {', '.join(values)}\n{_indented(description)}")
+    if not entries:
+        return text
+    # 2. Add them at the end of the Parameters section, or as a new section before all others.
+    section = next((match for match in _SECTION.finditer(text) if match[1] == "Parameters"), None)
+    heading = _HEADING.search(text)
+    place = section.end() if section is not None else len(text) if heading is None else heading.start()
+    start = "\n" if section is not None else "\n\nParameters\n----------\n"
+    rest = f"\n\n{text[place:]}" if text[place:] else ""
+    return text[:place].rstrip() + start + "\n".join(entries) + rest
+
+
+@cache  # most models share the options of the training loop
+def _indented(description: str) -> str:
+    return indent(fill(description, LINE_WIDTH - 4, break_long_words=False, break_on_hyphens=False), "    ")
+
+
+# -- Values -----------------------------------------------------------------------------------------------------------
 
 C = TypeVar("C")
 P = ParamSpec("P")
 
 
-def takes(config: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Tell type checkers and editors that a constructor takes what ``config`` takes; it stays as it is."""
-    return lambda constructor: constructor
+def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Declare that a model's constructor takes the fields of a dataclass.
+
+    Type checkers and editors then know them, and :class:`ChoiceModel` adds their descriptions to the class docstring.
+    """
+
+    def declare(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        constructor.arguments_class = arguments  # type: ignore[attr-defined]
+        return constructor
+
+    return declare
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
-    """Build a config from named values; an unknown name is refused with the nearest known one."""
-    known = option_names(config_class)
+    """Return a config with these options; raise ConfigError with the nearest name if one is unknown."""
+    names = option_names(config_class)
     for name in options:
-        if name not in known:
-            raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, known))
-    numpy_kinds = (np.generic, np.ndarray)  # whose values become Python's
-    return config_class(**{k: v.tolist() if isinstance(v, numpy_kinds) else v for k, v in options.items()})
+        if name not in names:
+            raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, names))
+    numpy_types = (np.generic, np.ndarray)  # their values become Python numbers and lists, which JSON can hold
+    return config_class(**{k: v.tolist() if isinstance(v, numpy_types) else v for k, v in options.items()})
 
 
 def option_names(config_class: type) -> list[str]:
-    """Return the names of a config's options."""
-    return [f.name for f in fields(config_class)]
+    """Return the names of the options of a config class."""
+    return [field.name for field in fields(config_class)]

@@ -1,4 +1,4 @@
-"""Options written as words, ``hidden=512,512`` or ``random.price=normal``, read by the types of the config's fields."""
+"""Parse options such as ``hidden=512,512`` or ``random.price=normal`` by the types of the config's fields."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def parse_options(config_class: type, words: Iterable[str], into: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Read several options; entries of one that are set apart, as in random.price=normal, come together."""
-    found = {} if into is None else into
+    """Return several options as a dict; entries of a mapping, as in random.price=normal, are merged."""
+    options = {} if into is None else into
     for word in words:
         name, value = parse_option(config_class, word)
-        apart = "." in word.partition("=")[0] and isinstance(found.get(name), dict)
-        found[name] = {**found[name], **value} if apart else value
-    return found
+        is_entry = "." in word.partition("=")[0] and isinstance(options.get(name), dict)
+        options[name] = {**options[name], **value} if is_entry else value
+    return options
 
 
 def parse_option(config_class: type, word: str) -> tuple[str, Any]:
-    """Read ``name=value`` by the type of the option: hidden=512,512, lr=0.001, refit=true, random.price=normal."""
+    """Return the name and the value of ``name=value``, such as hidden=512,512, refit=true or random.price=normal."""
     name, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(f"expected name=value, got {word!r}.")
@@ -43,11 +43,11 @@ def parse_option(config_class: type, word: str) -> tuple[str, Any]:
 
 
 def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
-    """Read the value of one entry of an option that maps names to values."""
+    """Parse one entry of an option that maps names to values."""
     kinds = [kind, *get_args(kind)] if get_origin(kind) in (Union, UnionType) else [kind]
     maps = [k for k in kinds if get_origin(k) is Mapping]
     if not maps or not key:
-        raise ConfigError(f"option {option} has no entries by name: give {option}=value.")
+        raise ConfigError(f"option {option} has no named entries: use {option}=value.")
     value = get_args(maps[0])[1]
     try:
         return _parse_one(text, value)
@@ -56,7 +56,7 @@ def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Read a value; of a union, as the first of its kinds that the text fits."""
+    """Parse a value; for a union, as the first of its types that the text fits."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(None) in kinds and text.lower() in ("", "none"):
         return None
@@ -67,7 +67,7 @@ def _parse(text: str, kind: Any) -> Any:
         except ValueError:
             continue
     if len(kinds) > 1 and get_origin(kinds[-1]) is Literal and not text.isalpha():
-        raise ValueError(text)  # a number gone wrong; a wrong word is for the config, which knows the right ones
+        raise ValueError(text)  # a malformed number; words are left to the config, which lists the valid ones
     return _parse_one(text, kinds[-1])
 
 
@@ -93,7 +93,7 @@ def _parse_one(text: str, kind: Any) -> Any:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Part name:value,name:value; a name may hold commas and colons, a value neither."""
+    """Split name:value,name:value into pairs; names may contain commas and colons, values may not."""
     pairs, at = [], 0
     while text[at:].strip(" ,"):
         match = _PAIR.match(text, at)
@@ -105,12 +105,12 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _is_range(kind: Any) -> bool:
-    """Tell whether a kind is a pair of bounds, each a number or None."""
+    """Return whether a type is a pair of bounds, each a number or None."""
     return get_origin(kind) is tuple and get_args(kind) == (float | None, float | None)
 
 
 def _parse_range(text: str) -> tuple[float | None, float | None]:
-    """Read low..high, of which either may be missing."""
+    """Parse low..high; either bound may be missing."""
     low, dots, high = (part.strip() for part in text.partition(".."))
     if not dots:
         raise ValueError(text)
@@ -118,7 +118,7 @@ def _parse_range(text: str) -> tuple[float | None, float | None]:
 
 
 def _describe(kind: Any) -> str:
-    """Say in words what a value looks like."""
+    """Return a description of the values of a type, for messages."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_describe(k) for k in get_args(kind))
     if get_origin(kind) is tuple:

@@ -1,16 +1,16 @@
-"""Log-probabilities of the rows of a table, by one of two routes.
+"""Predict log-probabilities of the rows of a table, by one of two routes.
 
     in memory    table  ->  ChoiceData, with all checks  ->  ``model._log_proba``  ->  in the order of the rows
     in chunks    chunks of whole choice sets, read in a thread  ->  checked or encoded in threads  ->  predicted
                  ->  in the order of the rows
 
-:func:`log_proba` takes the second one for scanned tables, and for tables that a GPU predicts faster than a thread reads
-them; :mod:`~pcmcnet.models.interface.prediction_files` for tables that are predicted into files. Chunks come from
-:mod:`pcmcnet.data.chunks`, or they are the shards of a scanned table, which are checked already.
+:func:`log_proba` uses chunks for scanned tables, and for tables that a GPU predicts faster than a thread reads them.
+:mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks come
+from :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have been checked.
 
-What is wrong with a table is said of all its rows, and a chunk does not know the others. So a chunk in which something
-is wrong, or may be, ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the
-table whole, or scans it: that raises the error, or gives the probabilities after all.
+Errors count the bad rows of the whole table, which a chunk does not know. So a chunk that may have an error ends the
+second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the whole table, or scans it, and
+that raises the error or returns the probabilities.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from pcmcnet.models.interface.choice_model import ChoiceModel
 
 T = TypeVar("T")
-MAX_MISS = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
+MAX_MISS = 1e-3  # tolerance for sums of probabilities: float32 networks with thousands of alternatives
 
 
 @default_torch_settings()
 def log_proba(model: ChoiceModel, data: Any) -> Floats:
-    """Return log-probabilities of anything that ``ChoiceModel.predict_log_proba`` takes, in the order of its rows."""
+    """Return log-probabilities in the order of the rows; see ``ChoiceModel.predict_log_proba`` for the data."""
     schema = model.schema.for_prediction()
     if isinstance(data, ScannedData):
         with report_unseen_once():
@@ -56,19 +56,19 @@ def log_proba(model: ChoiceModel, data: Any) -> Floats:
         log_p = None if source is None else table_log_proba(model, source)
         if isinstance(log_p, np.ndarray):
             return log_p
-        # The table is small, cannot be cut, or something is wrong with it, which all its rows are needed to word.
+        # Else the table is small, cannot be cut into chunks, or has an error that the whole table must report.
     sets = model._read(data)
     return in_row_order(sets, model._checked_log_proba(sets), data)
 
 
 def in_row_order(sets: ChoiceData, values: Floats, data: Any) -> Floats:
-    """Put values in the order of the table: its own rows, or those of choice data, which may have outside options."""
+    """Return values in the order of the rows of ``data``; tables have no rows for outside options."""
     ordered: Floats = sets.to_rows(values, fill=-np.inf)
     return ordered if isinstance(data, ChoiceData) else ordered[: sets.n_rows - sets.added]
 
 
 def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkProblem:
-    """(n_rows,) log-probabilities of the rows of a table, in their order."""
+    """Return the log-probabilities (n_rows,) of a table that is read in chunks, or the first problem."""
     out, done = np.empty(source.n_rows), 0
     with closing(source.chunks()) as chunks:
         for log_p in model._log_proba_of_chunks(chunks):
@@ -80,9 +80,9 @@ def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkPr
 
 
 def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-    """Yield log-probabilities of the rows of one chunk after the other; -inf for unavailable rows.
+    """Yield the log-probabilities of the rows of each chunk; -inf for unavailable rows.
 
-    A thread checks the rows of a chunk while another is predicted. A problem ends it.
+    A thread checks the next chunk during the prediction of one. The first problem is the last value.
     """
     reader = ChunkReader(model.schema.for_prediction())
     with closing(results_in_order(partial(reader.read, chunk) for chunk in chunks)) as checked:
@@ -91,18 +91,18 @@ def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem])
 
 
 def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
-    """Yield the rows of the table that each shard holds, and their log-probabilities; -inf for unavailable rows."""
+    """Yield the row numbers of each shard with their log-probabilities; -inf for unavailable rows."""
     return _in_threads(model, (partial(_shard_log_proba, model, shard) for shard in data.chunks()))
 
 
 def _in_threads(model: ChoiceModel, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
-    """Yield the results of tasks in their order; as many run at a time as the model predicts chunks at once."""
-    at_once = model._parallel_chunks
-    return results_in_order(tasks, at_once) if at_once > 1 else (task() for task in tasks)
+    """Yield the results of tasks in their order; several run at the same time if the model allows it."""
+    n_threads = model._parallel_chunks
+    return results_in_order(tasks, n_threads) if n_threads > 1 else (task() for task in tasks)
 
 
 def _chunk_log_proba(model: ChoiceModel, data: ChoiceData | ChunkProblem) -> Floats | ChunkProblem:
-    """Predict the rows of a chunk; what the model refuses in them is a problem, which all rows are needed to word."""
+    """Return the log-probabilities of the rows of a chunk, or a problem if the model raises an error."""
     if isinstance(data, ChunkProblem):
         return data
     try:
@@ -116,13 +116,13 @@ def _shard_log_proba(model: ChoiceModel, shard: Shard) -> tuple[Ints, Floats]:
 
 
 class ChunkReader:
-    """Turns chunks into choice data, in their order, with the checks of a table in memory."""
+    """Convert consecutive chunks to choice data, with the checks of a table in memory."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema, self.rows, self.spans = schema, 0, dict[str, Span]()
 
     def read(self, chunk: Chunk | ChunkProblem) -> ChoiceData | ChunkProblem:
-        """Read and check the next chunk; what is wrong with it is a problem, which all rows are needed to word."""
+        """Return the next chunk as choice data, or a problem if a check fails."""
         if isinstance(chunk, ChunkProblem):
             return chunk
         begin, self.rows = self.rows, self.rows + int(chunk.sizes.sum())
@@ -136,10 +136,10 @@ class ChunkReader:
 def require_probabilities(log_p: Floats, data: ChoiceData) -> None:
     """Raise InputError unless log-probabilities (N,) sum to 1 in each set."""
     with np.errstate(over="ignore"):
-        off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < MAX_MISS)  # also where the sum is NaN
+        off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < MAX_MISS)  # True for NaN, too
     if off.any():
         raise InputError(
-            f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "
-            f"{data.set_ids[int(np.argmax(off))]!s}: numbers of the model or of the table are too large. Correct "
-            f"values that are far from those of training, or fit the model again."
+            f"{int(off.sum())} of {len(data)} choice sets have probabilities that do not sum to 1, first choice set "
+            f"{data.set_ids[int(np.argmax(off))]!s}: values in the table or in the model overflow. Correct values far "
+            f"outside the range of the training table, or fit the model again."
         )

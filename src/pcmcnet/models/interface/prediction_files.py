@@ -1,11 +1,11 @@
-"""A table larger than memory -> the same table with the probability of each row, file by file.
+"""Predict a table larger than memory: write its files again with the probability of each row.
 
     as it is read    chunks of whole sets  ->  their probabilities  ->  files with one more column, copied by a thread
-    by a scan        shards of whole sets  ->  probabilities, each at its row's place on disk  ->  such files
+    by a scan        shards of whole sets  ->  probabilities, each at its row's place on disk  ->  the same files
 
-The first way takes one look at the ids and one at the rows. It is for tables whose sets lie together, without contents,
-and for those in which nothing is wrong: what a chunk cannot word, or predict, is left to the scan. Choice sets may go
-across files. No file of the result is in its place before all are written.
+The first route reads the ids once and the rows once. It needs choice sets whose rows are adjacent, and no content
+columns. If a chunk has an error, the table is scanned, since only a scan can report on all rows. Choice sets may span
+several files. All files are written before the first one is moved to its place.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from pcmcnet.training.device import default_torch_settings
 
 log = logging.getLogger("pcmcnet")
 
-SCAN_FOLDER = ".scan"  # in the folder of the result, until it is complete
-ROWS_WRITTEN = 2**16  # written at once, at most
-ROWS_SAMPLED = 256  # by which the size of the others is judged
-COPY_SHARES = 16  # of the memory, one of which the rows that are written at once may take
-CHUNK_SHARES = 32  # of the memory, one of which a chunk may take: several are in memory, and checks take copies
+SCAN_FOLDER = ".scan"  # temporary folder inside the output folder
+MAX_ROWS_PER_WRITE = 2**16
+SAMPLED_ROWS = 256  # first rows of a file, from which the bytes per row are estimated
+COPY_SHARES = 16  # a write may take 1/16 of the memory limit
+CHUNK_SHARES = 32  # a chunk may take 1/32 of the memory limit: several are in memory, and checks copy them
 
 
 def predict_folder(
@@ -58,21 +58,23 @@ def predict_folder(
     cache: Path | None = None,
     memory: str | int = "1 GiB",
 ) -> int:
-    """Write a table with the probability of each row as one more column, a Parquet file for each file of the table.
+    """Write a table with the probability of each row as a new column, one Parquet file for each file of the table.
 
     Parameters
     ----------
     model
         A fitted model.
     table
-        A folder of Parquet, or a file: see ``ChoiceData.scan``.
+        A folder of Parquet files, or a file: see ``ChoiceData.scan``.
     output
-        Folder of the result. Files keep their names and rows their order.
+        Output folder. Files keep their names and rows their order.
     column
-        Name of the new column.
-    cache, memory
-        See ``ChoiceData.scan``; without a cache, a table is scanned only where it has to be, and the converted one
-        removed at the end.
+        Name of the new column (default "probability").
+    cache
+        Folder for the converted table: see ``ChoiceData.scan``. None (default) scans the table only if necessary, and
+        removes the converted table at the end.
+    memory
+        Memory limit (default "1 GiB"): see ``ChoiceData.scan``.
 
     Returns
     -------
@@ -82,53 +84,53 @@ def predict_folder(
     Raises
     ------
     SchemaError
-        When the table does not fit the model, has such a column already, holds the folder of the result, or is changed
-        meanwhile.
+        If the table does not fit the model, already has the column, contains the output folder, or changes while it is
+        read.
     InputError
-        When the folder of the result holds other tables.
+        If the output folder contains other tables.
     """
     schema = model.schema.for_prediction()
     if output.resolve().is_relative_to(table.resolve()):
-        raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
+        raise SchemaError(f"{output} is inside the table: choose another output folder.")
     if column in column_names(table):
-        raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    allowed, before = bytes_of(memory), _sources(table)
-    files = partial(_files, table, output, model.schema, allowed)
-    _require_no_others(output, _places(table, output), column)
+        raise SchemaError(f"{table} already has a column {column!r}: choose another name with --column.")
+    memory_bytes, before = bytes_of(memory), _sources(table)
+    files = partial(_files, table, output, model.schema, memory_bytes)
+    _require_no_other_files(output, _targets(table, output), column)
     scratch = require_folder(output) / SCAN_FOLDER
     changed = SchemaError(f"{table} was changed while it was read: try again.")
     try:
-        with OutputFiles(files, column, scratch / "files") as copies:
+        with OutputFiles(files, column, scratch / "files") as outputs:
             try:
-                # 1. Predict the table as it is read, if its sets lie together and nothing is wrong with it.
-                source = _file_chunks(model, table, allowed) if cache is None else None
-                done = None if source is None else _predict_chunks(model, source, copies)
-                # 2. Else scan it: that says what is wrong with the whole table.
-                if done is None:
-                    data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
-                    done = _predict_shards(model, data, copies, scratch / "probabilities")
+                # 1. Predict the table as it is read, if the rows of each set are adjacent and have no errors.
+                source = _file_chunks(model, table, memory_bytes) if cache is None else None
+                n_rows = None if source is None else _predict_chunks(model, source, outputs)
+                # 2. Otherwise scan it, which reports errors for the whole table.
+                if n_rows is None:
+                    data = ScannedData.of(table, schema, cache=cache or scratch, memory=memory_bytes)
+                    n_rows = _predict_shards(model, data, outputs, scratch / "probabilities")
             except (InputError, SchemaError) as error:
                 if _sources(table) != before:
                     raise changed from error
                 raise
-            # 3. Keep the result only if it is that of one table.
-            if done is None or _sources(table) != before:
+            # 3. Keep the result only if the table did not change meanwhile.
+            if n_rows is None or _sources(table) != before:
                 raise changed
-            copies.put_in_place()
+            outputs.move_to_targets()
         shutil.rmtree(scratch, ignore_errors=True)
     finally:
-        with suppress(OSError):  # it holds a converted table, which another attempt finds
+        with suppress(OSError):  # not empty: a failed attempt leaves the converted table for the next one
             scratch.rmdir()
-    return done
+    return n_rows
 
 
 def _sources(table: Path) -> list[dict[str, Any]]:
-    """Say by what it is known that a table has changed."""
+    """Return facts about the files of a table that change if the table changes."""
     return sources_of(open_stream(table, ()).files, table)
 
 
 def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | None:
-    """Cut a table on disk into chunks; None if it has to be scanned, for its columns or for how its rows lie."""
+    """Return the chunks of a table on disk; None if a scan is needed: unsupported columns, or rows not adjacent."""
     schema = model.schema.for_prediction()
     stream = open_stream(table, schema.columns)
     if schema.outside is not None or schema.contents or isinstance(stream, CsvStream):
@@ -139,19 +141,16 @@ def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | N
 
 
 @default_torch_settings()
-def _predict_chunks(model: ChoiceModel, source: FileChunks, copies: OutputFiles) -> int | None:
-    """Predict one chunk after the other, while a thread copies the rows of those before.
-
-    Returns the number of rows; None if the table has to be scanned.
-    """
+def _predict_chunks(model: ChoiceModel, source: FileChunks, outputs: OutputFiles) -> int | None:
+    """Predict chunk after chunk while a thread writes the rows; return the number of rows, None if a scan is needed."""
     log.info("predicting %s as it is read", source.stream.path)
-    with closing(source.chunks()) as chunks, closing(copies.written()) as writer, report_unseen_once() as unseen:
+    with closing(source.chunks()) as chunks, closing(outputs.writer()) as writer, report_unseen_once() as unseen:
         tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
         *_, last = [next(writer), *results_in_order(tasks)]
         if last is True:
             return source.n_rows
         unseen.clear()  # the scan counts them again
-    log.debug("%s: %s", source.stream.path, last.reason if last else "rows have come or gone")
+    log.debug("%s: %s", source.stream.path, last.reason if last else "the number of rows has changed")
     return None
 
 
@@ -159,38 +158,37 @@ def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) 
     return log_p if isinstance(log_p, ChunkProblem) else writer.send(np.exp(log_p))
 
 
-def _predict_shards(model: ChoiceModel, data: ScannedData, copies: OutputFiles, place: Path) -> int | None:
-    """Put the probabilities of one shard after the other at the places of their rows, and then copy the files.
-
-    Returns the number of rows; None where there are others now.
-    """
+def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles, file: Path) -> int | None:
+    """Predict shard after shard, then write the files; return the number of rows, None if it has changed."""
     rows = data.n_rows
-    with _room(place, rows), report_unseen_once():
+    with _reserved_file(file, rows), report_unseen_once():
+        # 1. Write each probability at the place of its row, since shards are not in the order of the table.
         for table_rows, log_p in shards_log_proba(model, data):
-            _opened(place, rows)[table_rows] = np.exp(log_p)
-        with closing(copies.written()) as writer:
+            _probabilities(file, rows)[table_rows] = np.exp(log_p)
+        # 2. Write the files with the probabilities in the order of the rows.
+        with closing(outputs.writer()) as writer:
             complete = next(writer)
-            for begin in range(0, rows, ROWS_WRITTEN):
-                complete = writer.send(np.array(_opened(place, rows)[begin : begin + ROWS_WRITTEN]))
+            for begin in range(0, rows, MAX_ROWS_PER_WRITE):
+                complete = writer.send(np.array(_probabilities(file, rows)[begin : begin + MAX_ROWS_PER_WRITE]))
     return rows if complete else None
 
 
 class CopiedFile(NamedTuple):
-    """A file of a table, and the one that is made of it."""
+    """A file of the table, and the output file with one more column."""
 
     stream: TableStream
     target: Path
-    at_once: int  # rows that are copied at a time
+    batch_rows: int  # rows that are copied at a time
 
 
 @dataclass
 class OutputFiles:
-    """Files of a table with one more column, made in a folder, which is removed at the end, and put in their places."""
+    """Copies of a table's files with one more column: written to a temporary folder, then moved to their targets."""
 
     files: Callable[[], Iterable[CopiedFile]]
     column: str
     folder: Path
-    made: list[tuple[Path, Path]] = field(default_factory=list)  # each file, and its place
+    moves: list[tuple[Path, Path]] = field(default_factory=list)  # temporary file, target
 
     def __enter__(self) -> Self:
         require_folder(self.folder)
@@ -199,81 +197,76 @@ class OutputFiles:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.folder)
 
-    def written(self) -> Generator[bool, Floats, None]:
-        """Write all files as far as values of the new column are known, which are sent.
+    def writer(self) -> Generator[bool, Floats, None]:
+        """Return a generator that is sent values of the new column, and writes the files.
 
-        Yields whether as many were sent as there are rows.
+        It yields True once as many values were sent as the table has rows.
         """
-        self.made.clear()
-        values = np.empty(0)  # sent, and not written yet
-        for k, (stream, target, at_once) in enumerate(self.files()):
+        self.moves.clear()
+        values = np.empty(0)  # sent but not written yet
+        for k, (stream, target, batch_rows) in enumerate(self.files()):
             path = self.folder / str(k)
             with explain_write_errors(target), parquet_appender(path, stream.schema, self.column) as append:
-                for batch in stream.batches(at_once):
+                for batch in stream.batches(batch_rows):
                     while len(values) < batch.num_rows:
                         values = np.concatenate([values, (yield False)])
                     append(batch, values[: batch.num_rows])
                     values = values[batch.num_rows :]
-            self.made.append((path, target))
+            self.moves.append((path, target))
         yield not len(values)
         while True:
             yield False
 
-    def put_in_place(self) -> None:
-        """Put all files in their places."""
-        for path, target in self.made:
-            with atomic_write(target) as beside:
-                path.replace(beside)
+    def move_to_targets(self) -> None:
+        """Move all files to their targets."""
+        for path, target in self.moves:
+            with atomic_write(target) as temporary:
+                path.replace(temporary)
 
 
-def _require_no_others(output: Path, places: Mapping[Path, Path], column: str) -> None:
-    """Refuse a folder with files that would be taken for a part of the result, or be lost to it."""
-    for file, target in places.items():
+def _require_no_other_files(output: Path, targets: Mapping[Path, Path], column: str) -> None:
+    """Raise an error if the output folder has files that do not belong to the result, or would be overwritten."""
+    for file, target in targets.items():
         if target.exists() and target.samefile(file):
-            raise SchemaError(f"{target} is the table itself: choose another folder for the result.")
-    targets = set(places.values())
+            raise SchemaError(f"{target} is the table itself: choose another output folder.")
     for path in sorted(path for path in output.rglob("*.parquet") if not path.name.startswith(".")):
-        if path not in targets or column not in column_names(path):
-            raise InputError(f"{path} is no part of this result: choose another folder, or empty this one.")
+        if path not in targets.values() or column not in column_names(path):
+            raise InputError(f"{path} does not belong to this result: choose another output folder, or empty this one.")
 
 
 @contextmanager
-def _room(place: Path, rows: int) -> Iterator[None]:
-    """Make room on the disk for a probability of each row, as long as it is needed.
+def _reserved_file(path: Path, rows: int) -> Iterator[None]:
+    """Reserve disk space for the probabilities of all rows in a temporary file.
 
-    Else the system would end the process where the disk is full: to write to a map of a file cannot fail.
+    Without it, a full disk would kill the process, since a write to a memory map cannot raise an error.
     """
-    require_folder(place.parent)
+    require_folder(path.parent)
     try:
-        with explain_write_errors(place), place.open("wb") as file:
+        with explain_write_errors(path), path.open("wb") as file:
             if rows and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, 8 * rows)
             file.truncate(8 * rows)
         yield
     finally:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
-def _opened(place: Path, rows: int) -> NDArray[np.float64]:
-    """Map the file of probabilities into memory, for as long as it is used: pages in use count as memory."""
-    return np.memmap(place, np.float64, "r+", shape=rows) if rows else np.empty(0)
+def _probabilities(path: Path, rows: int) -> NDArray[np.float64]:
+    """Map the file of probabilities into memory; do not keep the map, since its pages count as memory."""
+    return np.memmap(path, np.float64, "r+", shape=rows) if rows else np.empty(0)
 
 
-def _places(table: Path, output: Path) -> dict[Path, Path]:
-    """Return the files of a table, each with the place of its result."""
+def _targets(table: Path, output: Path) -> dict[Path, Path]:
+    """Return the files of a table, each with its output file."""
     if table.is_dir():
         return {file: output / file.relative_to(table) for file in open_stream(table, ()).files}
     return {table: (output / table.name.removesuffix(".gz")).with_suffix(".parquet")}
 
 
 def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[CopiedFile]:
-    """Open the table's files one by one, as they are written."""
-    for file, target in _places(table, output).items():
+    """Yield the files of a table one by one; each is opened when it is written."""
+    for file, target in _targets(table, output).items():
         stream = open_as_written(file, schema.number_columns, schema.name_columns)
-        yield CopiedFile(stream, target, max(min(ROWS_WRITTEN, memory // COPY_SHARES // _copied_bytes(stream)), 1))
-
-
-def _copied_bytes(stream: TableStream) -> int:
-    """Return about how many bytes a row takes, by the first ones."""
-    some = next(stream.batches(ROWS_SAMPLED), None)
-    return 1 if some is None else max(some.nbytes // max(some.num_rows, 1), 1)
+        sample = next(stream.batches(SAMPLED_ROWS), None)
+        bytes_per_row = 1 if sample is None else max(sample.nbytes // max(sample.num_rows, 1), 1)
+        yield CopiedFile(stream, target, max(min(MAX_ROWS_PER_WRITE, memory // COPY_SHARES // bytes_per_row), 1))

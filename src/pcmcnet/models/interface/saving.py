@@ -32,38 +32,35 @@ from pcmcnet.storage import (
 )
 from pcmcnet.training.run_folder import checkpoint_files, is_run_file, member_folders
 
-# -- The files of a saved model's folder: which of them are read, and how large they may be ----------------------------
-# A folder may come from anyone. So only plain files inside it are opened: no pipe or device, which may never end, and
-# no link that leads out of it. None is read beyond the size that was noted when it was saved, or beyond the limits
-# below.
+# -- Files of a model folder -------------------------------------------------------------------------------------------
+# A folder may come from an untrusted source. So only regular files inside it are opened: no pipes or devices, which may
+# never end, and no links that leave the folder. Sizes are limited to the recorded ones and to the constants below.
 
-MAX_JSON_BYTES = 64 << 20  # bytes; once read, they may take 25 times as many
-LARGEST = 8 << 30  # bytes of all files together
-# A pipe that took a file's place after it was looked at would be waited for, and a link followed.
+MAX_JSON_BYTES = 64 << 20  # parsed JSON may take 25 times as much memory
+MAX_FOLDER_BYTES = 8 << 30  # all files together
+# The flags keep a pipe or link that replaces a checked file from being waited for or followed.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read_file(folder: Path, name: str, size: Any = None, *, room: int = LARGEST) -> bytes:
-    """Read a file of the folder, of ``size`` bytes where that was noted, and of no more than ``room``."""
+def read_file(folder: Path, name: str, size: Any = None, *, max_bytes: int = MAX_FOLDER_BYTES) -> bytes:
+    """Return the content of a file in the folder, with all checks; ``size`` is its recorded size, if known."""
     if Path(name).name != name:
-        raise ArtifactError(f"{folder}: the file {name!r} is named, which is not a plain file name.")
+        raise ArtifactError(f"{folder}: expected a plain file name in {MANIFEST}, got {name!r}.")
     try:
-        place = (folder / name).resolve(strict=True)
-        if not place.is_relative_to(folder.resolve()):
+        path = (folder / name).resolve(strict=True)
+        if not path.is_relative_to(folder.resolve()):
             raise ArtifactError(
-                f"{folder}: {name} is a link that leads out of the folder: copy the model with the files that its "
-                f"links name (cp -rL)."
+                f"{folder}: {name} is a link to a file outside the folder: copy the model with its linked files "
+                f"(cp -rL)."
             )
-        found = place.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise ArtifactError(f"{folder}: {name} is no plain file.")
-        _require_size(folder, name, found.st_size, room)
-        if size not in (None, found.st_size):
-            raise ArtifactError(
-                f"{folder}: file {name} is truncated or altered since it was saved. Save the model again."
-            )
-        with os.fdopen(os.open(place, _FLAGS), "rb") as file:
-            return file.read(found.st_size + 1)  # one that grew does not fit its hash
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtifactError(f"{folder}: {name} is not a regular file.")
+        _require_size(folder, name, status.st_size, max_bytes)
+        if size not in (None, status.st_size):
+            raise ArtifactError(f"{folder}: file {name} was truncated or altered after saving: save the model again.")
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            return file.read(status.st_size + 1)  # one byte more, so that a file that grew fails the hash check
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, ArtifactError):
             raise
@@ -72,33 +69,33 @@ def read_file(folder: Path, name: str, size: Any = None, *, room: int = LARGEST)
 
 
 def require_sizes(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Refuse to save what would be refused when it is read."""
-    room = LARGEST
+    """Raise ArtifactError if files are too large to be loaded again."""
+    max_bytes = MAX_FOLDER_BYTES
     for name, content in files.items():
-        _require_size(folder, name, len(content), room)
-        room -= len(content)
+        _require_size(folder, name, len(content), max_bytes)
+        max_bytes -= len(content)
 
 
-def _require_size(folder: Path, name: str, size: int, room: int) -> None:
-    most = min(MAX_JSON_BYTES, room) if name.endswith(".json") else room
-    if size > most:
-        limit = f"{most >> 20:,} MiB" if most < room else f"{LARGEST >> 30} GiB for all files together"
-        raise ArtifactError(f"{folder}: file {name} has {size:,} bytes, and at most {limit} are saved and read.")
+def _require_size(folder: Path, name: str, size: int, max_bytes: int) -> None:
+    limit = min(MAX_JSON_BYTES, max_bytes) if name.endswith(".json") else max_bytes
+    if size > limit:
+        total = f"{MAX_FOLDER_BYTES >> 30} GiB for all files together"
+        words = f"{limit >> 20:,} MiB" if limit < max_bytes else total
+        raise ArtifactError(f"{folder}: file {name} has {size:,} bytes; the limit for saving and loading is {words}.")
 
 
 # -- Manifest ----------------------------------------------------------------------------------------------------------
-# The manifest of a saved model, `model.json`: what was saved, by which versions, size and hash of each file.
-#
-# Its own hash, `sha256`, stands for all files but the card. A folder whose files differ from what it says is refused.
+# `model.json` lists the model, the versions of packages, and the size and hash of each file. Its own hash, `sha256`,
+# covers all files except the card. Folders with other hashes are not loaded.
 
 FORMAT = 2
 MANIFEST = "model.json"
 CARD = "README.md"
-_LONGEST = 300  # letters of what a message says about a file's contents
+MAX_QUOTED_CHARACTERS = 300  # of a file's contents, in a message
 
 
 def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return what ``model.json`` says of a fitted model and of its files."""
+    """Return the content of ``model.json`` for a fitted model and its files."""
     packages = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
     manifest = {
         "format": FORMAT,
@@ -113,17 +110,17 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
 
 
 def fit_entries(model: ChoiceModel) -> dict[str, Any]:
-    """Return the facts of the training table and of the fit, by the types of their fields."""
+    """Return the facts about the training table and the fit as plain values for JSON."""
     return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
 
 
 def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
-    """Read and check ``model.json``; ``digest`` is its SHA-256, where that was given."""
+    """Return the checked content of ``model.json``; ``digest`` is its expected SHA-256, or None."""
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
         if checkpoint_files(path):
-            raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
+            raise ArtifactError(f"{path} holds an unfinished run, not a model: continue it with fit --resume.")
         raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
     content = read_file(path, MANIFEST)
     _require_digest(path, content, digest)
@@ -131,67 +128,67 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
         manifest = parse_saved_json(content)
         number = manifest["format"]
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ValueError("the format is a whole number from 1 on")
+            raise ValueError("the format is not a positive whole number")
         kinds = {"model": str, "fit": dict, "files": dict, "sizes": dict, "versions": dict} if number == FORMAT else {}
         if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
             raise TypeError("entries of the wrong kind")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(f"{path / MANIFEST} is damaged ({brief(error)}): save the model again.") from error
+        raise ArtifactError(f"{path / MANIFEST} is damaged ({short_line(error)}): save the model again.") from error
     if number != FORMAT:
         remedy = "upgrade pcmcnet" if number > FORMAT else "fit the model again"
         raise ArtifactError(
-            f"{path} has format {brief(number)}, and this version of pcmcnet reads format {FORMAT}: {remedy}."
+            f"{path} has format {short_line(number)}, but this version of pcmcnet reads format {FORMAT}: {remedy}."
         )
     if manifest.pop("sha256", None) != manifest_digest(manifest):
-        raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")
+        raise ArtifactError(f"{path / MANIFEST} was altered after saving: save the model again.")
     return dict(manifest)
 
 
 def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
-    """Refuse another manifest than the one that was meant."""
+    """Raise ArtifactError if the manifest has another SHA-256 than expected."""
     if digest is None:
         return
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
         raise ConfigError(f"digest: expected the 64 hexadecimal digits that sha256sum prints, got {digest!r}.")
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest.lower():
-        raise ArtifactError(f"{path} is another model than was asked for: the SHA-256 of its {MANIFEST} is {found}.")
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest.lower():
+        raise ArtifactError(f"{path} is not the expected model: the SHA-256 of its {MANIFEST} is {actual}.")
 
 
 def checked_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """Read all files that the manifest names but the card, and check them against their hashes."""
+    """Return all files of the manifest except the card; raise ArtifactError if a hash differs."""
     files: dict[str, bytes] = {}
-    room, sizes = LARGEST, manifest.get("sizes", {})
+    max_bytes, sizes = MAX_FOLDER_BYTES, manifest.get("sizes", {})
     for name, digest in manifest["files"].items():
         if name == CARD:
             continue
-        files[name] = read_file(path, name, sizes.get(name), room=room)
-        room -= len(files[name])
+        files[name] = read_file(path, name, sizes.get(name), max_bytes=max_bytes)
+        max_bytes -= len(files[name])
         if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise ArtifactError(f"file {name} is truncated or altered since it was saved. Save the model again.")
+            raise ArtifactError(f"file {name} was truncated or altered after saving: save the model again.")
     return files
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """Return the hash of all entries, which the manifest itself keeps."""
+    """Return the hash of all entries of the manifest, which is stored in it as ``sha256``."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def parse_saved_json(content: bytes) -> Any:
-    """Read JSON whose text can be written again: half a character, which JSON can spell, cannot."""
+    """Return the value of a JSON text; raise ValueError for lone surrogates, which could not be saved again."""
     value = json.loads(content)
     json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
-def brief(found: Any) -> str:
-    """Write in one line of bounded length what may hold anything out of a folder."""
-    line = " ".join(str(found).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+def short_line(value: Any) -> str:
+    """Return a value as one line of limited length; values from a folder may be of any size."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= MAX_QUOTED_CHARACTERS else f"{line[:MAX_QUOTED_CHARACTERS]} …"
 
 
-# -- A fitted model on disk: a folder that a person can read, and that executes nothing when read ----------------------
-#   model.json            kind of model, format, versions, the training table's fingerprint, size and hash of each file
+# -- A saved model: a readable folder without executable code ----------------------------------------------------------
+#   model.json            name of the model, format, versions, facts about the fit, size and hash of each file
 #     config.json           options
 #     schema.json           roles of the training table's columns
 #     history.json          one entry per epoch
@@ -199,17 +196,17 @@ def brief(found: Any) -> str:
 #     design.json, estimates.json, estimates.safetensors          logit models; classes.json for latent classes
 #     items.json, weights.safetensors                             models of items
 #     inputs.json, forest.skops                                   random forest
-#     member-1-weights.safetensors, ...                           the models inside a wrapper, each with all its files
-#     README.md             a card in plain words, which may be edited
+#     member-1-weights.safetensors, ...                           all files of the models inside a wrapper
+#     README.md             a card for readers, which may be edited
 #
-# `model.json` is written last: a folder without it is not a model yet. Its own hash stands for all files but the card.
+# `model.json` is written last: a folder without it is incomplete. Its hash covers all files except the card.
 
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
 
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
-    """Write a fitted model; refuses a folder that holds anything but its own finished run."""
+    """Write a fitted model to a folder that is new, empty, or the run folder of the fit."""
     model.require_fitted()
     with sole_writer(folder):
         require_free_folder(folder)
@@ -232,35 +229,40 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
 def restore_model(
     name: str, fit: Mapping[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
 ) -> ChoiceModel:
-    """Return a fitted model of the kind with that name; raises what readers meet in damaged files.
+    """Return a fitted model from its saved files.
 
     Parameters
     ----------
     name
         Name of the model in the registry.
     fit
-        What :func:`fit_entries` returned.
+        The entries of :func:`fit_entries`.
     files
-        What :func:`state_files` returned.
+        The files of :func:`state_files`.
     extras
-        What no option can hold, such as modules for columns.
+        Constructor arguments that are not options, such as ``encoders``.
+
+    Raises
+    ------
+    Exception
+        If a file is damaged: any exception of the readers. :func:`load` turns it into an ArtifactError.
     """
     from pcmcnet.models import KINDS
 
-    # 1. The model with its options.
-    options, known = parse_saved_json(files["config.json"]), option_names(KINDS[name].config_class)
-    unknown = [option for option in options if option not in known]
+    # 1. Build the model with its options.
+    options, names = parse_saved_json(files["config.json"]), option_names(KINDS[name].config_class)
+    unknown = [option for option in options if option not in names]
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown")
     model = KINDS[name](**options, **(extras or {}))
-    # 2. What it was fitted to.
+    # 2. Read the facts about its training table.
     schema = Schema.from_dict(parse_saved_json(files["schema.json"]))
     table = record_from_dict(TrainingTable, fit["table"])
     require_description(table.description, schema)
     history = json.loads(files["history.json"])
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise TypeError("the history is not a list of epochs")
-    # 3. What it learnt.
+    # 3. Read the learnt state.
     record = record_from_dict(model.record_class, fit["record"])
     state = replace(model._restore(files, record, table), record=record, history=history)
     model.fitted_ = FittedModel(schema=schema, table=table, state=state)
@@ -268,58 +270,58 @@ def restore_model(
 
 
 def require_free_folder(folder: Path) -> None:
-    """Refuse to save where something else is; a folder with what a run begins with, and no model, is a run's."""
-    above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
-    if above is not None and not above.is_dir():
-        raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
+    """Raise ArtifactError unless a folder is new, empty, or an unfinished run without a model."""
+    parent = next((parent for parent in folder.absolute().parents if parent.exists()), None)
+    if parent is not None and not parent.is_dir():
+        raise ArtifactError(f"{folder} cannot be written: {parent} is a file, not a folder.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if (folder / MANIFEST).exists():
-        raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
-    half = any(is_run_file(_meant(path)) for path in folder.glob(".*"))
-    begun = half or checkpoint_files(folder) or member_folders(folder)
-    if not folder.is_dir() or not begun or not all(map(_is_own, folder.iterdir())):
+        raise ArtifactError(f"{folder} already holds a model: choose another folder, or remove it first.")
+    has_partial_files = any(is_run_file(_final_name(path)) for path in folder.glob(".*"))
+    is_run = has_partial_files or checkpoint_files(folder) or member_folders(folder)
+    if not folder.is_dir() or not is_run or not all(map(_belongs_to_run, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
 
-def _is_own(path: Path) -> bool:
-    """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
+def _belongs_to_run(path: Path) -> bool:
+    """Return whether a file, or the folder of a member, was written by a run of this library."""
     if path.is_dir():
-        return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
-    own = {*_FILES, "lock"}  # what was killed may have left its lock, and some of its files
-    name = _meant(path)
-    return name in own or is_run_file(name) or bool(_MEMBER.fullmatch(name))
+        return path in member_folders(path.parent) and all(map(_belongs_to_run, path.iterdir()))
+    name = _final_name(path)
+    # A killed run may have left its lock, and files of the model.
+    return name in {*_FILES, "lock"} or is_run_file(name) or bool(_MEMBER.fullmatch(name))
 
 
-def _meant(path: Path) -> str:
-    """Return the name of a file, or the one it was to get when it was whole."""
+def _final_name(path: Path) -> str:
+    """Return the name of a file; for a partially written file, the name that it would have got."""
     return path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder beside its place and rename it; into a folder that is there, file by file."""
+    """Write a new folder under a temporary name and rename it; write file by file if the folder exists."""
     with explain_write_errors(folder):
         if folder.exists():
             _fill(folder, files)
-            for left in folder.iterdir():  # only what the run itself has left: see require_free
-                if left.is_dir():
-                    shutil.rmtree(left)
-                elif left.name not in files:
-                    left.unlink()
+            for path in folder.iterdir():  # only files of the run are left: see require_free_folder
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name not in files:
+                    path.unlink()
             return
-        beside = folder.with_name(f".{os.getpid()}.{folder.name}")
+        temporary = folder.with_name(f".{os.getpid()}.{folder.name}")
         try:
-            beside.mkdir(parents=True)
+            temporary.mkdir(parents=True)
             for name, content in files.items():
-                write_bytes(beside / name, content, named=folder)
-            beside.rename(folder)
+                write_bytes(temporary / name, content, named=folder)
+            temporary.rename(folder)
             flush_to_disk(folder.parent)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files in their order, the manifest last; all or none."""
+    """Write all files in their order, the manifest last; after an error, remove them."""
     try:
         for name, content in files.items():
             write_bytes(folder / name, content, named=folder)
@@ -330,53 +332,59 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, digest: str | None = None) -> ChoiceModel:
-    """Read a model saved by ``model.save``; every file but the card is checked against its recorded hash.
+    """Load a model that was saved by ``model.save``; all files except the card are checked against their hashes.
 
     Parameters
     ----------
     folder
-        Where the model is. Nothing in it is executed: see SECURITY.md for what is promised of a folder from others.
+        Path of the model folder. No code in it is executed: see SECURITY.md for folders from untrusted sources.
     encoders
-        The torch modules of your own that it was fitted with, by columns, built as they were then; their weights are
-        read from the folder. What was frozen must be as it was.
+        Custom encoders that the model was fitted with, by column (default None), built as for the fit. The weights of
+        torch modules are read from the folder; frozen encoders must be the same.
     digest
-        SHA-256 of the folder's ``model.json``, as ``sha256sum`` prints it, from a source that you trust: a folder with
-        another is refused. It stands for all files but the card.
+        Expected SHA-256 of ``model.json``, as printed by ``sha256sum`` (default None: any). It covers all files except
+        the card.
+
+    Returns
+    -------
+    ChoiceModel
+        The fitted model.
 
     Raises
     ------
     ArtifactError
-        When the folder is no model, is damaged or altered, or was written by a newer version.
+        If the folder is not a model, is damaged or altered, has another digest, or was saved by a newer version.
+    ConfigError
+        If the model does not support encoders, or the digest is malformed.
     """
     from pcmcnet.models import KINDS
     from pcmcnet.models.wrapper import can_take_encoders
 
-    path, own = as_path(folder), require_encoders(encoders)
+    path, modules = as_path(folder), require_encoders(encoders)
     manifest = read_manifest(path, digest)
-    name, extras = manifest["model"], {"encoders": own} if own else None
+    name, extras = manifest["model"], {"encoders": modules} if modules else None
     try:
         if name not in KINDS:
-            raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
-        if own and not can_take_encoders(KINDS[name]):
-            raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
+            raise ArtifactError(f"unknown model {name!r}.{did_you_mean(name, KINDS)}")
+        if modules and not can_take_encoders(KINDS[name]):
+            raise ConfigError(f"encoders are not supported by {KINDS[name].__name__}, the model in {path}.")
         model = restore_model(name, manifest["fit"], checked_files(path, manifest), extras)
-        str(model.summary())  # reads the record
-    except Exception as error:  # of unknown files, readers raise what they meet
-        if own and isinstance(error, ConfigError):  # it is about what was given, most likely
+        str(model.summary())  # fails if facts in the record are missing or wrong
+    except Exception as error:  # readers of damaged files raise exceptions of many kinds
+        if modules and isinstance(error, ConfigError):  # the encoders are wrong, not the folder
             raise
-        raise _refusal(path, manifest, error) from error
+        raise _load_error(path, manifest, error) from error
     return model
 
 
-def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
-    """Say why a folder cannot be read, and whether a newer version could."""
-    why = brief(str(error).removeprefix(f"{path}: ") or type(error).__name__)
+def _load_error(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
+    """Return the error for a folder that cannot be loaded; it asks for an upgrade if a newer version saved it."""
+    why = short_line(str(error).removeprefix(f"{path}: ") or type(error).__name__)
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):
         first = why.split(". ")[0].rstrip(".")
         return ArtifactError(
-            f"{path} was saved by a newer version of pcmcnet, {brief(theirs)}, and this is {ours}: {first}; "
-            f"upgrade pcmcnet."
+            f"{path} was saved by pcmcnet {short_line(theirs)}, a newer version than {ours}: {first}; upgrade pcmcnet."
         )
     if isinstance(error, ArtifactError):
         return ArtifactError(f"{path}: {why}")
@@ -384,13 +392,13 @@ def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> Artif
 
 
 def _newer(theirs: Any, ours: str) -> bool:
-    """Compare versions such as 0.10.1 by their numbers."""
+    """Return whether the first version is newer; versions such as 0.10.1 are compared number by number."""
     numbers = [[int(part[:9]) for part in re.findall(r"\d+", str(version))[:3]] for version in (theirs, ours)]
     return all(numbers) and numbers[0] > numbers[1]
 
 
 def _card(model: ChoiceModel, name: str) -> str:
-    """Tell a person what is in the folder."""
+    """Return the text of README.md, which describes the saved model."""
     schema = model.schema
     columns = {
         "choice set": schema.choice_set,
@@ -406,7 +414,7 @@ def _card(model: ChoiceModel, name: str) -> str:
     table = "\n".join(f"| {role} | {column} |" for role, column in columns.items() if column is not None)
     text = f"""# {name}: a {type(model).__name__} choice model
 
-Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet predict {name} TABLE -o OUT.parquet`.
+Saved by pcmcnet. Load it with `pcmcnet.load("{name}")`, or predict with `pcmcnet predict {name} TABLE -o OUT.parquet`.
 
 | role | column |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Options that all networks share."""
+"""Options that all networks share, and monotone features."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Encoder
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.inner_logit import RISING_ACTIVATIONS
+from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.training import TrainConfig
 
 Tails = Literal["bend", "keep"]
 Utility = Literal["linear", "none"]
 
-MAX_LAYERS = 100  # of a network, at most
+MAX_LAYERS = 100  # hidden layers of a network
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(TrainConfig):
-    """Options of every network: what comes in and how, then those of the training loop.
+    """Options of every network: its inputs, then the training loop.
 
     Parameters
     ----------
     labels
-        Whether the network sees the label of an alternative as one of its categories, where labels are declared.
+        Whether the label of an alternative is an input, if the table has labels.
     tails
-        What becomes of features with a long right tail, such as prices: "bend" takes their inverse hyperbolic sine,
-        which is a line near 0 and a logarithm further out, before standardising; "keep" standardises alone.
+        Treatment of numeric columns with a long right tail, such as prices. "bend" applies the inverse hyperbolic sine,
+        which is linear near 0 and logarithmic further out, before standardising; "keep" only standardises.
     """
 
     labels: bool = True
@@ -44,71 +45,91 @@ class NetworkConfig(TrainConfig):
         require_word("tails", self.tails, get_args(Tails))
 
 
-def as_widths(given: Any, *, name: str = "hidden", fewest: int = 0) -> tuple[int, ...]:
-    """Return the widths of layers, or say what is wrong with them."""
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(f"{name} must be a list of widths such as (64, 64), got {given!r}.")
-    require_number(f"the number of {name} layers", len(given), low=fewest, high=MAX_LAYERS)
-    for width in given:
+@dataclass(frozen=True, kw_only=True)
+class EncoderArguments:
+    """The argument of network models that is not an option: a module cannot be saved as JSON.
+
+    Parameters
+    ----------
+    encoders
+        Custom encoders by column, instead of those that come with the kind of the column. A torch module maps the
+        distinct contents of a batch, (u, ...), to vectors, (u, width); a fit trains a copy of it, starting from its
+        weights, and leaves weights that need no gradient unchanged. A :class:`Frozen` encoder runs once for each
+        content and is not trained.
+    """
+
+    encoders: Encoders | None = None
+
+
+def as_widths(widths: Any, *, name: str = "hidden", min_layers: int = 0) -> tuple[int, ...]:
+    """Return the widths of layers as a tuple; raise ConfigError if they are not a list of positive whole numbers."""
+    if isinstance(widths, str) or not isinstance(widths, Sequence):
+        raise ConfigError(f"{name} must be a list of widths such as (64, 64), got {widths!r}.")
+    require_number(f"the number of {name} layers", len(widths), low=min_layers, high=MAX_LAYERS)
+    for width in widths:
         require_number(name, width, whole=True, low=1)
-    return tuple(given)
+    return tuple(widths)
 
 
 # -- Monotone features -------------------------------------------------------------------------------------------------
-# Features with which the probability of an alternative may only rise, or only fall, whatever the other inputs are.
+# The probability of an alternative rises (or falls) with its value of a monotone feature, whatever the other inputs.
 #
-# Raising the rates into a state of a chain and lowering those out of it raises its stationary probability (proven in
-# docs/mathematics.md). So a network whose rates into an alternative fall, and out of it rise, with its price gives it a
-# probability that falls with its price. Signs of weights guarantee that (`pcmcnet.layers.inner_logit`), and signs of
-# coefficients in the utility (`pcmcnet.layers.inner_logit`). What comes before, standardising and bending, rises with
-# the number. Nothing is said of a missing number beside a known one.
+# A higher rate into a state of a chain, or a lower rate out of it, raises its stationary probability (proven in
+# docs/mathematics.md). So the probability falls with the price if the rates into an alternative fall with its price and
+# the rates out of it rise. Sign constraints on the weights of the rate network and on the coefficients of the utility
+# guarantee that (`pcmcnet.layers.inner_logit`). Standardising and bending of a number are increasing. A missing value
+# is not ordered: its probability may be higher or lower than that of any number.
 
 Direction = Literal["decreasing", "increasing"]
 
 
 def as_directions(monotone: object) -> dict[str, Direction]:
-    """Return columns with their directions; refuse anything else."""
+    """Return columns with their directions; raise ConfigError for other values."""
     if not isinstance(monotone, Mapping) or not all(isinstance(name, str) for name in monotone):
-        raise ConfigError(f"monotone must name columns, as in {{'price': 'decreasing'}}, got {monotone!r}.")
+        raise ConfigError(
+            f"monotone must map columns to directions, as in {{'price': 'decreasing'}}, got {monotone!r}."
+        )
     for name, direction in monotone.items():
         require_word(f"direction of the monotone column {name!r}:", direction, get_args(Direction))
     return dict(monotone)
 
 
 def require_monotone_form(activation: str, rate: str, utility: str) -> None:
-    """Refuse forms of a network that cannot keep to a direction."""
+    """Raise ConfigError if a network of this form cannot be monotone."""
     if activation not in RISING_ACTIVATIONS:
         raise ConfigError(
-            f"monotone needs an activation that never falls: {', '.join(RISING_ACTIVATIONS)}; got {activation!r}."
+            f"monotone needs a non-decreasing activation: {', '.join(RISING_ACTIVATIONS)}; got {activation!r}."
         )
     if rate != "exp" and utility != "none":
-        raise ConfigError(f"monotone with rate={rate!r} needs utility='none'; with rate='exp' it goes with both.")
+        raise ConfigError(
+            f"monotone is not supported with rate={rate!r} and a utility: use utility='none' or rate='exp'."
+        )
 
 
 def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Tensor | None:
-    """Return 1, -1 or 0 for each numeric input of an alternative (F,); None without a monotone column."""
+    """Return 1, -1 or 0 (no sign) for each numeric input of an alternative, (F,); None without a monotone column."""
     if not monotone:
         return None
     codes = {code.name: (k, code) for k, code in enumerate(encoder.features.numeric)}
     signs = torch.zeros(encoder.features.n_numeric)
     for name, direction in monotone.items():
         if name not in codes:
-            raise ConfigError(_told(name, encoder))
+            raise ConfigError(_why_not_monotone(name, encoder))
         k, code = codes[name]
         if code.curve is not None:
             raise ConfigError(
-                f"monotone names {name!r}, which is of kind {code.curve}: a curve may turn. Leave it out of kinds, or "
-                f"out of monotone."
+                f"monotone names {name!r}, a column of kind {code.curve}, which may rise and fall: leave it out of "
+                f"kinds, or out of monotone."
             )
         signs[k] = 1.0 if direction == "increasing" else -1.0
     return signs
 
 
-def _told(name: str, encoder: Encoder) -> str:
-    """Say why a column cannot be monotone."""
-    schema, numbers = encoder.schema, [code.name for code in encoder.features.numeric]
+def _why_not_monotone(name: str, encoder: Encoder) -> str:
+    """Return the message for a column that cannot be monotone."""
+    schema, numeric = encoder.schema, [code.name for code in encoder.features.numeric]
     if name in schema.individual:
-        return f"monotone names {name!r}, which is of the individual: it is the same for all alternatives of a set."
+        return f"monotone names {name!r}, an individual column: it is the same for all alternatives of a set."
     if name in schema.features or name == schema.alternative:
-        return f"monotone names {name!r}, which is no column of numbers."
-    return f"monotone names {name!r}, which is none of the features that are numbers." + did_you_mean(name, numbers)
+        return f"monotone names {name!r}, which is not a numeric column."
+    return f"monotone names {name!r}, which is not a numeric feature." + did_you_mean(name, numeric)
