@@ -18,7 +18,7 @@ from pathlib import Path
 from pcmcnet.datasets import mlba
 from pcmcnet.experiments import experiment1
 from pcmcnet.experiments.experiment1 import FreshSets, describe_source, networks, simple_models, training_part
-from pcmcnet.experiments.report import ExperimentResult, PictureFile, Section, facts
+from pcmcnet.experiments.report import ExperimentResult, PictureFile, Section, run_facts
 from pcmcnet.models import ChoiceModel
 from pcmcnet.plots import draw_learning_curve, draw_preference_maps, learning_curve, preference_map
 
@@ -47,7 +47,9 @@ def main() -> None:
         command=shlex.join(["python", *sys.argv]),
         sections=(experiment1.table1_section(rows, test), Section(title="PCMC-Net 3x16", blocks=pictures)),
         values=experiment1.table1_values(rows, test.floor()),
-        facts=facts(**{"training sets": describe_source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began),
+        facts=run_facts(
+            **{"training sets": describe_source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began
+        ),
     )
     found.write(arguments.output)
     print(f"\n{found}\n")

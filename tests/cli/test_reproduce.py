@@ -56,7 +56,7 @@ def test_figure_2_is_drawn(cli: Run) -> None:
 def test_table_3_is_told_where_its_files_are_not(cli: Run) -> None:
     result = cli("reproduce", "table3", "--data", "nowhere", "-o", "out")
     assert result.status == 2
-    assert "nowhere is no folder: expected one with data_train_50alternatives" in result.message
+    assert "expected a folder with data_train_50alternatives" in result.message
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_missing_file_or_folder_is_named(folder: Path) -> None:
     (folder / FILES["dev"]).rename(folder / "data_dev.csv")
     with pytest.raises(InputError, match=r"data_dev_50alternatives-EUR-TopOD_filter\.csv is missing"):
         read_folder(folder)
-    with pytest.raises(InputError, match="is no folder: expected one with data_train_50alternatives"):
+    with pytest.raises(InputError, match="expected a folder with data_train_50alternatives"):
         read_folder(folder / "nowhere")
 
 

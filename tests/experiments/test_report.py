@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.experiments import experiment2, report
-from pcmcnet.experiments.report import ExperimentResult, facts, fit_all
+from pcmcnet.experiments.report import ExperimentResult, fit_all, run_facts
 from pcmcnet.models import ChoiceModel, PCMCNet, Uniform
 from pcmcnet.plots.style import save_picture
 from pcmcnet.reports.sections import PictureFile, Section, Table, Text, note
@@ -52,7 +52,7 @@ def result(folder: Path) -> ExperimentResult:
         command=f"pcmcnet {EVIL}",
         sections=(Section(title=f"Section {EVIL}", blocks=blocks),),
         values={"kl": 0.1, "nll": np.inf, "by_seed": (1.0, 2.0), 3: {"deep": float("nan")}},  # type: ignore[dict-item]
-        facts=facts(seed=3, seconds=1.26, data=EVIL),
+        facts=run_facts(seed=3, seconds=1.26, data=EVIL),
     )
 
 

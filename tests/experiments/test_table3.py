@@ -88,7 +88,7 @@ def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Pa
     assert values["Uniform"]["top_1"] == pytest.approx(1 / 4)
     assert values["MNL*"]["nll"] < values["Uniform"]["nll"]
     assert values["Cheapest"]["top_1"] > 0.4  # of four, the cheapest is booked most
-    assert "60 sets to fit, 20 to stop, 30 to test" in str(found)
+    assert "60 training sets, 20 development sets, 30 test sets" in str(found)
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
     assert [row["model"] for row in written["values"]["rows"]] == list(report.published_table3())
     assert written["values"]["rows"][-1]["published"]["nll"] == 2.03
@@ -145,7 +145,7 @@ def test_a_simulated_table_tells_the_best_possible_nll(tmp_path: Path) -> None:
     found = experiment2.run_table3(tmp_path / "out", simulated=True, sets=80, seed=3)
     best = found.values["best_possible_nll"]
     assert 0 < best < found.values["rows"][0]["values"]["nll"]
-    assert f"best possible NLL on these test sets is {best:.3f}" in str(found)
+    assert f"best possible NLL on these test sets (the true model): {best:.3f}" in str(found)
 
 
 def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_the_papers_settings_are_those_of_its_table_2() -> None:
     [
         ({"data": "x", "simulated": True}, "data and simulated exclude each other"),
         ({"sets": 100}, "sets is the size of a simulated table"),
-        ({"folds": 3, "simulated": True}, "folds are for larch's table"),
+        ({"folds": 3, "simulated": True}, "folds are only supported for larch's table"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:

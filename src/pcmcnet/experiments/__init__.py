@@ -1,1 +1,1 @@
-"""The paper's experiments, one module each: ``run`` fits, measures and writes a report beside the published figures."""
+"""The paper's experiments: each fits its models, evaluates them and writes a report with the published results."""

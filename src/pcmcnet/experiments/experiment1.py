@@ -1,4 +1,4 @@
-"""Experiment 1 of the paper: context effects of the MLBA. Table 1 and figure 2."""
+"""Experiment 1 of the paper: context effects of the MLBA model. Table 1 and figure 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError, TrainingError
 from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.experiments import report
-from pcmcnet.experiments.report import ExperimentResult, facts
+from pcmcnet.experiments.report import ExperimentResult, run_facts
 from pcmcnet.insight.preference_map import Point
 from pcmcnet.models import MNL, PCMC, ChoiceModel, PCMCNet
 from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
@@ -31,11 +31,9 @@ from pcmcnet.storage import require_folder
 
 log = logging.getLogger("pcmcnet")
 
-# -- Context effects ---------------------------------------------------------------------------------------------------
-# Experiment 1 of the paper, what table 1 and figure 2 share: choice sets with context effects, and models of them.
-#
-# Two alternatives a and b are joined by a third, c, uniform on [1, 9]^2; the choice is drawn by the MLBA model, whose
-# probabilities are known (`pcmcnet.datasets.mlba`).
+# -- Data and models ---------------------------------------------------------------------------------------------------
+# A choice set has two fixed alternatives a and b, and a third one, c, uniform on [1, 9]^2. The choice is drawn from the
+# MLBA model, whose probabilities are known (`pcmcnet.datasets.mlba`).
 
 
 ROLES: Mapping[str, Any] = {
@@ -50,28 +48,28 @@ AS_PUBLISHED = ", the paper's settings"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A row of the table to be: how to make its model, and the row of the paper that it stands beside."""
+    """A model of the table, with its row in the paper."""
 
     label: str
     row: report.Divergence
     make: Callable[[], ChoiceModel]
-    drawn: bool = True  # whether the seed makes a difference
+    drawn: bool = True  # whether the fit depends on the seed
 
 
 @dataclass(frozen=True)
 class FreshSets:
-    """Choice sets to test on, with the probabilities they were drawn from, one per row."""
+    """Test sets with their true probabilities, one per row."""
 
     data: ChoiceData
     truth: Floats
 
     @classmethod
     def of(cls, table: pa.Table) -> FreshSets:
-        """Read a simulated table."""
+        """Return the test sets of a simulated table."""
         return cls(ChoiceData.from_long(table, **ROLES), table["true_prob"].to_numpy())
 
     def floor(self) -> tuple[float, float]:
-        """NLL and TOP 1 of the true model itself, which no model can expect to beat."""
+        """Return the NLL and TOP 1 of the true model, which no model can beat in expectation."""
         best = evaluate(_Truth(self.truth), self.data, top=[1], resamples=0)
         assert best.nll is not None
         return best.nll, best.top[1]
@@ -79,33 +77,33 @@ class FreshSets:
 
 @dataclass(frozen=True)
 class _Truth:
-    """The known probabilities as a model."""
+    """The true probabilities as a model."""
 
     p: Floats
 
     def predict_log_proba(self, data: ChoiceData) -> Floats:
-        with np.errstate(divide="ignore"):  # probability 0 is -inf
+        with np.errstate(divide="ignore"):  # log 0 = -inf
             log_p: Floats = np.log(self.p)
         return log_p
 
 
 def simple_models() -> list[Contestant]:
-    """Return the logit with two coefficients, and the chain over 8 x 8 bins and the two fixed alternatives."""
+    """Return the MNL with two coefficients, and the PCMC over 8 x 8 bins and the two fixed alternatives."""
     rows = report.published_table1()
     bins = {"attr1": 8, "attr2": 8}
     chain: dict[str, Any] = {"bins": bins, "identified": ("a", "b"), "restarts": 1, "ridge": 0.1, "speeds": 1.0}
-    return [  # one start of the chain: others end at the same objective
+    return [  # one start of PCMC: others end at the same objective
         Contestant("MNL", rows["MNL"], lambda: MNL(formula="attr1 + attr2 | 0"), drawn=False),
         Contestant("PCMC", rows["PCMC"], lambda: PCMC(**chain), drawn=False),
     ]
 
 
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
-    """Return PCMC-Net with this library's training but for learning rate and decay, 16 nodes a layer.
+    """Return PCMC-Nets with 16 units per layer and this library's defaults, except for learning rate and weight decay.
 
-    It has the paper's inputs and weights: features alone, without labels and without a logit inside. One layer of 16
-    learns too slowly at the default of 0.005; two and three layers do not mind the higher rate. A few hundred weights
-    for 20,000 choice sets need next to no decay, which need not be searched for anew in each of the fits.
+    Inputs and weights are those of the paper: features only, without labels and without a logit inside. One layer of 16
+    units learns too slowly at the default learning rate of 0.005; two and three layers also work with a higher rate. A
+    few hundred weights for 20,000 choice sets need almost no weight decay, so it is not searched in each fit.
     """
     options: dict[str, Any] = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
     options |= {} if epochs is None else {"epochs": epochs}
@@ -113,7 +111,7 @@ def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) ->
 
 
 def paper_networks(epochs: int | None = None) -> list[Contestant]:
-    """Return PCMC-Net with the paper's settings: 100 epochs of one choice set per step."""
+    """Return PCMC-Nets with the paper's settings: 100 epochs with one choice set per step."""
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     return [_network(depth, lambda hidden: PCMCNet.paper(hidden, **options), AS_PUBLISHED) for depth in (1, 2, 3)]
 
@@ -124,12 +122,12 @@ def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix:
 
 
 def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
-    """Read the choice sets to learn from, or simulate them."""
-    return _named(ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES))
+    """Return the training sets, from a table or simulated."""
+    return _with_names_abc(ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES))
 
 
-def _named(data: ChoiceData) -> ChoiceData:
-    """Call the alternatives a, b and c, whatever the table calls them: a and b are known by their attributes."""
+def _with_names_abc(data: ChoiceData) -> ChoiceData:
+    """Rename the alternatives to a, b and c; a and b are recognised by their attributes."""
     assert data.labels is not None
     attributes = np.column_stack([stored_values(data.features[name]) for name in ROLES["features"]])
     names = []
@@ -138,53 +136,53 @@ def _named(data: ChoiceData) -> ChoiceData:
         names.append(next((name for name, at in (("a", mlba.A), ("b", mlba.B)) if (rows == at).all()), "c"))
     if sorted(names) != ["a", "b", "c"]:
         raise SchemaError(
-            f"expected three alternatives, of which one always has the attributes {mlba.A} and another {mlba.B}; found "
+            f"expected three alternatives, one with the attributes {mlba.A} and one with {mlba.B} in every set, got "
             f"{list(data.labels.categories)}. Use a table of the form that `pcmcnet simulate mlba` writes."
         )
     return replace(data, labels=Categorical(data.labels.codes, tuple(names)))
 
 
 def describe_source(data: str | Path | None, train: ChoiceData, seed: int) -> str:
-    """Say where the choice sets to learn from came from."""
+    """Return a description of the training sets: their number, and their file or seed."""
     where = f"simulated, seed {seed + 1}" if data is None else f"{Path(data).name}, SHA-256 {train.fingerprint()}"
     return f"{len(train):,} ({where})"
 
 
-# -- Table1 ------------------------------------------------------------------------------------------------------------
-# Table 1 of the paper: how far each model of experiment 1 stays from the truth.
+# -- Table 1 -----------------------------------------------------------------------------------------------------------
+# The Kullback-Leibler divergence of each model from the true model.
 #
-# Models learn from 20,000 choice sets with context effects; what is measured on 10,000 fresh ones is
+# Models are fitted to 20,000 choice sets with context effects. On 10,000 new choice sets, the divergence is
 #
 #     E_c [ sum_i P(i) log(P(i) / p(i)) ]        with P the true probabilities and p the model's
 #
-# The numbers of parameters are the paper's, and it is an error if they are not.
+# Models must have the same numbers of parameters as in the paper.
 
 
-TITLE = "Table 1 of the paper beside this run: KL divergence from the true model, on fresh choice sets"
+TITLE = "Table 1 of the paper and this run: KL divergence from the true model, on new choice sets"
 
 
 @dataclass(frozen=True)
 class Table1Row:
-    """What a model did, over its seeds."""
+    """The fits of a model from several seeds, and their evaluations on the test sets."""
 
     contestant: Contestant
     models: tuple[ChoiceModel, ...]
     reports: tuple[Report, ...]
-    train_nll: tuple[float, ...]  # of the choice sets it learnt from
-    seconds: tuple[float, ...]  # to fit
+    train_nll: tuple[float, ...]
+    seconds: tuple[float, ...]  # duration of each fit
 
     @property
     def kl(self) -> list[float]:
-        """The divergence of each seed's model."""
+        """The divergence of each fit."""
         return [float(np.nan if report.kl is None else report.kl) for report in self.reports]
 
     @property
     def best_fit(self) -> int:
-        """Which seed's model fits its own training sets best: a choice among starts that no test set takes part in."""
+        """Position of the fit with the smallest training NLL; no test set is used for this choice."""
         return int(np.argmin(self.train_nll))
 
     def mean(self, name: str) -> float:
-        """Mean over seeds of a metric."""
+        """Return the mean of a metric over the fits."""
         return float(np.mean([report.values[name] for report in self.reports]))
 
 
@@ -197,34 +195,48 @@ def measure_models(
     seed: int = 0,
     device: str = "auto",
 ) -> list[Table1Row]:
-    """Fit every model from ``seeds`` seeds, the first of them ``seed``, and ask it about fresh choice sets.
+    """Fit every model from each seed, and evaluate the fits on test sets.
 
-    Models that draw nothing are fitted once. A model with another number of parameters than the paper's is an error.
+    Parameters
+    ----------
+    contestants
+        Models to fit; those that do not depend on the seed are fitted once.
+    train, fresh
+        Training sets and test sets.
+    seeds, seed
+        Number of seeds (default 3), and the first one (default 0).
+    device
+        Device of the fits (default "auto").
+
+    Raises
+    ------
+    TrainingError
+        If a model has another number of parameters than in the paper.
     """
-    return [_measure(who, train, fresh, range(seed, seed + (seeds if who.drawn else 1)), device) for who in contestants]
+    return [_measure(c, train, fresh, range(seed, seed + (seeds if c.drawn else 1)), device) for c in contestants]
 
 
-def _measure(who: Contestant, train: ChoiceData, fresh: FreshSets, seeds: range, device: str) -> Table1Row:
-    """Fit a model from each seed, and measure it on fresh choice sets."""
+def _measure(contestant: Contestant, train: ChoiceData, fresh: FreshSets, seeds: range, device: str) -> Table1Row:
     models, reports, losses, seconds = [], [], [], []
+    name, expected = contestant.label, contestant.row.parameters
     for k, seed in enumerate(seeds):
         began = time.perf_counter()
-        model = who.make().fit(train, seed=seed, device=device, progress=False)
+        model = contestant.make().fit(train, seed=seed, device=device, progress=False)
         seconds.append(time.perf_counter() - began)
-        if model.num_parameters != who.row.parameters:
+        if model.num_parameters != expected:
             raise TrainingError(
-                f"{who.label} has {model.num_parameters:,} parameters where the paper has {who.row.parameters:,}: "
-                f"expected two numeric features, attr1 and attr2, and the alternatives a, b and c in the table."
+                f"{name}: expected {expected:,} parameters, as in the paper, got {model.num_parameters:,}. The table "
+                f"must have two numeric features, attr1 and attr2, and the alternatives a, b and c."
             )
         reports.append(evaluate(model, fresh.data, top=[1], truth=fresh.truth, resamples=0))
         losses.append(-model.score(train))
         models.append(model)
-        log.info("%s, fit %d of %d: KL %.4f, %.0f s", who.label, k + 1, len(seeds), reports[-1].kl, seconds[-1])
-    return Table1Row(who, tuple(models), tuple(reports), tuple(losses), tuple(seconds))
+        log.info("%s, fit %d of %d: KL %.4f, %.0f s", name, k + 1, len(seeds), reports[-1].kl, seconds[-1])
+    return Table1Row(contestant, tuple(models), tuple(reports), tuple(losses), tuple(seconds))
 
 
-def table(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells:
-    """Return the paper's table beside what was measured; ``floor`` is NLL and TOP 1 of the true model."""
+def table1_cells(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells:
+    """Return the published and the measured values; ``floor`` is the NLL and TOP 1 of the true model."""
     head = ["model", "parameters", "KL, paper", "KL, here", "spread", "best fit", "difference", "NLL", "TOP 1", "fit s"]
     cells = [head]
     for row in rows:
@@ -238,7 +250,7 @@ def table(rows: Sequence[Table1Row], floor: tuple[float, float]) -> Cells:
 
 
 def table1_values(rows: Sequence[Table1Row], floor: tuple[float, float]) -> dict[str, Any]:
-    """Return the numbers of the table, and those of every single fit."""
+    """Return the values of the table and of every fit, for JSON."""
     return {
         "rows": [
             {
@@ -265,12 +277,13 @@ def table1_section(rows: Sequence[Table1Row], fresh: FreshSets) -> Section:
     floor = fresh.floor()
     seeds = max(len(row.models) for row in rows)
     several = (
-        f"Means over {seeds} fits from different seeds; spread: the smallest and the largest; best fit: that of "
-        "the seed with the least NLL on its training sets. MNL and PCMC draw nothing at random: they fit once."
+        f"KL is the mean over {seeds} fits from different seeds; spread is the range; best fit is the KL of the seed "
+        "with the smallest training NLL. MNL and PCMC do not depend on the seed and are fitted once."
     )
-    floor_note = "The NLL of the true model is the floor: what no model can expect to beat."
-    notes = (several if seeds > 1 else "One fit each.", floor_note)
-    return Section(title="Divergence from the true model", blocks=(Table(cells=table(rows, floor)), *map(note, notes)))
+    floor_note = "The true model has the smallest expected NLL: no model can beat it except by chance."
+    notes = (several if seeds > 1 else "One fit of each model.", floor_note)
+    table = Table(cells=table1_cells(rows, floor))
+    return Section(title="Divergence from the true model", blocks=(table, *map(note, notes)))
 
 
 def run_table1(
@@ -291,104 +304,112 @@ def run_table1(
     Parameters
     ----------
     folder
-        Where report.md, report.html and result.json go.
+        Folder for report.md, report.html and result.json.
     seeds, seed
-        Number of fits of each network, and the first seed.
+        Number of fits of each network (default 3), and the first seed (default 0).
     sets, fresh
-        Choice sets to learn from and to test on; both are simulated.
+        Numbers of simulated training sets and test sets (default: as in the paper).
     data
-        A table of choice sets to learn from instead, with the columns choice_set, alternative, attr1, attr2 and
-        chosen.
+        Table of training sets to use instead, with the columns choice_set, alternative, attr1, attr2 and chosen
+        (default None).
     paper_settings
-        Also fit PCMC-Net with the paper's own settings, which takes more than an hour for each fit.
+        Whether to also fit PCMC-Net with the paper's settings, which takes more than an hour per fit (default False).
     epochs
-        Epochs of the networks, other than their defaults.
+        Number of epochs of the networks; None (default) for their defaults.
     device
-        Where networks are trained.
+        Device of the fits (default "auto").
     command
-        What the report names as the command that gives it again.
+        Command line that is shown in the report (default "").
+
+    Returns
+    -------
+    ExperimentResult
+        The result, which is also written to the folder.
     """
     for name, value in (("seeds", seeds), ("sets", sets), ("fresh", fresh)):
         require_number(name, value, whole=True, low=1)
     began = time.perf_counter()
-    place = require_folder(folder)
+    output = require_folder(folder)
     train = training_part(data, sets, seed)
     test = FreshSets.of(mlba.simulate(fresh, seed=seed + 2))
     contestants = [*simple_models(), *networks(epochs), *(paper_networks(epochs) if paper_settings else [])]
     rows = measure_models(contestants, train, test, seeds=seeds, seed=seed, device=device)
-    learnt = {"training sets": describe_source(data, train, seed)}
-    tested = {"test sets": f"{fresh:,} (simulated, seed {seed + 2})"}
+    sources = {
+        "training sets": describe_source(data, train, seed),
+        "test sets": f"{fresh:,} (simulated, seed {seed + 2})",
+    }
     result = ExperimentResult(
         title=TITLE,
         command=command,
         sections=(table1_section(rows, test),),
         values=table1_values(rows, test.floor()),
-        facts=facts(**learnt, **tested, device=device, seed=seed, seconds=time.perf_counter() - began),
+        facts=run_facts(**sources, device=device, seed=seed, seconds=time.perf_counter() - began),
     )
-    result.write(place)
+    result.write(output)
     return result
 
 
-# -- Figure2 -----------------------------------------------------------------------------------------------------------
-# Figure 2 of the paper: how each model of experiment 1 represents the preference for a over b as c moves.
+# -- Figure 2 ----------------------------------------------------------------------------------------------------------
+# The preference for a over b of each model, as a function of the attributes of c.
 #
 #     P(a) / (P(a) + P(b))   in the set {a, b, c}, for c in every cell of [1, 9]^2
 #
-# The truth shows attraction (around c_A, a is preferred more), similarity (around c_S, less) and compromise (around
-# c_C, more). A logit has one shade everywhere; the chain over bins has one shade for each bin; PCMC-Net is smooth.
+# The true model has an attraction effect (a is preferred more around c_A), a similarity effect (less around c_S) and a
+# compromise effect (more around c_C). The preference of a logit is constant, that of PCMC is constant within bins, and
+# that of PCMC-Net is smooth.
 
 
 TRUTH, NET = "Ground truth", "PCMC-Net 3x16"
 CAPTION = (
-    "Preference for a over b for different attributes of the third alternative c; lighter is a higher preference "
-    "for a. The last panel is the absolute error of PCMC-Net, darker where it is larger."
+    "Preference for a over b by the attributes of the third alternative c; lighter means a higher preference for a. "
+    "The last panel is the absolute error of PCMC-Net; darker means a larger error."
 )
 
 
 def preference_maps(
     train: ChoiceData, *, epochs: int | None = None, cells: int = 128, seed: int = 0, device: str = "auto"
 ) -> dict[str, PreferenceMap]:
-    """Fit the models and compute the panels of the figure, the truth first."""
-    found = {TRUTH: preference_map(mlba.probabilities, cells=cells)}
-    for who in [*simple_models(), *networks(epochs, depths=[3])]:
-        log.info("fitting %s", who.label)
-        model = who.make().fit(train, seed=seed, device=device, progress=False)
-        found[who.label] = preference_map(model, cells=cells)
-    return found
+    """Fit the models and return the panels of the figure, the true model first."""
+    maps = {TRUTH: preference_map(mlba.probabilities, cells=cells)}
+    for contestant in [*simple_models(), *networks(epochs, depths=[3])]:
+        log.info("fitting %s", contestant.label)
+        model = contestant.make().fit(train, seed=seed, device=device, progress=False)
+        maps[contestant.label] = preference_map(model, cells=cells)
+    return maps
 
 
-def preference_at(drawn: PreferenceMap, place: Point) -> float:
-    """Return the preference with c in the cell that holds a place."""
-    column, row = (int(np.abs(centres - value).argmin()) for centres, value in zip(drawn[:2], place, strict=True))
-    return float(drawn.preference[row, column])
+def preference_at(panel: PreferenceMap, c: Point) -> float:
+    """Return the preference in the cell that contains the attributes of c."""
+    column, row = (int(np.abs(centres - value).argmin()) for centres, value in zip(panel[:2], c, strict=True))
+    return float(panel.preference[row, column])
 
 
-def figure2_section(found: Mapping[str, PreferenceMap], pictures: tuple[PictureFile, ...] = ()) -> Section:
-    """Return what the figure shows in numbers: the preference at the marked places, and the error of each model."""
-    places = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in PAPER_CONTEXTS.items()]
-    cells = [["model", *places, "lowest", "highest", "mean error"]]
-    for title, drawn in found.items():
-        error = preference_error(drawn, found[TRUTH]).preference.mean()
-        at = [f"{preference_at(drawn, place):.3f}" for place in PAPER_CONTEXTS.values()]
-        span = [f"{end:.3f}" for end in (drawn.preference.min(), drawn.preference.max())]
+def figure2_section(maps: Mapping[str, PreferenceMap], pictures: tuple[PictureFile, ...] = ()) -> Section:
+    """Return the figure with a table: the preference at the marked points, and the error of each model."""
+    points = [f"c at {x:g}, {y:g} ({name})" for name, (x, y) in PAPER_CONTEXTS.items()]
+    cells = [["model", *points, "lowest", "highest", "mean error"]]
+    for title, panel in maps.items():
+        error = preference_error(panel, maps[TRUTH]).preference.mean()
+        at = [f"{preference_at(panel, point):.3f}" for point in PAPER_CONTEXTS.values()]
+        span = [f"{end:.3f}" for end in (panel.preference.min(), panel.preference.max())]
         cells.append([title, *at, *span, "-" if title == TRUTH else f"{error:.4f}"])
     notes = (
-        "Attraction and compromise raise the preference for a above .5; similarity lowers it, in the truth below .5.",
-        "Mean error: of the preference, over all cells.",
+        "Attraction and compromise raise the preference for a above 0.5; similarity lowers it, in the true one below.",
+        "Mean error: mean absolute error of the preference over all cells.",
     )
     return Section(title="Preference for a over b", blocks=(Table(cells=cells), *map(note, notes), *pictures))
 
 
-def figure2_values(found: Mapping[str, PreferenceMap]) -> dict[str, Any]:
-    """Return the numbers of the figure's table."""
+def figure2_values(maps: Mapping[str, PreferenceMap]) -> dict[str, Any]:
+    """Return the values of the figure's table, for JSON."""
     return {
         title: {
-            **{name: preference_at(drawn, place) for name, place in PAPER_CONTEXTS.items()},
-            "lowest": float(drawn.preference.min()),
-            "highest": float(drawn.preference.max()),
-            "mean_error": float(preference_error(drawn, found[TRUTH]).preference.mean()),
+            **{name: preference_at(panel, point) for name, point in PAPER_CONTEXTS.items()},
+            "lowest": float(panel.preference.min()),
+            "highest": float(panel.preference.max()),
+            "mean_error": float(preference_error(panel, maps[TRUTH]).preference.mean()),
         }
-        for title, drawn in found.items()
+        for title, panel in maps.items()
     }
 
 
@@ -403,35 +424,40 @@ def run_figure2(
     device: str = "auto",
     command: str = "",
 ) -> ExperimentResult:
-    """Reproduce figure 2, with a panel for the error, and write it as figure2.png, .pdf and .svg with a report.
+    """Reproduce figure 2, with an additional panel for the error, and write it with a report.
 
     Parameters
     ----------
     folder
-        Where the files go.
+        Folder for figure2.png, .pdf and .svg, and for the report.
     seed, sets, data, epochs, device, command
-        As for :func:`pcmcnet.experiments.experiment1.run_table1`.
+        See :func:`pcmcnet.experiments.experiment1.run_table1`.
     cells
-        Places of c along each attribute.
+        Number of values of each attribute of c (default 128).
+
+    Returns
+    -------
+    ExperimentResult
+        The result, which is also written to the folder.
     """
     require_number("sets", sets, whole=True, low=1)
     require_number("cells", cells, whole=True, low=2)
     began = time.perf_counter()
-    place = require_folder(folder)
+    output = require_folder(folder)
     train = training_part(data, sets, seed)
-    found = preference_maps(train, epochs=epochs, cells=cells, seed=seed, device=device)
-    error = ("Error of PCMC-Net", preference_error(found[NET], found[TRUTH]))
-    names = [f"figure2{ending}" for ending in (".png", ".pdf", ".svg")]
+    maps = preference_maps(train, epochs=epochs, cells=cells, seed=seed, device=device)
+    error = ("Error of PCMC-Net", preference_error(maps[NET], maps[TRUTH]))
+    names = [f"figure2{extension}" for extension in (".png", ".pdf", ".svg")]
     for name in names:
-        draw_preference_maps(found, place / name, error=error)
-    made_of = {"training sets": describe_source(data, train, seed), "places of c": f"{cells} x {cells}"}
-    picture = PictureFile(file=place / names[0], caption=CAPTION, others=tuple(names[1:]))
+        draw_preference_maps(maps, output / name, error=error)
+    sources = {"training sets": describe_source(data, train, seed), "attributes of c": f"{cells} x {cells}"}
+    picture = PictureFile(file=output / names[0], caption=CAPTION, others=tuple(names[1:]))
     result = ExperimentResult(
         title="Figure 2 of the paper: the preference for a over b",
         command=command,
-        sections=(figure2_section(found, (picture,)),),
-        values=figure2_values(found),
-        facts=facts(**made_of, device=device, seed=seed, seconds=time.perf_counter() - began),
+        sections=(figure2_section(maps, (picture,)),),
+        values=figure2_values(maps),
+        facts=run_facts(**sources, device=device, seed=seed, seconds=time.perf_counter() - began),
     )
-    result.write(place)
+    result.write(output)
     return result

@@ -19,17 +19,17 @@ from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.compare import Failure, FoldData, model_identity
 from pcmcnet.experiments import report
-from pcmcnet.experiments.report import ExperimentResult, facts, fit_all
+from pcmcnet.experiments.report import ExperimentResult, fit_all, run_facts
 from pcmcnet.models import MNL, ChoiceModel, LatentClassMNL, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.reports.sections import Section, Table, Text, note
 from pcmcnet.reports.tables import Cells
 from pcmcnet.storage import require_folder
 
 # -- Itineraries -------------------------------------------------------------------------------------------------------
-# Where the airline experiment gets its choice sets: the paper's files, the table of larch, or a simulation.
+# Choice sets come from the paper's files, from the table of the package larch, or from a simulation.
 #
-# All three have the columns of the paper's table 4. The airline is that of the first flight: the first of `airlines`,
-# whatever follows it. A source that comes in parts says which sets to fit on, to stop early on and to test on.
+# All three have the columns of the paper's table 4. The airline is that of the first flight, the first word in
+# `airlines`. The paper's files and the simulation have a training, a development and a test part.
 
 
 FILES = {part: f"data_{part}_50alternatives-EUR-TopOD_filter.csv" for part in ("train", "dev", "test")}
@@ -42,21 +42,21 @@ ROLES: Mapping[str, Any] = {
         *("nFlights", "nAirlines", "outDepTime", "outArrTime"),
     ],
     "categorical": ["OD", "officeID", "airline"],
-    "conflict": "first",  # days to departure may differ within a search: the first row, the cheapest, counts
+    "conflict": "first",  # days to departure may vary within a search; the first row is the cheapest itinerary
 }
-SHARES = (0.8, 0.1, 0.1)  # of a simulated table: to fit on, to stop early on, to test on
+SHARES = (0.8, 0.1, 0.1)  # training, development and test part of a simulated table
 
 
 @dataclass(frozen=True)
 class SimulatedParts:
-    """Parts of a simulated table, and the least NLL that a model can expect on its test part."""
+    """Parts of a simulated table, and the NLL of the true model on its test part."""
 
     parts: FoldData
     best_nll: float
 
 
 def with_airline(table: pa.Table) -> pa.Table:
-    """Add the airline of the first flight, the first word of ``airlines``.
+    """Return the table with a column for the airline of the first flight, the first word of ``airlines``.
 
     Examples
     --------
@@ -77,15 +77,15 @@ def with_airline(table: pa.Table) -> pa.Table:
 
 
 def read_folder(folder: str | Path) -> FoldData:
-    """Read the paper's three files: one to fit on, one to stop early on, one to test on."""
-    place = Path(folder)
-    if not place.is_dir():
-        raise InputError(f"{place} is no folder: expected one with {', '.join(FILES.values())}.")
-    missing = [name for name in FILES.values() if not (place / name).is_file()]
+    """Return the training, development and test part from the paper's three files."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise InputError(f"expected a folder with {', '.join(FILES.values())}, got {path}.")
+    missing = [name for name in FILES.values() if not (path / name).is_file()]
     if missing:
-        there = [path.name for path in place.iterdir()]
-        raise InputError(f"{place}: {missing[0]} is missing." + did_you_mean(missing[0], there))
-    train, dev, test = (_read(place / name) for name in FILES.values())
+        files = [file.name for file in path.iterdir()]
+        raise InputError(f"{path}: {missing[0]} is missing." + did_you_mean(missing[0], files))
+    train, dev, test = (_read(path / name) for name in FILES.values())
     return FoldData(train, dev, test)
 
 
@@ -98,9 +98,9 @@ def _read(path: Path) -> ChoiceData:
 
 
 def larch_table() -> ChoiceData:
-    """Read the 615 bookings that ship with the package larch.
+    """Return the 615 bookings that come with the package larch.
 
-    Origin and destination stay the two columns that they are there: so few bookings tell little of 91 pairs of them.
+    Origin and destination stay separate columns: 615 bookings are too few for 91 pairs of them.
     """
     table = with_airline(packaged.load("itinerary"))
     roles = packaged.TABLES["itinerary"].roles
@@ -109,25 +109,25 @@ def larch_table() -> ChoiceData:
 
 
 def simulate(sets: int, seed: int) -> SimulatedParts:
-    """Simulate choice sets and cut them into three parts."""
+    """Simulate choice sets and split them into three parts."""
     from pcmcnet.datasets import airline
 
     table = with_airline(airline.simulate(sets, seed=seed))
     data = ChoiceData.from_long(table, **ROLES)
-    cut = split_parts(data.groups(None), SHARES, generator(seed))
-    train, dev, test = (data.subset(part) for part in cut)
-    here = pc.is_in(table["individual"], pa.array(test.set_ids, table["individual"].type))
-    return SimulatedParts(FoldData(train, dev, test), airline.best_possible_nll(table.filter(here)).realised)
+    parts = split_parts(data.groups(None), SHARES, generator(seed))
+    train, dev, test = (data.subset(part) for part in parts)
+    in_test = pc.is_in(table["individual"], pa.array(test.set_ids, table["individual"].type))
+    return SimulatedParts(FoldData(train, dev, test), airline.best_possible_nll(table.filter(in_test)).realised)
 
 
-# -- Table3 ------------------------------------------------------------------------------------------------------------
-# The airline experiment of the paper: eight models of itinerary choice (table 3).
+# -- Table 3 -----------------------------------------------------------------------------------------------------------
+# Eight models of airline itinerary choice.
 #
-#     training part  ->  fit          development part  ->  stop early          test part  ->  asked once, at the end
+#     training part  ->  fit          development part  ->  early stopping          test part  ->  one evaluation
 #
-# Encoders, the numbers of classes and of epochs, and all weights come from the first two parts. The asterisk of the
-# paper stands for feature engineering: here, logarithms of price and trip duration for the logits, and features
-# relative to the least of the set for the forest. Larch's table is too small for one split and is cross-validated.
+# Encoders, numbers of classes and epochs, and all weights are learnt from the first two parts. An asterisk marks
+# feature engineering, as in the paper: logarithms of price and trip duration for the logits, and features relative to
+# the minimum of the set for the forest. Larch's table is too small for one split and is cross-validated.
 
 
 UTILITY = (
@@ -137,16 +137,16 @@ UTILITY = (
 TOP = (1, 5)
 PAPER_FILES = "the paper's files"
 FOLDS = 5
-HELD_OUT = 0.1  # of the training part, for early stopping: the paper's share
+HELD_OUT = 0.1  # share of the training part for early stopping, as in the paper
 ENGINEERED = (
-    "* feature engineering: MNL and LC-MNL take the logarithms of price and trip duration; RF also takes features "
-    "relative to the least of the set. RF gives scores, not probabilities, and so has no NLL."
+    "* feature engineering: MNL and LC-MNL use the logarithms of price and trip duration; RF also uses features "
+    "relative to the minimum of the set. RF gives scores, not probabilities, so it has no NLL."
 )
 
 
 @dataclass(frozen=True)
 class Table3Row:
-    """What a model did on test sets; ``error`` says why it did nothing."""
+    """The evaluation of a model on test sets, or its ``error``."""
 
     label: str
     model: ChoiceModel
@@ -157,7 +157,7 @@ class Table3Row:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers beside those of the paper."""
+        """Return the measured and the published values, for JSON."""
         return {
             "model": self.label,
             "values": dict(self.values),
@@ -172,20 +172,21 @@ class Table3Row:
 
 
 def table3_models(*, paper_settings: bool = False, epochs: int | None = None) -> dict[str, ChoiceModel]:
-    """Return the eight models of the table by the paper's names, in its order.
+    """Return the eight models of the table by their names in the paper, in its order.
 
     Parameters
     ----------
     paper_settings
-        PCMC-Net as published: 2 x 512 nodes, dropout .5, batches of 16, a constant learning rate of .001; stopped
-        early, then trained again on both parts for as many epochs. Otherwise its defaults.
+        Whether PCMC-Net has the published settings: 2 x 512 units, dropout 0.5, batches of 16, a constant learning rate
+        of 0.001, early stopping, and a refit on both parts for as many epochs. The default is False.
     epochs
-        Epochs of PCMC-Net, at most.
+        Maximum number of epochs of PCMC-Net; None (default) for its default.
     """
     options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    as_published = {**report.published_table2(), "epochs": 100, "refit": True, **options}  # 66 is where theirs stopped
+    # The published 66 epochs are where early stopping ended in the paper.
+    as_published = {**report.published_table2(), "epochs": 100, "refit": True, **options}
     network = PCMCNet.paper(**as_published) if paper_settings else PCMCNet(**options)
-    found: list[ChoiceModel] = [
+    models: list[ChoiceModel] = [
         Uniform(),
         RankBy(column="totalPrice"),
         RankBy(column="totalTripDurationMinutes"),
@@ -195,13 +196,13 @@ def table3_models(*, paper_settings: bool = False, epochs: int | None = None) ->
         PointerNetwork(),
         network,
     ]
-    return dict(zip(report.published_table3(), found, strict=True))
+    return dict(zip(report.published_table3(), models, strict=True))
 
 
 def evaluate_on_test_part(
     contestants: Mapping[str, ChoiceModel], parts: FoldData, folder: Path, *, seed: int, device: str
 ) -> list[Table3Row]:
-    """Fit on the training and development parts, then ask all models once about the test part."""
+    """Fit all models to the training and development parts, then evaluate them on the test part."""
     assert parts.valid is not None
     fitted = fit_all(contestants, parts.train, parts.valid, folder, seed=seed, device=device)
     rows = []
@@ -218,7 +219,7 @@ def evaluate_on_test_part(
 def cross_validate(
     contestants: Mapping[str, ChoiceModel], data: ChoiceData, folder: Path, *, folds: int, seed: int, **options: Any
 ) -> list[Table3Row]:
-    """Cross-validate with options of ``compare``: every choice set is tested once, by models that did not see it."""
+    """Cross-validate all models, with options of ``compare``; every choice set is held out once."""
     rows = []
     for row in compare(contestants, data, folds, seed, top=TOP, folder=folder, **options).rows:
         intervals = {name: ends for name, ends in row.intervals.items() if name in row.values}
@@ -227,25 +228,25 @@ def cross_validate(
     return rows
 
 
-def table(rows: list[Table3Row]) -> Cells:
-    """Return the paper's table beside what was measured, with 95 % intervals."""
-    heads = [f"{name}, {who}" for name in ("TOP 1", "TOP 5", "NLL") for who in ("paper", "here")]
+def table3_cells(rows: list[Table3Row]) -> Cells:
+    """Return the published and the measured values, with 95 % intervals."""
+    heads = [f"{name}, {source}" for name in ("TOP 1", "TOP 5", "NLL") for source in ("paper", "here")]
     cells = [["method", *heads, "parameters", "fit s"]]
     for row in rows:
         if row.error is not None:
             cells.append([row.label, f"failed: {row.error}"])
             continue
         paper, line = report.published_table3()[row.label], [row.label]
-        for name, theirs in (("top_1", paper.top_1), ("top_5", paper.top_5), ("nll", paper.nll)):
+        for name, published in (("top_1", paper.top_1), ("top_5", paper.top_5), ("nll", paper.nll)):
             digits = 2 if name == "nll" else 3
-            line += ["-" if theirs is None else f"{theirs:.{digits}f}", _spanned(row, name)]
+            line += ["-" if published is None else f"{published:.{digits}f}", _with_interval(row, name)]
         seconds = "-" if row.fit_seconds is None else f"{row.fit_seconds:.1f}"
         cells.append([*line, f"{row.parameters or 0:,}", seconds])
     return cells
 
 
-def _spanned(row: Table3Row, name: str) -> str:
-    """A value with its interval behind it; scores and rankings have no likelihood."""
+def _with_interval(row: Table3Row, name: str) -> str:
+    """Return a value with its interval; scores and rankings have no NLL."""
     if name not in row.values or (name == "nll" and row.model.gives != "probabilities"):
         return "-"
     low, high = row.intervals[name]
@@ -270,76 +271,85 @@ def run_table3(
     Parameters
     ----------
     folder
-        Where report.md, report.html and result.json go, and what has been fitted.
+        Folder for report.md, report.html, result.json and the fitted models.
     data
-        Folder with the paper's three files; see ``itineraries.FILES``.
-    simulated, sets
-        Instead: simulate so many choice sets, by default as many as the paper had.
+        Folder with the paper's three files, whose names are in ``FILES`` (default None).
+    simulated
+        Whether to simulate choice sets instead (default False).
+    sets
+        Number of simulated choice sets; None (default) for the number in the paper.
     folds
-        With neither: folds of the cross-validation over larch's table.
+        Number of folds for larch's table, which is used without ``data`` and ``simulated``; None (default) for 5.
     seed
-        Where simulation, splits, fits and resamples come from.
+        Seed of simulation, splits, fits and resampling (default 0).
     paper_settings, epochs
         See :func:`table3_models`.
     device
-        Where networks are trained.
+        Device of the fits (default "auto").
     command
-        What the report names as the command that gives it again.
+        Command line that is shown in the report (default "").
+
+    Returns
+    -------
+    ExperimentResult
+        The result, which is also written to the folder.
+
+    Raises
+    ------
+    ConfigError
+        If ``data``, ``simulated``, ``sets`` and ``folds`` do not go together.
     """
     if data is not None and simulated:
-        raise ConfigError("data and simulated exclude each other: give one of them.")
+        raise ConfigError("data and simulated exclude each other: use one of them.")
     if sets is not None and not simulated:
-        raise ConfigError("sets is the size of a simulated table: give simulated (--simulated) as well.")
+        raise ConfigError("sets is the size of a simulated table: use it with simulated (--simulated).")
     if folds is not None and (simulated or data is not None):
-        raise ConfigError("folds are for larch's table: the other sources come with a test part.")
+        raise ConfigError("folds are only supported for larch's table: the other sources have a test part.")
     began = time.perf_counter()
-    place = require_folder(folder)
+    output = require_folder(folder)
     contestants = table3_models(paper_settings=paper_settings, epochs=epochs)
-    where: dict[str, Any] = {"seed": seed, "device": device}
+    settings: dict[str, Any] = {"seed": seed, "device": device}
     floor: dict[str, float] = {}
     if data is None and not simulated:
-        count, choices = FOLDS if folds is None else folds, larch_table()
-        valid = HELD_OUT if paper_settings else 0.0  # the published settings stop early
-        rows = cross_validate(contestants, choices, place / "comparison", folds=count, valid=valid, **where)
-        what = f"{len(choices):,} bookings of larch's itinerary table, {count}-fold cross-validation"
-    elif data is not None:
-        parts = read_folder(data)
-        rows, what = (
-            evaluate_on_test_part(contestants, parts, place / "models", **where),
-            f"{PAPER_FILES}: {_sizes(parts)}",
-        )
+        n_folds, bookings = FOLDS if folds is None else folds, larch_table()
+        valid = HELD_OUT if paper_settings else 0.0  # only the published settings use early stopping
+        rows = cross_validate(contestants, bookings, output / "comparison", folds=n_folds, valid=valid, **settings)
+        source = f"{len(bookings):,} bookings of larch's itinerary table, {n_folds}-fold cross-validation"
     else:
-        made = simulate(sum(report.published_sizes("table3")) if sets is None else sets, seed)
-        rows, what = (
-            evaluate_on_test_part(contestants, made.parts, place / "models", **where),
-            f"simulated: {_sizes(made.parts)}",
-        )
-        floor = {"best_possible_nll": made.best_nll}
-    settings = "the paper's settings" if paper_settings else "this library's defaults"
+        if data is not None:
+            parts, name = read_folder(data), PAPER_FILES
+        else:
+            simulation = simulate(sum(report.published_sizes("table3")) if sets is None else sets, seed)
+            parts, name = simulation.parts, "simulated"
+            floor = {"best_possible_nll": simulation.best_nll}
+        rows = evaluate_on_test_part(contestants, parts, output / "models", **settings)
+        source = f"{name}: {_sizes(parts)}"
+    network = "the paper's settings" if paper_settings else "this library's defaults"
+    seconds = time.perf_counter() - began
     result = ExperimentResult(
-        title="Table 3 of the paper beside this run: airline itinerary choice",
+        title="Table 3 of the paper and this run: airline itinerary choice",
         command=command,
-        sections=(_section(rows, what, floor),),
+        sections=(_section(rows, source, floor),),
         values={"rows": [row.to_dict() for row in rows], **floor},
-        facts=facts(data=what, **{"PCMC-Net": settings}, device=device, seed=seed, seconds=time.perf_counter() - began),
+        facts=run_facts(data=source, **{"PCMC-Net": network}, device=device, seed=seed, seconds=seconds),
     )
-    result.write(place)
+    result.write(output)
     return result
 
 
 def _sizes(parts: FoldData) -> str:
-    """Say how many choice sets each part has."""
-    return f"{len(parts.train):,} sets to fit, {len(parts.valid or ()):,} to stop, {len(parts.test):,} to test"
+    """Return the numbers of choice sets of the parts as text."""
+    train, valid, test = len(parts.train), len(parts.valid or ()), len(parts.test)
+    return f"{train:,} training sets, {valid:,} development sets, {test:,} test sets"
 
 
-def _section(rows: list[Table3Row], what: str, floor: Mapping[str, float]) -> Section:
-    best = [f"The best possible NLL on these test sets is {nll:.3f}: that of the true model." for nll in floor.values()]
-    another = (
-        "The paper's figures are of 27,160 bookings to fit and 6,791 to test, which are other choices than these."
-        if not what.startswith(PAPER_FILES)
-        else "No test set takes part in fitting, early stopping or encoding."
+def _section(rows: list[Table3Row], source: str, floor: Mapping[str, float]) -> Section:
+    best = [f"The best possible NLL on these test sets (the true model): {nll:.3f}." for nll in floor.values()]
+    data_note = (
+        "The paper's results are for 27,160 training and 6,791 test bookings, which are different data."
+        if not source.startswith(PAPER_FILES)
+        else "No test set is used for fitting, early stopping or encoding."
     )
-    last = frozenset([len(rows) - 1])
-    notes = (ENGINEERED, *best, another, "In brackets: 95 % bootstrap intervals over test sets.")
-    found = Table(cells=table(rows), strong=last)
-    return Section(title="TOP 1, TOP 5 and NLL", blocks=(Text(f"Data: {what}."), found, *map(note, notes)))
+    notes = (ENGINEERED, *best, data_note, "In brackets: 95 % bootstrap intervals over test sets.")
+    table = Table(cells=table3_cells(rows), strong=frozenset([len(rows) - 1]))
+    return Section(title="TOP 1, TOP 5 and NLL", blocks=(Text(f"Data: {source}."), table, *map(note, notes)))

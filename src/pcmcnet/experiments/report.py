@@ -1,7 +1,4 @@
-"""A result -> report.md, report.html and result.json in one folder, each written whole or not at all.
-
-A result is a title, sections, the facts of the run, and its numbers, which go to result.json as they are.
-"""
+"""Published results of the paper, saved fits of an experiment, and its report as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ from pcmcnet.training.run_folder import checkpoint_files
 
 log = logging.getLogger("pcmcnet")
 
-# -- Published ---------------------------------------------------------------------------------------------------------
-# The paper's figures (Lhéritier, 2020), read from `published.toml` beside this file.
+# -- Published results -------------------------------------------------------------------------------------------------
+# The results of the paper (Lhéritier, 2020) are in `published.toml`, in the folder of this file.
 
 
 class Divergence(NamedTuple):
@@ -42,7 +39,7 @@ class Divergence(NamedTuple):
 
 
 class Accuracy(NamedTuple):
-    """A row of table 3; ``nll`` is None for a method without a likelihood."""
+    """A row of table 3; a method without a likelihood has no ``nll``."""
 
     model: str
     top_1: float
@@ -51,7 +48,7 @@ class Accuracy(NamedTuple):
 
 
 def published_table1() -> dict[str, Divergence]:
-    """Return the divergences from the true model of experiment 1, by model, in the paper's order.
+    """Return the published divergences from the true model in experiment 1, by model, in the paper's order.
 
     Examples
     --------
@@ -74,7 +71,7 @@ def published_table2() -> dict[str, Any]:
 
 
 def published_table3() -> dict[str, Accuracy]:
-    """Return the accuracies of the airline experiment, by model, in the paper's order.
+    """Return the published accuracies in the airline experiment, by model, in the paper's order.
 
     Examples
     --------
@@ -86,7 +83,7 @@ def published_table3() -> dict[str, Accuracy]:
 
 
 def published_sizes(table: str) -> tuple[int, int]:
-    """Return the numbers of choice sets that the paper trained and tested on.
+    """Return the numbers of training sets and test sets in the paper.
 
     Examples
     --------
@@ -101,13 +98,13 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads(files("pcmcnet.experiments").joinpath("published.toml").read_text("utf-8"))
 
 
-# -- Kept fits ---------------------------------------------------------------------------------------------------------
-# Models fitted to a training part and a development part, and kept: an interrupted experiment goes on where it was.
+# -- Saved fits --------------------------------------------------------------------------------------------------------
+# Models are fitted to a training part and a development part, and saved, so that an interrupted experiment can resume.
 #
-#     folder/<model>-<hash>/     a saved model, named by all that the fit depends on: options, both parts, seed;
-#                                until it is finished, the checkpoint of one of a network's last epochs
+#     folder/<model>-<hash>/     a saved model; the hash is of all that the fit depends on: options, both parts, seed.
+#                                During the fit, the folder contains the checkpoint of a network
 #
-# What is tested on is not known here, so that it cannot have any influence.
+# These functions do not see the test part, so it cannot influence a fit.
 
 
 def fit_all(
@@ -119,21 +116,20 @@ def fit_all(
     seed: int = 0,
     device: str = "auto",
 ) -> dict[str, ChoiceModel | Failure]:
-    """Fit and keep every model; one that the folder holds already, of the same data and options, is read.
+    """Fit and save every model; load those that were fitted before to the same data with the same options.
 
-    No test set is within reach here. A model that does not stop early, or holds out sets of its own to learn how long
-    to train, learns from both parts: nothing is held back from a model that has no use for it. One that fails on these
-    data is no end to the others.
+    A model without early stopping, or one that holds out sets of the training part itself, is fitted to both parts. If
+    a model fails, the result has its error, and the other models are fitted.
     """
     fitted: dict[str, ChoiceModel | Failure] = {}
     for label, model in contestants.items():
-        place = folder / _folder_name(model, train, dev, seed)
-        if (place / MANIFEST).exists():
+        path = folder / _folder_name(model, train, dev, seed)
+        if (path / MANIFEST).exists():
             log.info("%s: already fitted", label)
-            fitted[label] = load(place)
+            fitted[label] = load(path)
             continue
         try:
-            fitted[label] = _fit(model, train, dev, place, seed=seed, device=device)
+            fitted[label] = _fit(model, train, dev, path, seed=seed, device=device)
             log.info("%s: fitted", label)
         except PcmcNetError as error:
             fitted[label] = Failure.of(error)
@@ -141,21 +137,21 @@ def fit_all(
     return fitted
 
 
-def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, place: Path, *, seed: int, device: str) -> ChoiceModel:
-    """Fit a copy of a model and save it with the time it took."""
+def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, path: Path, *, seed: int, device: str) -> ChoiceModel:
+    """Fit a copy of a model and save it with the duration of the fit."""
     began, learner = time.perf_counter(), unfitted_copy(model)
     stops_on_dev = learner.stops_early and learner.get_params().get("min_delta") != "noise"
     part, held_out = (train, dev) if stops_on_dev else (train.concat(dev), None)
-    goes_on = bool(checkpoint_files(place))
-    learner.fit(part, held_out, seed=seed, device=device, progress=False, run_folder=place, resume=goes_on)
-    in_epochs = sum(entry.get("seconds", 0.0) for entry in learner.history)  # those before an interruption included
+    resume = bool(checkpoint_files(path))
+    learner.fit(part, held_out, seed=seed, device=device, progress=False, run_folder=path, resume=resume)
+    in_epochs = sum(entry.get("seconds", 0.0) for entry in learner.history)  # includes epochs before an interruption
     learner.add_table_facts(seconds=max(time.perf_counter() - began, in_epochs))
-    learner.save(place)
+    learner.save(path)
     return learner
 
 
 def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: int) -> str:
-    """Name a fit by everything it depends on."""
+    """Return a folder name with a hash of all that the fit depends on."""
     identity = [model_identity(model), train.fingerprint(), dev.fingerprint(), seed]
     return f"{model.name}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}"
 
@@ -165,18 +161,20 @@ def _folder_name(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, seed: i
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResult:
-    """What an experiment found. Prints as text.
+    """The result of an experiment, which prints as text.
 
     Parameters
     ----------
-    title, command
-        Heading, and the command that gives the same again.
+    title
+        Heading of the report.
+    command
+        Command line that reproduces the result.
     sections
-        What people read.
+        Sections of the report.
     values
-        The numbers, of any depth, that go to result.json; an infinite one becomes null.
+        Nested values for result.json; infinite numbers become null.
     facts
-        How it came about: see :func:`facts`.
+        Facts about the run: see :func:`run_facts`.
     """
 
     title: str
@@ -194,36 +192,46 @@ class ExperimentResult:
         return [block for section in self.sections for block in section.blocks if isinstance(block, PictureFile)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, strings, lists and dicts that survive JSON."""
+        """Return the result as plain values for JSON."""
         names = ("title", "command", "facts", "values")
         whole: dict[str, Any] = to_json({name: getattr(self, name) for name in names})
         return whole
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write report.md, report.html and result.json to a folder; returns all files, pictures included."""
-        place = require_folder(folder)
-        made = Section(title="How it was made", blocks=(Code(self.command), Facts(_spoken(self.facts))))
-        sections = (*self.sections, made)
+        """Write report.md, report.html and result.json; each file is written completely or not at all.
+
+        Parameters
+        ----------
+        folder
+            Output folder.
+
+        Returns
+        -------
+        All files of the result, including pictures.
+        """
+        output = require_folder(folder)
+        method = Section(title="How to reproduce", blocks=(Code(self.command), Facts(_as_text(self.facts))))
+        sections = (*self.sections, method)
         contents = {
             "report.md": to_markdown(self.title, sections),
             "report.html": to_html(self.title, sections),
             "result.json": json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         }
         for name, text in contents.items():
-            write_bytes(place / name, text.encode())
-        drawn = [name for picture in self.pictures for name in (picture.file.name, *picture.others)]
-        return [place / name for name in (*contents, *drawn)]
+            write_bytes(output / name, text.encode())
+        pictures = [name for picture in self.pictures for name in (picture.file.name, *picture.others)]
+        return [output / name for name in (*contents, *pictures)]
 
 
-def facts(*, seed: int, seconds: float, **more: Any) -> dict[str, Any]:
-    """Gather what a reader needs to judge a result: seed, versions, machine and time, after what is given."""
-    found = describe_environment()
-    versions = {"pcmcnet": package_version("pcmcnet"), **found["versions"]}
-    return {**more, "seed": seed, "versions": versions, "machine": found["machine"], "seconds": round(seconds, 1)}
+def run_facts(*, seed: int, seconds: float, **more: Any) -> dict[str, Any]:
+    """Return facts about a run: ``more``, then seed, versions, machine and duration."""
+    environment = describe_environment()
+    versions = {"pcmcnet": package_version("pcmcnet"), **environment["versions"]}
+    return {**more, "seed": seed, "versions": versions, "machine": environment["machine"], "seconds": round(seconds, 1)}
 
 
-def _spoken(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Put facts into words."""
+def _as_text(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts as text."""
     return {
         name: ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, Mapping) else str(value)
         for name, value in facts.items()
