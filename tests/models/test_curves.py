@@ -121,7 +121,7 @@ def test_elasticities_are_those_of_a_number(fitted: PCMCNet, data: ChoiceData) -
 def test_a_module_of_ones_own_is_for_contents() -> None:
     from torch import nn
 
-    with pytest.raises(ConfigError, match="encoders names 'hour', which is no column of a kind such as vector"):
+    with pytest.raises(ConfigError, match="encoders names 'hour', which is not a content column"):
         PCMCNet(encoders={"hour": nn.Identity()}).fit(read(table()), progress=False)
 
 

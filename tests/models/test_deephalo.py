@@ -49,7 +49,7 @@ def test_the_mean_size_of_the_training_sets_is_kept(trips: ChoiceData, tmp_path:
 
 
 def test_the_summary_says_the_order(trips: ChoiceData) -> None:
-    for order, words in ((1, "1: a logit of own features"), (3, "3: what groups of up to 2 others do together")):
+    for order, words in ((1, "1: a logit, no context effects"), (3, "3: joint effects of up to 2 other alternatives")):
         model = DeepHalo(order=order, **SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
         assert model.summary().facts["order"] == words
 

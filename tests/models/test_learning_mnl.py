@@ -38,7 +38,7 @@ def test_by_default_all_numbers_of_alternatives_are_linear(
         np.testing.assert_allclose(moved_by_a_unit(model, journeys, name), value, atol=1e-4)
     lines = str(model.summary()).splitlines()
     assert lines[-2].startswith("price")
-    assert "the network held as it is" in str(model.summary())
+    assert "with a fixed network" in str(model.summary())
 
 
 def test_columns_that_say_the_same_have_no_errors() -> None:
@@ -54,9 +54,9 @@ def test_columns_that_say_the_same_have_no_errors() -> None:
     ("options", "message"),
     [
         ({"linear": "price"}, r"linear must be 'auto' or a list of features such as \('price',\)"),
-        ({"linear": ["pric"]}, r"linear names 'pric', which is no numeric feature.* Did you mean 'price'"),
-        ({"linear": ["income"]}, "linear names 'income', which is of the individual"),
-        ({"utility": "none"}, "leave utility='linear'"),
+        ({"linear": ["pric"]}, r"linear names 'pric', which is not a numeric feature.* Did you mean 'price'"),
+        ({"linear": ["income"]}, "linear names 'income', an individual column"),
+        ({"utility": "none"}, "needs utility='linear'"),
     ],
 )
 def test_what_cannot_be_linear_is_refused(options: dict[str, Any], message: str, journeys: ChoiceData) -> None:

@@ -223,7 +223,7 @@ def test_a_column_whose_kind_changed_is_named(fitted: PCMCNet, make_trips: MakeT
 def test_features_are_what_tells_alternatives_apart(quick: dict[str, Any]) -> None:
     table = {"s": [0, 0], "mode": ["car", "bus"], "took": [1, 0], "income": [3.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", alternative="mode", individual=["income"])
-    message = "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or alternative"
+    message = "PCMCNet needs features or labels of alternatives: declare features"
     with pytest.raises(InputError, match=message):
         PCMCNet(**quick | {"labels": False}).fit(data, progress=False)
 
@@ -442,7 +442,7 @@ def test_a_dead_start_is_noticed_and_undone(
         PCMCNet(**options).fit(data, progress=False)
         assert caplog.messages == []
         model = DeadStart(**options).fit(data, progress=False)
-    assert caplog.messages == ["most rates had no gradient at the start; the output bias was raised"]
+    assert caplog.messages == ["most rates started without a gradient; the output bias was raised"]
     assert all(entry["gradient_norm"] > 0 for entry in model.history)
 
 

@@ -172,7 +172,7 @@ def test_the_same_set_in_another_order_has_another_law(trips: ChoiceData, make_t
 
 def test_the_summary_says_that_the_order_counts(trips: ChoiceData) -> None:
     summary = PointerNetwork(**QUICK).fit(trips, progress=False).summary()
-    assert "order of their rows, which counts" in summary.facts["order"]
+    assert "depend on the order of the rows" in summary.facts["order"]
     assert PointerNetwork.order_matters
 
 
@@ -214,7 +214,7 @@ def test_any_mix_of_columns_makes_a_model(
 
 def test_a_table_without_features_is_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
-    message = "a pointer network reads the features and labels of alternatives: declare a feature, or alternative"
+    message = "PointerNetwork needs features or labels of alternatives: declare features, or alternative"
     with pytest.raises(InputError, match=message):
         PointerNetwork(**QUICK, labels=False).fit(data, progress=False)
 

@@ -53,7 +53,7 @@ def test_labels_are_needed_and_not_too_many() -> None:
         ResLogit().fit(ChoiceData.from_long(modes(2), **{**ROLES, "alternative": None}), progress=False)
     with pytest.raises(InputError, match="declare alternative"):
         ResLogit(labels=False).fit(ChoiceData.from_long(modes(2), **ROLES), progress=False)
-    with pytest.raises(InputError, match="expected 2 to 200 labels that return in several sets, got 201"):
+    with pytest.raises(InputError, match="expected 2 to 200 labels that occur in several sets, got 201"):
         ResLogit(weight_decay=1.0).fit(ChoiceData.from_long(modes(201, sets=5), **ROLES), progress=False)
     with pytest.raises(ConfigError, match="layers"):
         ResLogit(layers=0)

@@ -66,7 +66,7 @@ def test_without_columns_of_the_individual_all_have_the_same_tastes() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="direction of the monotone column 'price'"):
         TasteNet(monotone={"price": "down"})
-    with pytest.raises(ConfigError, match="monotone must name columns"):
+    with pytest.raises(ConfigError, match="monotone must map columns"):
         TasteNet(monotone="price")
-    with pytest.raises(ConfigError, match="leave utility='linear'"):
+    with pytest.raises(ConfigError, match="needs utility='linear'"):
         TasteNet(utility="none")

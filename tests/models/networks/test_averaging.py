@@ -97,8 +97,8 @@ def test_a_saved_average_has_all_members(model: PCMCNet, data: ChoiceData, tmp_p
     loaded = pn.load(model.save(tmp_path / "model"))
     assert np.array_equal(loaded.predict_proba(data), model.predict_proba(data))
     assert loaded.record_.spec == model.spec_
-    assert loaded.summary().facts["networks"].startswith("6, from different starts")
-    assert loaded.summary().facts["networks"].endswith("2 of them see numbers by curves, too")
+    assert loaded.summary().facts["networks"].startswith("average of 6")
+    assert loaded.summary().facts["networks"].endswith("2 also use piecewise-linear inputs")
     assert "parameters in all, of 6 networks" in model.diagram()
 
 

@@ -163,7 +163,9 @@ def test_a_mixture_is_saved_with_its_classes(model: PCMCNet, data: ChoiceData, t
 
 
 def test_rates_of_a_mixture_need_a_class(model: PCMCNet, data: ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"is a mixture of 3 chains, one for each class: name one, as in of_class=1"):
+    with pytest.raises(
+        InputError, match=r"is a mixture of 3 chains, one for each class: name a class, as in of_class=1"
+    ):
         model.rates(data)
     with pytest.raises(InputError, match=r"of_class: expected a class from 1 to 3, got 4"):
         model.rates(data, of_class=4)
@@ -201,7 +203,7 @@ def test_an_exported_mixture_has_the_same_probabilities(model: PCMCNet, data: Ch
 
 
 def test_summary_and_diagram_name_the_classes(model: PCMCNet) -> None:
-    assert model.summary().facts["classes"] == "3, each a chain of its own"
+    assert model.summary().facts["classes"] == "3, one chain each"
     drawing = model.diagram()
     assert "3 classes k" in drawing
     assert f"{model.num_parameters:,} parameters in all" in drawing
@@ -216,7 +218,7 @@ def test_the_weight_decay_is_learnt_with_one_chain(data: ChoiceData) -> None:
 def test_classes_of_persons_need_one_process(data: ChoiceData) -> None:
     with (
         training_in_group(ProcessGroup(size=2)),
-        pytest.raises(ConfigError, match=r"classes of persons need all sets of a person at once.*by='set'"),
+        pytest.raises(ConfigError, match=r"classes of persons are not supported.*by='set'"),
     ):
         PCMCNet(classes=2, **FAST).fit(data, progress=False)
 

@@ -76,16 +76,20 @@ def test_a_pointer_network_can_go_on_too(data: ChoiceData) -> None:
         (
             {"hidden": (8,)},
             {},
-            r"init was fitted with hidden=\(4,\), and this model has hidden=\(8,\): give it the same",
+            r"init was fitted with hidden=\(4,\), but this model has hidden=\(8,\): use the same",
         ),
         (
             {"activation": "relu"},
             {},
-            "init was fitted with activation='leaky_relu', and this model has activation='relu'",
+            "init was fitted with activation='leaky_relu', but this model has activation='relu'",
         ),
         ({"tails": "keep"}, {}, "tails='bend'"),
-        ({}, {"features": ["price"]}, r"with features \['brand', 'price'\], and this one has \['price'\]: read it by"),
-        ({}, {"kinds": {"price": "spline"}}, r"with kinds \{\}, and this one has \{'price': 'spline'\}"),
+        (
+            {},
+            {"features": ["price"]},
+            r"with features \['brand', 'price'\], but this table has",
+        ),
+        ({}, {"kinds": {"price": "spline"}}, r"with kinds \{\}, but this table has \{'price': 'spline'\}"),
     ],
 )
 def test_what_would_give_weights_another_meaning_is_refused(
@@ -103,9 +107,9 @@ def test_only_a_fitted_network_of_the_same_kind_can_be_gone_on_from(data: Choice
         PCMCNet(**QUICK).fit(data, init=MNL().fit(data))
     with pytest.raises(NotFittedError):
         PCMCNet(**QUICK).fit(data, init=PCMCNet(**QUICK))
-    with pytest.raises(ConfigError, match="MNL has no use for init, which is for networks"):
+    with pytest.raises(ConfigError, match="init is not supported by MNL"):
         MNL().fit(data, init=fitted)
-    with pytest.raises(ConfigError, match="Ensemble has no use for init"):
+    with pytest.raises(ConfigError, match="init is not supported by Ensemble"):
         Ensemble(fitted, n=2).fit(data, init=fitted)
 
 

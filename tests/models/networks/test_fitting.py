@@ -119,7 +119,7 @@ class Scripted(ShortFits):
     def _classes(self) -> int:
         return 1
 
-    def _curve(self, k: int, decay: float) -> list[float]:
+    def _epoch_losses(self, k: int, decay: float) -> list[float]:
         return list(self.script[0](self.folds[k], decay))  # type: ignore[attr-defined]
 
     def _fold_losses(self, k: int, decay: float, classes: int, bins: int) -> list[float]:
@@ -349,7 +349,7 @@ def test_classes_are_learnt_with_a_given_decay() -> None:
     assert [trial.value for trial in model.record_.class_trials][:2] == [1, 2]
     assert model.n_classes_ == 1
     assert PCMCNet(**asdict(model.config)).fit(data, progress=False, init=model).n_classes_ == 1
-    assert "gain of held-out sets in NLL by 2: " in model.summary().facts["classes"]
+    assert "gain in held-out NLL: 2 classes " in model.summary().facts["classes"]
 
 
 # -- bins -----------------------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def test_a_table_without_numbers_has_no_bins() -> None:
     labels = read(trips(40), choice_set="trip", chosen="took", alternative="mode")
     model = PCMCNet(**AVERAGED).fit(labels, progress=False)
     assert model.spec_.bins == (0, 0, 0)
-    assert "curves" not in str(model.summary())
+    assert "piecewise" not in str(model.summary())
 
 
 # -- short fits -----------------------------------------------------------------------------------------------------

@@ -197,11 +197,11 @@ def test_the_start_as_a_logit_is_the_best_one_with_right_signs(data: ChoiceData)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"monotone": "price"}, "monotone must name columns, as in"),
+        ({"monotone": "price"}, "monotone must map columns to directions, as in"),
         ({"monotone": {"price": "down"}}, "unknown direction of the monotone column 'price': 'down'"),
         ({"monotone": {"price": "decresing"}}, "Did you mean 'decreasing'"),
-        ({"monotone": FALLS, "activation": "gelu"}, "activation that never falls.*got 'gelu'"),
-        ({"monotone": FALLS, "rate": "softplus"}, "rate='softplus' needs utility='none'"),
+        ({"monotone": FALLS, "activation": "gelu"}, "non-decreasing activation.*got 'gelu'"),
+        ({"monotone": FALLS, "rate": "softplus"}, "not supported with rate='softplus'"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -212,10 +212,10 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("prise", "none of the features that are numbers.*Did you mean 'price'"),
-        ("comfort", "'comfort', which is no column of numbers"),
-        ("mode", "'mode', which is no column of numbers"),
-        ("income", "'income', which is of the individual"),
+        ("prise", "not a numeric feature.*Did you mean 'price'"),
+        ("comfort", "'comfort', which is not a numeric column"),
+        ("mode", "'mode', which is not a numeric column"),
+        ("income", "'income', an individual column"),
     ],
 )
 def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: str, message: str) -> None:
@@ -225,5 +225,5 @@ def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: s
 
 def test_a_curve_is_refused() -> None:
     data = read(trips(40), **ROLES, kinds={"price": "spline"})
-    with pytest.raises(ConfigError, match="'price', which is of kind spline: a curve may turn"):
+    with pytest.raises(ConfigError, match="'price', a column of kind spline"):
         PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)

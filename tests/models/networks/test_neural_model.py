@@ -156,7 +156,7 @@ def test_refit_trains_on_both_parts_for_as_many_epochs_as_the_best_took(
     with caplog.at_level(logging.INFO, "pcmcnet"):
         model = PCMCNet(**quick | {"refit": True}).fit(train, valid, progress=False)
     best = model.record_.epochs
-    assert f"training again on both parts for {best} epochs" in caplog.messages
+    assert f"training again on the training and validation part for {best} epochs" in caplog.messages
     direct = PCMCNet(**quick | {"epochs": best}).fit(train.concat(valid), progress=False)
     assert weights(model) == weights(direct)
     assert [entry["valid_loss"] is not None for entry in model.history] == [True] * len(model.history)
@@ -268,7 +268,7 @@ def test_the_summary_lists_parts_and_facts(fitted: PCMCNet, trips: ChoiceData) -
     assert summary.title == "PCMCNet"
     assert "hidden=(8,)" in summary.facts["options"]
     assert summary.facts["trained on"] == f"{len(trips)} choice sets, {len(trips.rows)} alternatives"
-    assert summary.facts["last training NLL"] == f"{fitted.history[-1]['train_loss']:.4f}"
+    assert summary.facts["training NLL"] == f"{fitted.history[-1]['train_loss']:.4f}"
     assert sum(int(row[-1].replace(",", "")) for row in summary.rows) == fitted.num_parameters
 
 

@@ -99,7 +99,7 @@ def test_without_a_utility_it_is_the_network_alone(trips: ChoiceData) -> None:
 
 def test_tables_without_anything_to_learn_are_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
-    with pytest.raises(InputError, match="OwnScores tells alternatives apart by their features and labels: declare"):
+    with pytest.raises(InputError, match="OwnScores needs features or labels of alternatives: declare"):
         OwnScores(labels=False).fit(data, progress=False)
     table = make_trips()
     alike = table.set_column(table.column_names.index("price"), "price", pa.array(np.ones(table.num_rows)))

@@ -1,1 +1,1 @@
-"""Networks: PCMC-Net, the pointer network, and what their fits share."""
+"""Networks: training and fitting, averages, latent classes, derivatives, export and drawing."""

@@ -1,19 +1,20 @@
-"""Averaged networks: M networks trained from different starts predict the mean of their probabilities.
+"""Averaged networks: the mean of the probabilities of M networks that were trained from different seeds.
 
     p = 1/M sum_m p^m
 
-Together they predict better than one of them alone. Some members see numbers piecewise linearly as well:
+The average predicts better than a single network. Some members also see numeric columns through bins, as piecewise
+linear inputs:
 
-    x  ->  x, e_1(x), ..., e_T(x)        e_t: how far x has come through the t-th of T bins between quantiles
+    x  ->  x, e_1(x), ..., e_T(x)        e_t: the share of the t-th bin that is below x; T bins between quantiles
 
-A network with straight inputs bends slowly: a threshold in a distance or an income costs it many weights, which decay
-takes away. Bins between quantiles (Gorishniy, Rubachev & Babenko, 2022) offer the bends at once, for the network and
-for the logit inside it. The errors of both kinds of networks differ, so their mean often predicts better than either.
-But where effects are straight, or columns many and sets few, bins overfit. So held-out sets decide how many members
-have them (:mod:`pcmcnet.models.networks.fitting`).
+Without bins, a threshold in a distance or an income takes a network many weights, which weight decay shrinks. Bins
+between quantiles (Gorishniy, Rubachev & Babenko, 2022) provide such kinks directly, to the network and to the logit
+inside it. Networks with and without bins make different errors, so their mean often predicts better than either kind.
+But if effects are linear, or there are many columns and few choice sets, bins overfit. So held-out sets decide how many
+members have bins (:mod:`pcmcnet.models.networks.fitting`).
 
-A member with bins is trained on sets in which bins are columns. Inside the average, its view computes these columns
-from the numbers of a batch. Shapes: B sets of up to J alternatives, F numbers, K bins of all numbers.
+A member with bins is trained on data with the bins as columns. In the average, a :class:`BinnedView` computes these
+columns from the numeric inputs of a batch. Shapes: B sets of up to J alternatives, F numeric inputs, K bins in total.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.network import ChoiceNetwork
 
 MAX_MEMBERS = 100
-AUTO_MEMBERS = 6  # averaged networks of a small table
+AUTO_MEMBERS = 6  # averaged networks if the table is small
 AUTO_MEMBERS_MAX_SETS, AUTO_MEMBERS_MAX_PAIRS = (
     12_000,
     3e6,
@@ -44,14 +45,14 @@ BIN_COUNTS = (8, 16)  # bins per number of the members that have bins, in turn
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """What decides on the architecture of a fitted network in addition to the options; saved with the model.
+    """The part of a network's architecture that the fit decides; saved with the model.
 
     Parameters
     ----------
     classes
         Number of latent classes.
     bins
-        Bins per number of each averaged network; 0 for numbers as they are.
+        Number of bins per numeric column of each averaged network; 0 for a network without bins.
     """
 
     classes: int = 1
@@ -63,13 +64,12 @@ class NetworkSpec:
         return len(self.bins)
 
     def require_valid(self, weights: int) -> None:
-        """Raise ArtifactError if no fit leads to this architecture with that many weights, of which a class has some.
+        """Raise ArtifactError if no fit can have this architecture with that many weights.
 
-        An impossible network is refused before it is built, since it may take all memory.
+        It is checked before the network is built, since a damaged file may describe a network larger than memory.
         """
-        allowed = {0, *BIN_COUNTS}
-        bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= allowed and not self.bins[0]
-        # The classes of several networks do not match: an average has one class.
+        bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= {0, *BIN_COUNTS} and not self.bins[0]
+        # The classes of different networks do not correspond, so an average has one class. A class has some weights.
         if not bins_fit or not 1 <= self.classes <= weights or (self.classes > 1 and self.members > 1):
             raise ArtifactError(
                 f"the saved model has an unknown architecture, {self.classes} classes and {self.members} members with "
@@ -80,11 +80,12 @@ class NetworkSpec:
 def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -> int:
     """Return the number of networks for ``members="auto"``.
 
-    It is 6 if the table is small, the weight decay is learnt from it, one process trains, and the network is small
-    enough for compiled steps; otherwise 1.
+    It is 6 if the table is small, its weight decay is learnt, a single process trains, and the network is small enough
+    for compiled steps; otherwise it is 1.
     """
-    alone = current_group().size == 1
-    return AUTO_MEMBERS if learns_decay and alone and is_small_table(train) and network.compiled_form is not None else 1
+    one_process = current_group().size == 1
+    is_fast = one_process and is_small_table(train) and network.compiled_form is not None
+    return AUTO_MEMBERS if learns_decay and is_fast else 1
 
 
 def is_small_table(train: Sets) -> bool:
@@ -95,7 +96,7 @@ def is_small_table(train: Sets) -> bool:
 
 
 def bins_per_member(members: int, period: int) -> tuple[int, ...]:
-    """Return the bins per number of each member: every ``period``-th one has some; 0 for none.
+    """Return the number of bins per numeric column of each member: every ``period``-th member has bins; 0 for none.
 
     Examples
     --------
@@ -104,8 +105,8 @@ def bins_per_member(members: int, period: int) -> tuple[int, ...]:
     >>> bins_per_member(6, period=3)
     (0, 0, 8, 0, 0, 16)
     """
-    numbers = cycle(BIN_COUNTS)
-    return tuple(next(numbers) if period and (k + 1) % period == 0 else 0 for k in range(members))
+    counts = cycle(BIN_COUNTS)
+    return tuple(next(counts) if period and (k + 1) % period == 0 else 0 for k in range(members))
 
 
 class AveragedNetwork(ChoiceNetwork):
@@ -114,9 +115,9 @@ class AveragedNetwork(ChoiceNetwork):
     Parameters
     ----------
     members
-        The networks, the first of which sees batches as they are.
+        The networks. The first one has no bins and needs no view.
     views
-        For each further member: a module that turns a batch into what the member sees.
+        A module for each other member, which converts a batch to the member's inputs.
     """
 
     takes_generators = True
@@ -127,16 +128,16 @@ class AveragedNetwork(ChoiceNetwork):
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether a large batch takes little more memory than a small one, as in each member."""
+        """Whether each member computes in chunks, so that large batches take little more memory than small ones."""
         return members_of(self)[0].computes_in_chunks
 
     def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:
-        """Return every member with the batch as it sees it."""
+        """Return every member with its inputs."""
         return list(zip(members_of(self), [batch, *(view(batch) for view in self.views)], strict=True))
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        p = [member.probabilities(seen) for member, seen in self.member_inputs(batch)]
+        p = [member.probabilities(inputs) for member, inputs in self.member_inputs(batch)]
         return log_probabilities(sum(p[1:], p[0]) / len(p), batch.mask)
 
 
@@ -148,7 +149,7 @@ def members_of(network: ChoiceNetwork) -> list[ChoiceNetwork]:
 
 
 class BinnedView(nn.Module):
-    """Batch -> the same batch with the columns of bins that a member was trained with.
+    """Batch -> batch with the bins that a member was trained with as additional columns.
 
     Parameters
     ----------
@@ -164,13 +165,13 @@ class BinnedView(nn.Module):
         self.individual = _BinColumns(common.individual, member.individual)
 
     def forward(self, batch: Batch) -> Batch:
-        """Return the batch with bins, if the member has any."""
+        """Return the batch with the bins of the member."""
         numeric, individual = self.features(batch.numeric), self.individual(batch.individual_numeric)
         return replace(batch, numeric=numeric, individual_numeric=individual)
 
 
 class _BinColumns(nn.Module):
-    """(..., F) -> (..., F + K): K bins after the numbers and before the indicators of gaps, as the codes have them."""
+    """(..., F) -> (..., F + K): the bins come after the numeric columns and before the missing-value indicators."""
 
     columns: Tensor
     starts: Tensor
@@ -181,10 +182,11 @@ class _BinColumns(nn.Module):
     def __init__(self, common: SideEncoder, member: SideEncoder) -> None:
         super().__init__()
         self.numbers = len(common.numeric)
-        place = {code.name: k for k, code in enumerate(common.numeric)}
+        position = {code.name: k for k, code in enumerate(common.numeric)}
         bins = [code for code in member.numeric if isinstance(code, BinCode)]
-        whole = [common.numeric[place[bin_.name]] for bin_ in bins]
-        self.register_buffer("columns", torch.tensor([place[bin_.name] for bin_ in bins]).long(), persistent=False)
+        columns = [position[bin_.name] for bin_ in bins]
+        whole = [common.numeric[k] for k in columns]
+        self.register_buffer("columns", torch.tensor(columns).long(), persistent=False)
         for name, values in {
             "starts": [(bin_.mean - code.mean) / code.scale for bin_, code in zip(bins, whole, strict=True)],
             "widths": [bin_.scale / code.scale for bin_, code in zip(bins, whole, strict=True)],

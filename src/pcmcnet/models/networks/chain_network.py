@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
-MAX_UTILITY_DROP = (
-    20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
-)
-CLASS_SPREAD = 0.3  # standard deviation of the first values of what the classes of a mixture add to the utility
+MAX_UTILITY_DROP = 20.0  # in units of log-rates, for rates that are not exponentials: keeps the chain irreducible
+CLASS_SPREAD = 0.3  # standard deviation of the initial weights of the utilities of classes
 
 
 class PCMCNetwork(ChoiceNetwork):
     """Batch -> log-probabilities (B, J)."""
 
     takes_generators = True
-    items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
+    items: Tensor | None  # (n, n) fixed log-rates of pairs of labels, if labels are the only inputs
+    classes = 1  # number of chains
 
-    classes = 1  # chains, of which a mixture has several
-
-    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, marks: int = 0) -> None:
-        """Build the network; its rates see so many ``marks`` beside what is known of the individual."""
+    def __init__(
+        self, encoder: Encoder, config: PCMCNetConfig, encoders: Encoders | None = None, *, marks: int = 0
+    ) -> None:
+        """Build the network; ``marks`` is the number of additional inputs of the rates about the individual."""
         super().__init__()
-        who, what = encoder.individual, encoder.features
-        self.individual = build_representation(who, dropout=config.dropout, own=own)
-        self.alternative = build_representation(what, dropout=config.dropout, own=own)
-        self.supports_cuda_graphs = not (who.contents or what.contents)  # a step waits for their distinct values
+        individual, features = encoder.individual, encoder.features
+        self.individual = build_representation(individual, dropout=config.dropout, own=encoders)
+        self.alternative = build_representation(features, dropout=config.dropout, own=encoders)
+        # A step with contents waits for their distinct values, which a CUDA graph cannot do.
+        self.supports_cuda_graphs = not (individual.contents or features.contents)
         signs = signs_of_numbers(config.monotone, encoder)
-        others = self.alternative.width - what.n_numeric  # numbers come last in a representation
+        n_other = self.alternative.width - features.n_numeric  # numeric inputs come last in a representation
         self.rates = PairwiseRates(
             self.individual.width + marks,
             self.alternative.width,
@@ -74,27 +74,26 @@ class PCMCNetwork(ChoiceNetwork):
             epsilon=config.epsilon,
             initialisation=config.initialisation,
             precision=config.precision,
-            signs=None if signs is None else F.pad(signs, (others, 0)),
+            signs=None if signs is None else F.pad(signs, (n_other, 0)),
         )
-        self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
-        labels = (
-            starting_values.label_codes_if_alone(encoder) if self.utility is not None and config.rate == "exp" else None
-        )
+        self.utility = self.new_utility(features, signs) if config.utility == "linear" else None
+        has_items = self.utility is not None and config.rate == "exp"
+        labels = starting_values.label_codes_if_alone(encoder) if has_items else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
-    def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
-        """Return a utility of alternatives for individuals, 0 at the start."""
-        theirs = [name for name, _ in self.alternative.own.values()]
-        return LinearUtility(what, self.individual.width, self.alternative.width, theirs, signs)
+    def new_utility(self, features: SideEncoder, signs: Tensor | None) -> LinearUtility:
+        """Return a linear utility of alternatives for individuals, with weights of 0."""
+        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        return LinearUtility(features, self.individual.width, self.alternative.width, custom, signs)
 
     @property
     def utilities(self) -> list[LinearUtility]:
-        """The utility, where there is one, and those that a mixture adds to it."""
+        """The linear utilities of the network."""
         return [] if self.utility is None else [self.utility]
 
     @property
     def share_weights(self) -> list[nn.Parameter]:
-        """Weights of the shares of classes, of which a mixture has several."""
+        """Weights of the shares of latent classes; a single chain has none."""
         return []
 
     @property
@@ -104,7 +103,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def compiled_form(self) -> CompiledForm | None:
-        """The weights for the C training steps, if they know such a network: one chain, not a mixture."""
+        """The weights for the C training steps; None if these do not support the network, such as a mixture."""
         return compiled_form_of(self) if self.classes == 1 else None
 
     @property
@@ -114,11 +113,11 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def sign_constrained(self) -> list[SignedLinear | LinearUtility]:
-        """All layers and utilities whose weights may have signs."""
+        """All layers and utilities whose weights may have given signs."""
         return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Represent individuals (B, D0) and alternatives (B, J, D)."""
+        """Return the representations of individuals (B, D0) and of alternatives (B, J, D)."""
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
@@ -126,22 +125,22 @@ class PCMCNetwork(ChoiceNetwork):
 
     @torch.no_grad()
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives differ, and undo a start in which most rates have no gradient."""
+        """Check that alternatives differ, and raise the output bias if most relu rates start without a gradient."""
         sets.require_variation_within_sets()
         if self.rates.rate == "relu":
-            # Dead rates are counted on the batch of the largest sets: a set of one alternative has no pair.
+            # Count dead rates on the batch of the largest sets: a set of one alternative has no pair.
             plan = plan_batches(sets.sizes, batch_size=1024, pair_budget=pair_budget)
             (batch,) = batches_on(device_of(self), sets, plan[-1:])
             self.eval()  # dropout would make the check random
             if self.revive(batch):
-                log.info("most rates had no gradient at the start; the output bias was raised")
+                log.info("most rates started without a gradient; the output bias was raised")
         elif self.rates.rate == "exp" and self.rates.epsilon == 0:
-            # A shift of all scores only changes the time scale, which the distribution ignores. The gradient is 0, and
-            # Adam would follow its rounding errors.
+            # The bias shifts all scores, which only changes the time scale. Its gradient is 0 up to rounding errors,
+            # which Adam would follow.
             self.rates.output.bias.requires_grad_(False)
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
-        """Start as the chain of items if only labels are known, or as the logit inside if the decay is strong."""
+        """Start from the PCMC of the labels if they are the only inputs; from the logit inside if decay is strong."""
         if self.items is not None:
             starting_values.start_as_items(self.items, sample(starting_values.MAX_ITEM_SETS), decay)
         elif self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
@@ -150,10 +149,10 @@ class PCMCNetwork(ChoiceNetwork):
     # -- rates and probabilities ------------------------------------------------------------------------------
 
     def chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the chains of each set, (B, K, J, J): here of one."""
-        seen = self.represent(batch)
-        utility = None if self.utility is None else self.utility(batch, *seen)
-        return self.rates_between(*seen, utility, batch.mask, batch.categorical).unsqueeze(1)
+        """Return the rates (B, K, J, J) of the K chains of each set; here K = 1."""
+        inputs = self.represent(batch)
+        utility = None if self.utility is None else self.utility(batch, *inputs)
+        return self.rates_between(*inputs, utility, batch.mask, batch.categorical).unsqueeze(1)
 
     def rates_between(
         self, individual: Tensor, alternatives: Tensor, utility: Tensor | None, mask: Tensor, categorical: Tensor
@@ -169,7 +168,7 @@ class PCMCNetwork(ChoiceNetwork):
         return self.rates_of_scores(scores, utility, mask)
 
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
-        """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
+        """Return rates from scores (B, J, J) and the utilities (B, J) of the alternatives entered."""
         if self.rates.rate == "exp":
             return self.rates.rates_from_scores(scores + utility.unsqueeze(1), mask)
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
@@ -178,7 +177,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def has_log_rates(self) -> bool:
-        """Whether rates are exponentials of scores alone, some of which may be far larger than others."""
+        """Whether log-rates are the scores of the network; then rates may differ by many orders of magnitude."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
     def forward(self, batch: Batch) -> Tensor:
@@ -192,7 +191,7 @@ class PCMCNetwork(ChoiceNetwork):
         return self.distribution(batch)
 
     def distribution(self, batch: Batch, solve: ChainSolver = solve_chain) -> Tensor:
-        """Return the stationary distribution (B, J) by a solver; padding gets 0."""
+        """Return the stationary distribution (B, J), computed by a solver; padding gets 0."""
         if self.has_log_rates:
             return self._log_distribution(batch, solve).exp()
         return solve(self.chains(batch).squeeze(1), batch.mask)
@@ -201,7 +200,7 @@ class PCMCNetwork(ChoiceNetwork):
         return log_stationary_distribution(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
-        """Undo a start in which most rates have no gradient; return whether it was one."""
+        """Raise the output bias if most relu rates start without a gradient; return whether it was raised."""
         return starting_values.revive_dead_rates(self.rates, *self.represent(batch), batch.mask)
 
 
@@ -209,10 +208,10 @@ class PCMCNetwork(ChoiceNetwork):
 
 
 def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
-    """Return the weights of a network for the C training steps, or None if these compute another formula."""
-    # 1. What the C code computes: its activations, rates and sizes, embeddings and numbers alone, no dropout or signs.
+    """Return the weights of a network for the C training steps; None if these do not support the network."""
+    # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout, signs or encoders.
     rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
-    within = (
+    is_supported = (
         rates.activation in NEGATIVE_SLOPES
         and rates.dropout.p == 0
         and (rates.rate == "exp" or (rates.rate == "relu" and utility is None))
@@ -222,19 +221,19 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
         and not any(len(side.encoders) or len(side.curves) for side in sides)
         and not isinstance(rates.leave, SignedLinear)
     )
-    if not within or any(p.dtype != torch.float32 or not p.is_contiguous() for p in network.parameters()):
+    if not is_supported or any(p.dtype != torch.float32 or not p.is_contiguous() for p in network.parameters()):
         return None
-    # 2. The weights by their part in the formula.
+    # 2. Collect the weights by their role.
     tables = [[weight for embedding in side.embeddings for weight in embedding.parameters()] for side in sides]
     embedded = [sum(table.shape[1] for table in of_side) for of_side in tables]
     layers = [(layer.weight, layer.bias) for layer in rates.layers if isinstance(layer, nn.Linear)]
-    who = None if rates.who is None else rates.who.weight
+    individual_weight = None if rates.who is None else rates.who.weight
     return CompiledForm(
         embeddings=tables[0],
         individual_embeddings=tables[1],
         numbers=network.alternative.width - embedded[0],
         individual_numbers=network.individual.width - embedded[1],
-        first=(who, rates.leave.weight, rates.enter.weight, rates.enter.bias),
+        first=(individual_weight, rates.leave.weight, rates.enter.weight, rates.enter.bias),
         layers=layers,
         utility=None if utility is None else (list(utility.constants), utility.slopes, utility.worth, utility.taste),
         items=network.items,
@@ -247,36 +246,38 @@ def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
 
 # -- Mixtures -----------------------------------------------------------------------------------------------------
 #
-# A mixture of K chains: people are of one of K unknown classes, each with its own rates.
+# A mixture of K chains: each decision maker belongs to one of K unknown classes, which have their own rates.
 #
 #     p(S) = sum_k m_k(I) pi_k(S),    m(I) = softmax(a + A I),    pi_k the stationary distribution of class k
 #
-# The class is one more input of the rate network about the individual: a one-hot mark. So all classes share
-# representations and layers, and one call computes the rates of all. A class also has its own utility, added to the
-# common one: the logits inside form a latent class logit, and the prior of the additions draws classes towards each
-# other. The additions start at random, since equal classes would stay equal.
+# The class is a one-hot input of the rate network, next to the individual. So all classes share representations and
+# layers, and one call computes the rates of all classes. Each class also adds its own utility to the common one: the
+# logits inside form a latent class logit, and the prior of these additions draws the classes towards each other. The
+# additions start at random, since equal classes would stay equal.
 
 
 class ChainMixture(LatentClassNetwork, PCMCNetwork):
     """Batch -> log-probabilities (B, J) of a mixture of chains."""
 
-    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, classes: int) -> None:
-        super().__init__(encoder, config, own, marks=classes)
+    def __init__(
+        self, encoder: Encoder, config: PCMCNetConfig, encoders: Encoders | None = None, *, classes: int
+    ) -> None:
+        super().__init__(encoder, config, encoders, marks=classes)
         self.classes, self.batches_by_person = classes, config.by == "person"
         signs = signs_of_numbers(config.monotone, encoder)
-        added = 0 if self.utility is None else classes
-        self.additions = nn.ModuleList(self.new_utility(encoder.features, signs) for _ in range(added))
+        n_additions = 0 if self.utility is None else classes
+        self.additions = nn.ModuleList(self.new_utility(encoder.features, signs) for _ in range(n_additions))
         self.share = nn.Parameter(torch.zeros(classes))
         width = self.individual.width
         self.leaning = nn.Parameter(torch.zeros(classes, width)) if width else None
-        self._set_apart()
+        self._randomise_additions()
 
     @torch.no_grad()
-    def _set_apart(self) -> None:
-        for part in self._additions:
-            for weights in part.plain_weights:
+    def _randomise_additions(self) -> None:
+        for utility in self._additions:
+            for weights in utility.plain_weights:
                 weights.normal_(0.0, CLASS_SPREAD)
-            part.project_()
+            utility.project_()
 
     @property
     def _additions(self) -> list[LinearUtility]:
@@ -284,36 +285,36 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
 
     @property
     def utilities(self) -> list[LinearUtility]:
-        """The utility of all classes, where there is one, and what each class adds to it."""
+        """The common utility and the additional utility of each class; empty without a utility."""
         return [*super().utilities, *self._additions]
 
     @property
     def share_weights(self) -> list[nn.Parameter]:
-        """Weights of the shares of classes."""
+        """Weights of the shares of the classes."""
         return [self.share] if self.leaning is None else [self.share, self.leaning]
 
     def share_logits(self, individual: Tensor) -> Tensor:
-        """Return a + A I, of which the shares of the classes are the softmax: (B, D0) -> (B, K)."""
+        """Return a + A I, the logits of the shares of the classes: (B, D0) -> (B, K)."""
         if self.leaning is None:
             return self.share.expand(individual.shape[0], -1)
         return self.share + individual @ self.leaning.mT
 
     def log_membership(self, batch: Batch) -> Tensor:
-        """Return the logarithms of the shares of the classes before any choice, (B, K)."""
+        """Return the logarithms (B, K) of the prior shares of the classes."""
         return self.share_logits(self.represent(batch)[0]).log_softmax(-1)
 
-    def of_classes(self, x: Tensor) -> Tensor:
-        """Repeat what is known of a set for each class: (B, ...) -> (B K, ...)."""
+    def for_each_class(self, x: Tensor) -> Tensor:
+        """Repeat the values of each set for every class: (B, ...) -> (B K, ...)."""
         return x.unsqueeze(1).expand(-1, self.classes, *x.shape[1:]).flatten(0, 1)
 
-    def marked(self, individual: Tensor) -> Tensor:
-        """Mark individuals with the class: (B, D0) -> (B K, D0 + K)."""
+    def with_class_marks(self, individual: Tensor) -> Tensor:
+        """Append the one-hot class to the individual: (B, D0) -> (B K, D0 + K)."""
         marks = torch.eye(self.classes, dtype=individual.dtype, device=individual.device)
         marks = marks.expand(individual.shape[0], -1, -1).flatten(0, 1)
-        return torch.cat([self.of_classes(individual), marks], -1)
+        return torch.cat([self.for_each_class(individual), marks], -1)
 
     def chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the chains of all classes, (B, K, J, J)."""
+        """Return the rates (B, K, J, J) of the chains of all classes."""
         return self._chains(batch, *self.represent(batch))
 
     def _chains(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:
@@ -321,33 +322,42 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
         if self.utility is not None:
             added = [part(batch, individual, alternatives) for part in self._additions]
             utility = (self.utility(batch, individual, alternatives).unsqueeze(1) + torch.stack(added, 1)).flatten(0, 1)
-        known = self.marked(individual), self.of_classes(alternatives), utility
-        rates = self.rates_between(*known, self.of_classes(batch.mask), self.of_classes(batch.categorical))
+        rates = self.rates_between(
+            self.with_class_marks(individual),
+            self.for_each_class(alternatives),
+            utility,
+            self.for_each_class(batch.mask),
+            self.for_each_class(batch.categorical),
+        )
         return rates.view(-1, self.classes, *rates.shape[1:])
 
     def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the leanings (B, K) and the probabilities of the alternatives in each class, (B, K, J)."""
+        """Return the logits (B, K) of the shares, and the probabilities (B, K, J) in each class."""
         individual, alternatives = self.represent(batch)
         rates = self._chains(batch, individual, alternatives).flatten(0, 1)
-        p = solve_chain(rates, self.of_classes(batch.mask))
+        p = solve_chain(rates, self.for_each_class(batch.mask))
         return self.share_logits(individual), p.view(-1, self.classes, p.shape[1])
 
     def revive(self, batch: Batch) -> bool:
-        """Undo a start in which most rates have no gradient; return whether it was one."""
+        """Raise the output bias if most relu rates start without a gradient; return whether it was raised."""
         individual, alternatives = self.represent(batch)
-        seen = self.marked(individual), self.of_classes(alternatives), self.of_classes(batch.mask)
-        return starting_values.revive_dead_rates(self.rates, *seen)
+        return starting_values.revive_dead_rates(
+            self.rates,
+            self.with_class_marks(individual),
+            self.for_each_class(alternatives),
+            self.for_each_class(batch.mask),
+        )
 
 
 # -- Averages -----------------------------------------------------------------------------------------------------
 #
-# The mean of M stationary distributions is again the stationary distribution of a chain on each set, in which as much
-# flows from i to j as in the chains of all members together:
+# The mean of M stationary distributions is again the stationary distribution of a chain. Its flow from i to j is the
+# sum of the flows of all members:
 #
 #     p = 1/M sum_m p^m,    q_ij = sum_m p^m_i q^m_ij / sum_m p^m_i
 #
-# Flows that balance for each m balance in sum, so p is stationary for q. These rates depend on the whole set; uniform
-# expansion holds for p, as it does for each p^m.
+# The flows of each member balance, so their sum balances, and p is stationary for q. These rates depend on the whole
+# set. Uniform expansion holds for p, since it holds for each p^m.
 
 
 class AveragedChains(AveragedNetwork):
@@ -356,15 +366,15 @@ class AveragedChains(AveragedNetwork):
     classes = 1
 
     def chain_inputs(self, batch: Batch) -> list[tuple[PCMCNetwork, Batch]]:
-        """Return every member with the batch as it sees it."""
-        return [(member, seen) for member, seen in self.member_inputs(batch) if isinstance(member, PCMCNetwork)]
+        """Return every member with its inputs."""
+        return [(member, inputs) for member, inputs in self.member_inputs(batch) if isinstance(member, PCMCNetwork)]
 
     def member_chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the chains of all members, (B, M, J, J)."""
-        return torch.cat([member.chains(seen) for member, seen in self.chain_inputs(batch)], 1)
+        """Return the rates (B, M, J, J) of the chains of all members."""
+        return torch.cat([member.chains(inputs) for member, inputs in self.chain_inputs(batch)], 1)
 
     def chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the one chain with the average distribution, (B, 1, J, J)."""
+        """Return the rates (B, 1, J, J) of the chain whose stationary distribution is the average."""
         rates = self.member_chains(batch)
         p = torch.stack([solve_chain(q, batch.mask) for q in rates.unbind(1)], 1).unsqueeze(-1)  # (B, M, J, 1)
         flows = (p * rates).sum(1, keepdim=True)

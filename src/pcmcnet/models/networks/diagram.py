@@ -1,11 +1,11 @@
-"""A fitted PCMC-Net -> a drawing of it as SVG text, after Figure 1 of the paper, with sizes and parameter counts.
+"""Draw a fitted PCMC-Net as SVG, after Figure 1 of the paper, with sizes and parameter counts.
 
     columns of the table -> representation -> pairs -> layers of the rate network -> stationary distribution
-                                    |-----------------> utility of the one entered --^
+                                    |-----------> utility of the alternative entered --^
 
-The parts are read off the model first, placed second and written out third. The drawing is 800 wide with text of 12
-units, on a white ground, and as high as it has to be; long lists are cut short, and every text is fitted to its box by
-the widths of common sans-serif letters. Nothing is fetched from elsewhere.
+The boxes are computed from the model, then placed, then written as SVG. The drawing is 800 units wide with text of 12
+units on a white background; its height depends on the boxes. Long lists are shortened, and texts are cut to the width
+of their box, which is estimated for common sans-serif fonts. The file refers to no other files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork
     from pcmcnet.models.pcmcnet import PCMCNetConfig
 
-WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
+WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # in units of the drawing
 _COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right
 _COLOURS = {
     "table": ("#eef3fa", "#7d9cc4"),
@@ -40,18 +40,18 @@ _COLOURS = {
     "layer": ("#fcebe3", "#cf8564"),
     "law": ("#f0eaf8", "#9a80c0"),
 }
-_MANY_COLUMNS, _MANY_LAYERS = 8, 5
-_UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML does not admit, and line ends
+_MAX_COLUMNS, _MAX_LAYERS = 8, 5  # boxes or lines that are drawn
+_UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # not allowed in XML, or line breaks
 
 
 class Box(NamedTuple):
-    """A part of the network: what it is, what is in it, and how many parameters it has (None: not asked of it)."""
+    """A part of the network, with the number of its parameters (None: not shown)."""
 
     kind: str
     title: str
     lines: tuple[str, ...]
     parameters: int | None = None
-    many: bool = False  # drawn as a pile: there is one for each alternative, or for each pair
+    many: bool = False  # drawn as a pile: one for each alternative, or for each pair
 
     @property
     def height(self) -> int:
@@ -59,8 +59,8 @@ class Box(NamedTuple):
         return 2 * PAD + LINE * (1 + len(self.lines) + (self.parameters is not None)) - 4
 
 
-class Placed(NamedTuple):
-    """A box and the place of its upper left corner."""
+class PlacedBox(NamedTuple):
+    """A box with the coordinates of its upper left corner."""
 
     box: Box
     x: float
@@ -68,17 +68,17 @@ class Placed(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Width of all boxes of its kind."""
+        """Width of the boxes of this kind."""
         return _COLUMNS[self.box.kind]
 
     @property
     def middle(self) -> float:
-        """Height at which arrows come and go."""
+        """Vertical position of arrows to and from the box."""
         return self.y + self.box.height / 2
 
 
 def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCNetConfig) -> str:
-    """Return the drawing of a network as the text of an SVG file; of averaged networks, that of the first."""
+    """Return the SVG text of a network; for averaged networks, of the first one."""
     network = members[0]
     label = [str(encoder.schema.alternative)] if encoder.labels else []
     sides = [
@@ -93,36 +93,36 @@ def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCN
     total = sum(p.numel() for member in members for p in member.parameters())
     rates = _layers(network, config), _utility(network, config)
     of = f", of {len(members)} networks" if len(members) > 1 else ""
-    return _write(sides, middle, *rates, [_law(network)], f"{_count(total)} in all{of}")
+    return _write(sides, middle, *rates, [_probabilities(network)], f"{_count(total)} in all{of}")
 
 
-# -- the parts ----------------------------------------------------------------------------------------------------
+# -- boxes --------------------------------------------------------------------------------------------------------
 
 
 def _side(
     names: Sequence[str], codes: SideEncoder, module: Representation, title: str, labels: Sequence[str], *, many: bool
 ) -> tuple[Box, Box]:
-    """Return the columns of one side of the table, and, line by line, what becomes of them."""
+    """Return the box of the columns of one side of the table, and the box of their representations, line by line."""
     plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
-    by_name = {code.name: (_become(code, labels), _input_width(code)) for code in plain}
-    for k, curve in module.curved.items():
-        kind, alone = by_name[codes.numeric[k].name]
-        by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
+    by_name = {code.name: (_input_words(code, labels), _input_width(code)) for code in plain}
+    for k, curve_width in module.curved.items():
+        kind, width = by_name[codes.numeric[k].name]
+        by_name[codes.numeric[k].name] = f"{kind} → {width + curve_width}", width + curve_width
     for code, encoder in zip(codes.contents, module.encoders, strict=True):
         kind, width = (
             code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code),
             encoder_width(encoder, code),
         )
         by_name[code.name] = f"{kind} → {width}", width
-    # All columns, or so many that a line for the rest makes the list as long as it may be.
-    shown = list(names if len(names) <= _MANY_COLUMNS else names[: _MANY_COLUMNS - 1])
+    # Show all columns, or the first ones and a line for the others.
+    shown = list(names if len(names) <= _MAX_COLUMNS else names[: _MAX_COLUMNS - 1])
     lines = [by_name[name][0] for name in shown]
     if len(shown) < len(names):
         rest = len(names) - len(shown)
         wide = module.width - sum(by_name[name][1] for name in shown)
         shown, lines = [*shown, f"and {rest} more"], [*lines, f"{wide} wide"]
     parameters = sum(p.numel() for p in module.parameters())
-    table = Box("table", title, (*shown, ""), many=many)  # as high as its neighbour, which has a count
+    table = Box("table", title, (*shown, ""), many=many)  # an empty line, to be as high as its neighbour
     return table, Box("representation", f"{module.width} wide", tuple(lines), parameters, many)
 
 
@@ -130,23 +130,24 @@ def _input_width(code: NumericCode | CategoryCode) -> int:
     return 1 + int(code.indicator) if isinstance(code, NumericCode) else embedding_width(len(code.categories))
 
 
-def _become(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
-    """Say how a column comes into the network."""
+def _input_words(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
+    """Return the line that describes the representation of a column."""
     if isinstance(code, NumericCode):
         return code.curve or ("number, or missing" if code.indicator else "number")
     kind = "label" if code.name in labels else "category"
     return f"{kind}, {len(code.categories):,} → {_input_width(code)}"
 
 
-def _pairs(who: int, what: int, classes: int) -> Box:
-    """Return the concatenations that the first layer sees."""
-    parts = [("I", who)] * (who > 0) + [("k", classes)] * (classes > 1) + [("S_i", what), ("S_j", what)]
+def _pairs(individual: int, alternative: int, classes: int) -> Box:
+    """Return the box of the concatenated inputs of the first layer."""
+    parts = [("I", individual)] * (individual > 0) + [("k", classes)] * (classes > 1)
+    parts += [("S_i", alternative), ("S_j", alternative)]
     names, widths = " ⊕ ".join(name for name, _ in parts), [width for _, width in parts]
     return Box("pairs", "all pairs i, j", (names, " + ".join(map(str, widths)), f"= {sum(widths)} wide"), 0, many=True)
 
 
-def _law(network: PCMCNetwork) -> Box:
-    """Return the law of the chain, or of the chains of classes k, and what their shares take."""
+def _probabilities(network: PCMCNetwork) -> Box:
+    """Return the box of the stationary distribution, with the shares of the classes of a mixture."""
     lines = ("π Q = 0", "Σ π_i = 1", "Q: the rates")
     if network.classes == 1:
         return Box("law", "probabilities", lines, 0)
@@ -155,7 +156,7 @@ def _law(network: PCMCNetwork) -> Box:
 
 
 def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
-    """Return the layers of the rate network; the first, kept in parts, is one layer of the concatenation."""
+    """Return the boxes of the rate network's layers; the parts of the first layer form one box."""
     rates = network.rates
     first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
     marks = network.classes if network.classes > 1 else 0
@@ -165,21 +166,21 @@ def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
     form = {"relu": "max(0, f)", "softplus": "softplus(f)", "exp": "exp(f)"}[config.rate]
     last = f"{'q' if network.utility is None else 'g'} = {form}"
-    if network.utility is None or config.rate != "exp":  # else epsilon is added to the product
+    if network.utility is None or config.rate != "exp":  # otherwise epsilon is added to the product with the utility
         last += _added(config.epsilon)
     boxes = [
         Box("layer", f"{widths[k]:,} → {widths[k + 1]:,}", (last,) if k == len(config.hidden) else inner, count)
         for k, count in enumerate(counts)
     ]
-    if len(boxes) <= _MANY_LAYERS:
+    if len(boxes) <= _MAX_LAYERS:
         return boxes
-    left_out = boxes[_MANY_LAYERS - 2 : -1]
+    left_out = boxes[_MAX_LAYERS - 2 : -1]
     rest = Box("layer", f"and {len(left_out)} more", (), sum(box.parameters or 0 for box in left_out))
-    return [*boxes[: _MANY_LAYERS - 2], rest, boxes[-1]]
+    return [*boxes[: _MAX_LAYERS - 2], rest, boxes[-1]]
 
 
 def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
-    """Return the utility of the alternative entered, which multiplies what the layers give, where there is one."""
+    """Return the box of the utility of the alternative entered, which multiplies the rates; empty without a utility."""
     utility = network.utility
     if utility is None:
         return []
@@ -202,19 +203,19 @@ def _count(parameters: int) -> str:
     return f"{parameters:,} parameter{'' if parameters == 1 else 's'}"
 
 
-# -- their places -------------------------------------------------------------------------------------------------
+# -- layout -------------------------------------------------------------------------------------------------------
 
 
 def _write(
     sides: list[tuple[Box, Box]], pairs: list[Box], layers: list[Box], utility: list[Box], law: list[Box], total: str
 ) -> str:
-    """Place the five columns of boxes, each in the middle of the height, and write them with their arrows."""
+    """Place five columns of boxes, each vertically centred, and return them with their arrows as SVG."""
     stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, [*layers, *utility], law]
-    below = sum(box.height + GAP for box in utility)  # pairs are beside the layers, so that a way leads to the utility
+    below = sum(box.height + GAP for box in utility)  # room below the pairs for the arrow to the utility
     filled = [sum(box.height for box in stack) + GAP * (len(stack) - 1) for stack in stacks]
     heights = [height + (below if stack is pairs else 0) for stack, height in zip(stacks, filled, strict=True)]
     top, tallest = MARGIN + LINE + 6, max(heights)
-    columns: list[list[Placed]] = []
+    columns: list[list[PlacedBox]] = []
     x = float(MARGIN)
     for stack, height, width in zip(stacks, heights, _COLUMNS.values(), strict=True):
         columns.append(_place(stack, x, top + (tallest - height) / 2))
@@ -233,10 +234,10 @@ def _write(
     return _page(height, f"PCMC-Net, {total}", body)
 
 
-def _place(stack: list[Box], x: float, y: float) -> list[Placed]:
+def _place(stack: list[Box], x: float, y: float) -> list[PlacedBox]:
     placed = []
     for box in stack:
-        placed.append(Placed(box, x, y))
+        placed.append(PlacedBox(box, x, y))
         y += box.height + GAP
     return placed
 
@@ -266,8 +267,8 @@ def _page(height: float, title: str, body: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _box(placed: Placed) -> str:
-    """Write a box with its texts, each cut to the width there is."""
+def _box(placed: PlacedBox) -> str:
+    """Return a box with its texts, each cut to the width of the box."""
     box, (fill, stroke) = placed.box, _COLOURS[placed.box.kind]
     texts = [("title", box.title), *(("", line) for line in box.lines)]
     if box.parameters is not None:
@@ -279,8 +280,8 @@ def _box(placed: Placed) -> str:
     return f'<g>{"".join(pile)}<rect {frame} rx="6" fill="{fill}" stroke="{stroke}"/>{"".join(written)}</g>'
 
 
-def _sheet(placed: Placed, step: int) -> str:
-    """Write the edge of a box of the pile below, which shows at the upper right."""
+def _sheet(placed: PlacedBox, step: int) -> str:
+    """Return the visible edge, at the upper right, of a box further down in the pile."""
     right, top, bottom = placed.x + placed.width, placed.y - step, placed.y + placed.box.height - step
     edge = f"M{placed.x + step + 3:g} {top:g}H{right + step - 6:g}q6 0 6 6V{bottom - 3:g}"
     return f'<path d="{edge}" fill="none" stroke="{_COLOURS[placed.box.kind][1]}"/>'
@@ -291,28 +292,28 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{x:g}" y="{y:g}"{attribute}>{escape(text)}</text>'
 
 
-def _across(a: Placed, b: Placed, before: Placed | None = None) -> str:
-    """Lead from the right of one box to the left of another, by way of the gap before it, or before a third."""
+def _across(a: PlacedBox, b: PlacedBox, before: PlacedBox | None = None) -> str:
+    """Return an arrow from the right of box a to the left of box b; it bends before b, or before a third box."""
     turn = (before or b).x - 9
     return f'<path class="arrow" d="M{a.x + a.width:g} {a.middle:g}H{turn:g}V{b.middle:g}H{b.x:g}"/>'
 
 
-def _down(a: Placed, b: Placed) -> str:
+def _down(a: PlacedBox, b: PlacedBox) -> str:
     return f'<path class="arrow" d="M{a.x + a.width / 2:g} {a.y + a.box.height:g}V{b.y:g}"/>'
 
 
 def text_width(text: str) -> int:
-    """Return about how wide a text comes out, on the high side of common fonts."""
+    """Return the estimated width of a text; an upper bound for common fonts."""
     wide = [unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…" for letter in text]
-    others = (5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7 for letter in text)
-    return sum(SIZE if is_wide else other for is_wide, other in zip(wide, others, strict=True))  # wide as in Chinese
+    widths = (5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7 for letter in text)
+    return sum(SIZE if is_wide else width for is_wide, width in zip(wide, widths, strict=True))
 
 
-def _fit(text: str, room: float) -> str:
-    """Cut a text to the room there is, marking the cut; characters that XML does not admit become �."""
+def _fit(text: str, width: float) -> str:
+    """Return a text cut to a width, with "…" for the rest; characters that XML does not allow become �."""
     text = _UNPRINTABLE.sub("�", " ".join(text.split()))
-    if text_width(text) <= room:
+    if text_width(text) <= width:
         return text
-    while text and text_width(text + "…") > room:
+    while text and text_width(text + "…") > width:
         text = text[:-1]
     return text + "…"

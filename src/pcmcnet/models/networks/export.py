@@ -1,14 +1,14 @@
-"""A fitted network as a file for programs without this library: a graph of plain operators, and its encoder.
+"""Export a fitted network to ONNX or ``torch.export``, with a description of its inputs.
 
 ``model.onnx`` is read by any ONNX runtime (Java, C++, C#, Rust, JavaScript, ...), ``model.pt2`` by
-``torch.export.load``. Both map the tensors of padded choice sets to probabilities, for any number of sets and places:
+``torch.export.load``. Both map the tensors of B padded choice sets to probabilities, for any B and J:
 
     numeric (B, J, F) float32, categorical (B, J, C) int64          of the alternatives
     individual_numeric (B, F0) float32, individual_categorical (B, C0) int64
     mask (B, J) bool, true for real alternatives        ->          probabilities (B, J) float32
 
-An input of which a model has no column is left out. How columns become these tensors is told by
-``model.encoder.json`` beside the graph, and again in the graph's own metadata.
+Inputs without columns are left out. ``model.encoder.json`` next to the graph describes how columns become these
+tensors; the metadata of the graph repeats it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, 
 from pcmcnet.storage import json_bytes, write_bytes
 from pcmcnet.training.device import default_torch_settings
 
-ENCODER = "encoder.json"  # its name in the metadata of a graph
+ENCODER = "encoder.json"  # name of the description in the metadata of a graph
 OPSET = 18
 
 
 class ExportedNetwork(nn.Module):
-    """Tensors -> probabilities (B, J), in operators that torch and ONNX both know; a copy of a network's weights."""
+    """Tensors -> probabilities (B, J), with a copy of a network's weights and operators that ONNX supports."""
 
     def __init__(self, network: PCMCNetwork | AveragedChains) -> None:
         super().__init__()
@@ -59,31 +59,31 @@ class ExportedNetwork(nn.Module):
         individual_numeric: Tensor | None = None,
         individual_categorical: Tensor | None = None,
     ) -> Tensor:
-        """(B, J), (B, J, F), (B, J, C), (B, F0), (B, C0) -> (B, J); what is not given has no columns."""
+        """(B, J), (B, J, F), (B, J, C), (B, F0), (B, C0) -> (B, J); None for inputs without columns."""
         B, J = mask.shape
-        numbers, indices = mask.new_zeros(B, J, 0, dtype=torch.float32), mask.new_zeros(B, J, 0, dtype=torch.int64)
+        no_numbers, no_codes = mask.new_zeros(B, J, 0, dtype=torch.float32), mask.new_zeros(B, J, 0, dtype=torch.int64)
         batch = Batch(
-            numeric=numbers if numeric is None else numeric,
-            categorical=indices if categorical is None else categorical,
-            individual_numeric=numbers[:, 0] if individual_numeric is None else individual_numeric,
-            individual_categorical=indices[:, 0] if individual_categorical is None else individual_categorical,
+            numeric=no_numbers if numeric is None else numeric,
+            categorical=no_codes if categorical is None else categorical,
+            individual_numeric=no_numbers[:, 0] if individual_numeric is None else individual_numeric,
+            individual_categorical=no_codes[:, 0] if individual_categorical is None else individual_categorical,
             mask=mask,
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
         network = self.network
-        seen = network.chain_inputs(batch) if isinstance(network, AveragedChains) else [(network, batch)]
-        # 1. Chains with rates of scores alone are solved one by one: their rates may differ by many magnitudes.
-        if seen[0][0].has_log_rates and not isinstance(network, ChainMixture):
-            return torch.stack([member.distribution(own, exported_distribution) for member, own in seen]).mean(0)
-        # 2. All chains, of members or of classes, are solved at once.
+        members = network.chain_inputs(batch) if isinstance(network, AveragedChains) else [(network, batch)]
+        # 1. Solve chains whose log-rates are scores one by one: their rates may differ by many orders of magnitude.
+        if members[0][0].has_log_rates and not isinstance(network, ChainMixture):
+            return torch.stack([member.distribution(x, exported_distribution) for member, x in members]).mean(0)
+        # 2. Solve the chains of all members or classes in one call.
         rates = network.member_chains(batch) if isinstance(network, AveragedChains) else network.chains(batch)
         chains = rates.shape[1]  # (B, K, J, J)
         if chains == 1:
             return exported_distribution(rates.squeeze(1), mask)
         of_chains = mask.unsqueeze(1).expand(-1, chains, -1).flatten(0, 1)
         p = exported_distribution(rates.flatten(0, 1), of_chains).view(-1, chains, J)
-        # 3. Members count alike, classes by their shares.
+        # 3. Average members with equal weights, and classes with their shares.
         if not isinstance(network, ChainMixture):
             return p.mean(1)
         mixed: Tensor = (network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
@@ -91,20 +91,20 @@ class ExportedNetwork(nn.Module):
 
 
 def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path: str | Path) -> Path:
-    """Write the graph, in the format that the ending of ``path`` names, and the encoder beside it."""
+    """Write the graph in the format of the file name extension, and the description of its inputs next to it."""
     if not isinstance(path, str | os.PathLike) or Path(path).suffix not in _WRITERS:
         raise InputError(f"expected a file name that ends in {' or '.join(_WRITERS)}, got {path!r}.")
     file = Path(path)
     for column, kind in encoder.schema.contents.items():
         raise ConfigError(
-            f"column {column!r} is of kind {kind}: only networks of numbers and categories can be exported. Fit one "
-            f"without it, or serve this model by `pcmcnet serve`."
+            f"export is not supported for column {column!r} of kind {kind}, only for numbers and categories: fit a "
+            f"model without it, or use `pcmcnet serve`."
         )
-    told = describe_inputs(encoder)
-    with default_torch_settings(), _quietly():
-        content = _WRITERS[file.suffix](_traced(ExportedNetwork(network), told), told)
+    description = describe_inputs(encoder)
+    with default_torch_settings(), _without_warnings():
+        content = _WRITERS[file.suffix](_traced(ExportedNetwork(network), description), description)
     write_bytes(file, content)
-    write_bytes(file.with_suffix(f".{ENCODER}"), json_bytes(told))
+    write_bytes(file.with_suffix(f".{ENCODER}"), json_bytes(description))
     return file
 
 
@@ -112,11 +112,11 @@ def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path
 
 
 def describe_inputs(encoder: Encoder) -> dict[str, Any]:
-    """Return what a program needs to turn choice sets into the inputs of a graph, as plain values that explain."""
-    gaps = encoder.schema.can_have_missing_values
+    """Return a description of the inputs for JSON: all that a program needs to compute them from choice sets."""
+    has_missing = encoder.schema.can_have_missing_values
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
-        kinds = ("numeric", "float32", _numbers(side)), ("categorical", "int64", _categories(side, gaps))
+        kinds = ("numeric", "float32", _numbers(side)), ("categorical", "int64", _categories(side, has_missing))
         for kind, dtype, columns in kinds:
             if columns:
                 about = {"name": name + kind, "dtype": dtype, "shape": [*axes, len(columns)]}
@@ -128,19 +128,19 @@ def describe_inputs(encoder: Encoder) -> dict[str, Any]:
 
 _ABOUT = {
     "inputs": (
-        "Entry k of 'entries' says how the last axis of an input is filled at place k. Inputs whose name begins with "
+        "Entry k of 'entries' describes position k on the last axis of an input. Inputs whose name begins with "
         "individual_ have one row per choice set, the others one per alternative. mask is true for alternatives and "
-        "false for padding, which may hold anything."
+        "false for padding, which may have any value."
     ),
     "number": (
-        "Round the value to float32. A missing one becomes 'missing', or is refused where that is null. Otherwise the "
-        "entry is 0 where scale is 0, and (x - mean) / scale elsewhere; x is asinh(value / bend) where bend is above "
-        "0, and else the value. Compute in float64, then round to float32."
+        "Round the value to float32. A missing value becomes 'missing'; if that is null, missing values are not "
+        "allowed. Otherwise the entry is 0 if scale is 0, and (x - mean) / scale if not; x is asinh(value / bend) if "
+        "bend is above 0, and the value if not. Compute in float64, then round to float32."
     ),
-    "missing": "1 where the value of the column is missing, 0 elsewhere.",
+    "missing": "1 if the value of the column is missing, else 0.",
     "category": (
-        "The position of the text in 'categories', counted from 1; 0 for a text that is not there. A missing one "
-        "becomes 'missing', or is refused where that is null."
+        "The position of the text in 'categories', counted from 1; 0 for a text that is not in the list. A missing "
+        "value becomes 'missing'; if that is null, missing values are not allowed."
     ),
 }
 
@@ -153,64 +153,64 @@ def _numbers(side: SideEncoder) -> list[dict[str, Any]]:
     return values + [{"column": code.name, "entry": "missing"} for code in side.numeric if code.indicator]
 
 
-def _categories(side: SideEncoder, gaps: bool) -> list[dict[str, Any]]:
+def _categories(side: SideEncoder, has_missing: bool) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for code in side.categorical:
-        known, missing = list(code.categories), None
-        if gaps:
-            missing = known.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in known else UNSEEN_INDEX
-        entries.append({"column": code.name, "entry": "category", "missing": missing, "categories": known})
+        categories, missing = list(code.categories), None
+        if has_missing:
+            missing = categories.index(MISSING_CATEGORY) + 1 if MISSING_CATEGORY in categories else UNSEEN_INDEX
+        entries.append({"column": code.name, "entry": "category", "missing": missing, "categories": categories})
     return entries
 
 
 # -- the graph ----------------------------------------------------------------------------------------------------
 
 
-def _traced(network: ExportedNetwork, told: dict[str, Any]) -> Any:
-    """Return the program of a network for any number of sets and places."""
-    size = {"sets": 3, "places": 4}  # of the example; neither 0 nor 1, which are special to torch, nor the same
+def _traced(network: ExportedNetwork, description: dict[str, Any]) -> Any:
+    """Return the program of a network for any number of sets and of alternatives."""
+    size = {"sets": 3, "places": 4}  # of the example: different, and neither 0 nor 1, which torch treats as constants
     example = {}
-    for given in told["inputs"]:
-        shape = [size.get(n, n) for n in given["shape"]]
-        example[given["name"]] = torch.ones(shape, dtype=getattr(torch, given["dtype"]))
+    for tensor in description["inputs"]:
+        shape = [size.get(n, n) for n in tensor["shape"]]
+        example[tensor["name"]] = torch.ones(shape, dtype=getattr(torch, tensor["dtype"]))
     dims = {axis: torch.export.Dim(axis) for axis in size}
-    program = torch.export.export(network, (), example, dynamic_shapes=_axes(told, dims))
+    program = torch.export.export(network, (), example, dynamic_shapes=_dynamic_axes(description, dims))
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
-            node.meta.pop("stack_trace", None)  # names files of this machine
+            node.meta.pop("stack_trace", None)  # it contains file names of this machine
     return program
 
 
-def _axes(told: dict[str, Any], names: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
-    """Name the axes of each input that may have any size."""
+def _dynamic_axes(description: dict[str, Any], names: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
+    """Return the names of the axes of each input that may have any size."""
     return {
-        given["name"]: {k: names[axis] for k, axis in enumerate(given["shape"]) if axis in names}
-        for given in told["inputs"]
+        tensor["name"]: {k: names[axis] for k, axis in enumerate(tensor["shape"]) if axis in names}
+        for tensor in description["inputs"]
     }
 
 
-def _onnx(program: Any, told: dict[str, Any]) -> bytes:
+def _onnx(program: Any, description: dict[str, Any]) -> bytes:
     try:
         import onnx
         import onnx_ir
-        import onnxscript  # noqa: F401 - which torch needs
+        import onnxscript  # noqa: F401 - torch.onnx imports it
     except ImportError as error:
-        raise ConfigError(f"an ONNX file needs {error.name}: pip install 'pcmcnet[export]'.") from error
-    axes = _axes(told, {"sets": "sets", "places": "places"})
-    made = torch.onnx.export(
+        raise ConfigError(f"ONNX export needs {error.name}: pip install 'pcmcnet[export]'.") from error
+    axes = _dynamic_axes(description, {"sets": "sets", "places": "places"})
+    exported = torch.onnx.export(
         program, dynamo=True, opset_version=OPSET, dynamic_shapes=axes, output_names=["probabilities"], verbose=False
     )
-    assert made is not None
-    onnx_ir.passes.common.ClearMetadataAndDocStringPass()(made.model)  # names files of this machine
-    made.model.metadata_props[ENCODER] = json_bytes(told).decode()
-    content: bytes = made.model_proto.SerializeToString()
+    assert exported is not None
+    onnx_ir.passes.common.ClearMetadataAndDocStringPass()(exported.model)  # it contains file names of this machine
+    exported.model.metadata_props[ENCODER] = json_bytes(description).decode()
+    content: bytes = exported.model_proto.SerializeToString()
     onnx.checker.check_model(content)
     return content
 
 
-def _pt2(program: Any, told: dict[str, Any]) -> bytes:
+def _pt2(program: Any, description: dict[str, Any]) -> bytes:
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={ENCODER: json_bytes(told).decode()})
+    torch.export.save(program, file, extra_files={ENCODER: json_bytes(description).decode()})
     return file.getvalue()
 
 
@@ -218,11 +218,11 @@ _WRITERS = {".onnx": _onnx, ".pt2": _pt2}
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep what torch says of its own parts to itself."""
-    talkative = ("torch.onnx", "torch._export", "torch.export", "onnxscript", "onnx_ir")
-    loggers = [logging.getLogger(name) for name in talkative]
-    before = [logger.level for logger in loggers]
+def _without_warnings() -> Iterator[None]:
+    """Suppress warnings of torch and ONNX about their internals."""
+    names = ("torch.onnx", "torch._export", "torch.export", "onnxscript", "onnx_ir")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
@@ -230,5 +230,5 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -1,22 +1,26 @@
-"""Fit a network: choose what the options leave open on held-out sets, train, refit, average.
+"""Fit a network: choose the open options on held-out sets, train, refit, average.
 
-    1. short fits to parts of the table choose weight decay, number of epochs, latent classes
-    2. one network is trained on the whole table, and once more if the validation part is to be learnt from as well
-    3. further networks are trained from other seeds; their probabilities are averaged
+    1. short fits to parts of the table choose the weight decay, the number of epochs and the number of latent classes
+    2. one network is trained on the training part, and with ``refit`` another one on the training and validation part
+    3. short fits choose how many averaged networks have bins
+    4. the other averaged networks are trained from other seeds
 
-Weight decay: the best one spans three orders of magnitude from table to table, and no rule on sizes and numbers of
-weights that was tried finds it.
+:func:`fit_network` takes these steps in this order. Each choice is a function of :class:`ShortFits`, which trains the
+trials and returns their held-out losses; :mod:`pcmcnet.selection` has the rules that compare losses.
+
+Weight decay: the best value varies by three orders of magnitude between tables, and no simple rule on the numbers of
+choice sets and weights predicts it.
 
     ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from almost a logit to unregularised
 
-The walk begins at 4 and 1 and goes on along the ladder while held-out sets are predicted better. A parabola through the
-best rung and its neighbours, over the logarithm of the decay, gives the decay. It stays within a quarter of a step of
-the best rung: losses soar where the decay is too weak, so the parabola alone would lean towards strong decay. On a
-small table the last two rungs are left out: they would serve many sets alone. Of a large table a sample is searched:
-decay acts like a prior, whose weight against the data falls with the number of sets, so the decay found on a sample is
-multiplied by the sample's share of the table.
+The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The minimum of a parabola through
+the best rung and its neighbours, over the logarithm of the decay, is the decay. It is at most a quarter of a rung from
+the best rung: losses rise steeply towards weak decay, so an unrestricted parabola would choose too strong a decay. On a
+small table the last two rungs are left out, since only large tables need so little decay. Only a sample of a large
+table is searched: weight decay acts like a prior, whose weight against the data falls with the number of choice sets,
+so the decay of a sample is multiplied by the sample's share of the table.
 
-Every number here was chosen on inner splits of development tables.
+All constants were chosen on inner splits of development tables.
 """
 
 from __future__ import annotations
@@ -75,20 +79,20 @@ from pcmcnet.training.run_folder import REFIT, SEARCH, network_checkpoint_file, 
 log = logging.getLogger("pcmcnet")
 
 DECAYS = (64.0, 16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
-SMALL_TABLE_RUNGS = 6  # of the ladder, for small tables
-FIRST_RUNGS = (2, 3)
-MAX_SHIFT = 0.25  # rungs between the decay and the best rung, at most
+SMALL_TABLE_RUNGS = 6  # rungs of the ladder that small tables use
+FIRST_RUNGS = (2, 3)  # where the search begins
+MAX_SHIFT = 0.25  # largest distance between the decay and the best rung, in rungs
 TRIAL_LENGTH = 0.5  # epochs of a trial, as a share of those of a fit: the best decay is nearly the same
 MAX_CLASSES = 4
-BIN_PERIODS = (0, 3, 2)  # every n-th member may have bins: none of them, a third, half
-DEFAULT_BIN_PERIOD = 3  # if no held-out sets decide
+BIN_PERIODS = (0, 3, 2)  # none of the members has bins, every third, every second
+DEFAULT_BIN_PERIOD = 3  # if there are no held-out sets
 
 Auto = Literal["auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecaySearch:
-    """The trials of weight decays, and how many choice sets each was fitted to and predicted."""
+    """The trials of the search for a weight decay, with the numbers of fitted and of held-out choice sets."""
 
     trials: tuple[Trial, ...]
     fitted_sets: int
@@ -105,18 +109,22 @@ class InitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRecord(FitRecord):
-    """How the fit of a network went.
+    """Facts about the fit of a network.
 
     Parameters
     ----------
     spec
         Number of latent classes, and bins of each averaged network.
-    epochs, weight_decay
-        Of the weights kept.
+    epochs
+        Number of epochs that led to the weights of the first network.
+    weight_decay
+        Weight decay of all averaged networks.
     refit
-        Whether the network was trained again on the training and the validation part.
-    decay_search, class_trials
-        What was tried on held-out sets.
+        Whether the network was trained again on the training and validation part.
+    decay_search
+        Trials of weight decays; None if the decay was given.
+    class_trials
+        Trials of numbers of latent classes; empty if the number was given.
     init
         The fitted network that the fit started from.
     """
@@ -153,71 +161,72 @@ def fit_network(
     Parameters
     ----------
     trainer
-        Options, seed, device; how to build the network.
+        Trains a single network.
     train, valid
-        Choice sets to fit, and perhaps a validation part.
+        Training part and validation part (None for no validation part).
     classes
         Number of latent classes; "auto" learns it from held-out sets.
     members
-        Number of averaged networks; "auto" is 6 for small networks on small tables if the weight decay is learnt, too.
+        Number of averaged networks; "auto" is 6 for small networks on small tables if the weight decay is learnt.
     with_bins
-        Whether some of the averaged networks may see numbers by bins.
+        Whether averaged networks may have bins.
     average
-        The class of an average of such networks.
+        Class of the average of several networks.
     """
     run, config, start = trainer.run, trainer.config, trainer.starting_network
-    tables = () if valid is None else (valid,)
-    both = joined_parts(train, valid) if config.refit and valid is not None else None
+    refit_data = joined_parts(train, valid) if config.refit and valid is not None else None
     with open_run_folder(run.run_folder, resume=run.resume):
         # 1. Choose weight decay, epochs and classes by short fits to parts of the table.
         trials = ShortFits.of(trainer, train, valid) if config.weight_decay == "auto" or classes == "auto" else None
         config, decay_search = choose_decay(config, trials)
         classes, class_trials = choose_classes(classes, config, trials, start)
         # 2. Train one network; with refit, train another one on both parts for as many epochs.
-        first = last = trainer.train(train, tables, config, classes=classes, file=CHECKPOINT)
-        part, file = train, CHECKPOINT
-        if both is not None:
-            log.info("training again on both parts for %d epochs", first.epochs)
-            part, tables, file = both(), (), REFIT
-            last = trainer.train(part, tables, replace(config, epochs=first.epochs), classes=classes, file=file)
-        # 3. Train further networks for as many epochs as the last one, and average their probabilities.
+        data, held_out, file = train, () if valid is None else (valid,), CHECKPOINT
+        first = last = trainer.train(data, held_out, config, classes=classes, file=file)
+        if refit_data is not None:
+            log.info("training again on the training and validation part for %d epochs", first.epochs)
+            data, held_out, file = refit_data(), (), REFIT
+            last = trainer.train(data, held_out, replace(config, epochs=first.epochs), classes=classes, file=file)
+        # 3. Choose the number of averaged networks and their bins.
         learns_decay = trainer.config.weight_decay == "auto"
-        number = automatic_members(learns_decay, train, last.network) if members == "auto" else members
-        if number > 1 and classes > 1:
-            raise ConfigError("averaged networks need classes=1: the classes of several networks do not match.")
-        encoder, bins = choose_bins(trainer, trials, decay_search, part, last.encoder, number, with_bins=with_bins)
-        same = replace(config, epochs=len(last.history))
-
-        def train_member(member: Trainer, k: int) -> TrainedNetwork:
-            seen = encoder.with_bins(bins[k])
-            return member.train(part, tables, same, encoder=seen, file=network_checkpoint_file(file, k + 1))
-
-        others = train_members(trainer, train_member, last.network, len(bins))
+        n_members = automatic_members(learns_decay, train, last.network) if members == "auto" else members
+        if n_members > 1 and classes > 1:
+            raise ConfigError("averaged networks need classes=1: the classes of several networks do not correspond.")
+        encoder = last.encoder
+        if start is not None:
+            bins = start.spec.bins
+        elif n_members == 1 or not with_bins:
+            bins = (0,) * n_members
+        else:
+            with_knots = encoder.with_knots(data.with_positive_weight())
+            bins = choose_bins(n_members, with_knots, trials, decay_search)
+            encoder = with_knots if any(bins) else encoder
+        # 4. Train the other networks for as many epochs as the last one, and average their probabilities.
+        further = train_members(
+            trainer,
+            last.network,
+            [encoder.with_bins(count) for count in bins[1:]],
+            data,
+            held_out,
+            replace(config, epochs=len(last.history)),
+            file,
+        )
+    views = [BinnedView(encoder, member.encoder).to(trainer.device) for member in further]
+    network = average([last.network, *(member.network for member in further)], views) if further else last.network
     record = NetworkRecord(
         spec=NetworkSpec(classes=classes, bins=bins),
         epochs=first.epochs,
         weight_decay=config.decay,
-        refit=both is not None,
+        refit=refit_data is not None,
         decay_search=decay_search,
         class_trials=class_trials,
         init=None if start is None else InitRecord(fingerprint=start.fingerprint, epochs=start.epochs),
     )
-    views = [BinnedView(encoder, other.encoder).to(trainer.device) for other in others]
-    network = average([last.network, *(other.network for other in others)], views) if others else last.network
     return FittedNetwork(record=record, history=first.history, encoder=encoder, network=network)
 
 
-def build_network(
-    build: NetworkBuilder, encoder: Encoder, spec: NetworkSpec, average: type[AveragedNetwork] = AveragedNetwork
-) -> ChoiceNetwork:
-    """Return a fresh network of the architecture that a fit has found, for weights that are read from a file."""
-    encoders = [encoder, *(encoder.with_bins(bins) for bins in spec.bins[1:])]
-    members = [build(seen, spec.classes) for seen in encoders]
-    return members[0] if len(members) == 1 else average(members, [BinnedView(encoder, seen) for seen in encoders[1:]])
-
-
 def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
-    """Return a function that joins both parts; raise ConfigError if they cannot be joined."""
+    """Return a function that concatenates both parts; raise ConfigError if they cannot be concatenated."""
     if isinstance(train, ChoiceData) and isinstance(valid, ChoiceData):
         return lambda: train.concat(valid)
     if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
@@ -226,158 +235,55 @@ def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
     raise ConfigError("refit=True needs both parts in memory, or both from one split of a scanned table.")
 
 
+def build_network(
+    build: NetworkBuilder, encoder: Encoder, spec: NetworkSpec, average: type[AveragedNetwork] = AveragedNetwork
+) -> ChoiceNetwork:
+    """Return a new network with the architecture of a fitted one, for weights that are read from a file."""
+    encoders = [encoder, *(encoder.with_bins(count) for count in spec.bins[1:])]
+    members = [build(member_encoder, spec.classes) for member_encoder in encoders]
+    views = [BinnedView(encoder, member_encoder) for member_encoder in encoders[1:]]
+    return average(members, views) if views else members[0]
+
+
 # -- Choices on held-out sets -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class ShortFits:
-    """Short fits to parts of the training sets, by whose losses on held-out sets options are chosen.
-
-    Parameters
-    ----------
-    trainer
-        Trains without progress and checkpoints.
-    folds, encoders
-        What is fitted and predicted, and what is known about the columns in each fold.
-    share
-        Share of the training sets that the folds were drawn from.
-    log
-        Losses of the trials, kept for a resumed run.
-    """
-
-    trainer: Trainer
-    folds: Sequence[Fold]
-    encoders: Sequence[Encoder]
-    share: float
-    log: TrialLog
-    _straight: dict[tuple[int, float], TrainedNetwork] = field(default_factory=dict)  # fits of one class without bins
-
-    @classmethod
-    def of(cls, trainer: Trainer, train: Sets, valid: Sets | None) -> ShortFits | None:
-        """Return the fits for a table; None if it is too small, or nothing differs between alternatives."""
-        run, train = trainer.run, train.with_positive_weight()
-        # 1. Gaps that a fold lacks, and vectors of frozen encoders, are known from the whole training part. A network
-        #    to start from has its encoder already.
-        whole = train.schema.can_have_missing_values or frozen_encoders(trainer.encoders) or run.init is not None
-        common = trainer.learn_encoder(train) if whole else None
-        # 2. Keep the folds in which a network can learn anything.
-        folds = held_out_folds(train, None if valid is None else valid.with_positive_weight(), run.seed)
-        encoders = [common or trainer.learn_encoder(fold.train) for fold in folds]
-        varying = [
-            (fold, encoder)
-            for fold, encoder in zip(folds, encoders, strict=True)
-            if encoder.encode(fold.train, warn=False).varies_within_sets()
-        ]
-        if not varying:
-            return None
-        # 3. Losses of an interrupted run are read again.
-        folder = run.run_folder
-        trial_log = TrialLog.open(None if folder is None else folder / SEARCH, trainer.identity, resume=run.resume)
-        folds, encoders = [fold for fold, _ in varying], [encoder for _, encoder in varying]
-        return cls(trainer.quiet, folds, encoders, searched_share(train), trial_log)
-
-    @property
-    def held_out_sets(self) -> int:
-        """Number of choice sets that are predicted, in all folds together."""
-        return sum(len(sets) for fold in self.folds for sets in fold.held_out)
-
-    @property
-    def fitted_sets(self) -> int:
-        """Mean number of choice sets that a trial is fitted to."""
-        return sum(len(fold.train) for fold in self.folds) // len(self.folds)
-
-    def losses_by_epoch(self, decay: float) -> tuple[float, ...]:
-        """Return the mean held-out loss after each epoch of fits with a weight decay."""
-        curves = [
-            self.log.run_once(f"weight decay {decay:g}, fold {k}", partial(self._curve, k, decay))
-            for k in range(len(self.folds))
-        ]
-        # A fit that diverged has one loss; it counts in every epoch.
-        longest = max(map(len, curves))
-        even = [[*curve, *curve[-1:] * (longest - len(curve))] for curve in curves]
-        weights = [sum(float(sets.weights.sum()) for sets in fold.held_out) for fold in self.folds]
-        mean = np.average(even, axis=0, weights=weights)
-        log.info("weight decay %g: held-out NLL %.4f", decay, mean[-1])
-        return tuple(map(float, mean))
-
-    def choice_losses(self, decay: float, *, classes: int | None = None, bins: int = 0) -> Floats:  # -> (H,)
-        """Return the loss of every held-out choice by fits with some classes, or some bins per number."""
-        what = f"{bins} bins" if classes is None else f"{classes} classes"
-        number = self._classes if classes is None else classes
-        losses = [
-            self.log.run_once(
-                f"{what}, fold {k}",
-                partial(self._fold_losses, k, decay, number, bins),
-                if_diverged=sum(map(len, self.folds[k].held_out)),
-            )
-            for k in range(len(self.folds))
-        ]
-        return np.concatenate([np.asarray(part) for part in losses])
-
-    @property
-    def _classes(self) -> int:
-        """Latent classes of a trial: one, or those of the network to start from."""
-        start = self.trainer.starting_network
-        return 1 if start is None else start.spec.classes
-
-    def _curve(self, k: int, decay: float) -> list[float]:
-        return [entry["valid_loss"] for entry in self._trained(k, decay, self._classes, 0).history]
-
-    def _fold_losses(self, k: int, decay: float, classes: int, bins: int) -> list[float]:
-        trained, budget = self._trained(k, decay, classes, bins), self.trainer.config.pair_budget
-        return [float(x) for sets in self.folds[k].held_out for x in trained.choice_nll(sets, budget)]
-
-    def _trained(self, k: int, decay: float, classes: int, bins: int) -> TrainedNetwork:
-        """Return a network fitted to a fold; plain ones are kept, since several questions are about them."""
-        plain = classes == self._classes and not bins
-        if plain and (k, decay) in self._straight:
-            return self._straight[k, decay]
-        fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
-        if bins:
-            encoder = encoder.with_knots(fold.train).with_bins(bins)
-        length = max(round(TRIAL_LENGTH * config.passes), 1)
-        short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
-        trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
-        if plain:
-            self._straight[k, decay] = trained
-        return trained
 
 
 def choose_decay(config: NetworkConfig, trials: ShortFits | None) -> tuple[NetworkConfig, DecaySearch | None]:
     """Return the options with a weight decay and a number of epochs learnt from held-out sets, and the trials."""
     if trials is None or config.weight_decay != "auto":
         return config, None
-    curves: dict[int, tuple[float, ...]] = {}
+    # 1. Walk along the ladder of decays.
+    curves: dict[int, tuple[float, ...]] = {}  # losses by epoch of each rung
 
     def final_loss(rung: int) -> float:
         curves[rung] = trials.losses_by_epoch(DECAYS[rung])
         return curves[rung][-1]
 
-    # 1. Walk along the ladder of decays.
     rungs = SMALL_TABLE_RUNGS if trials.fitted_sets < SMALL_TABLE_SETS else len(DECAYS)
     losses = walk_ladder(final_loss, FIRST_RUNGS, rungs)
-    tried = tuple(Trial(value=DECAYS[rung], held_out_nll=loss) for rung, loss in losses.items())
-    search = DecaySearch(trials=tried, fitted_sets=trials.fitted_sets, held_out_sets=trials.held_out_sets)
+    decay_trials = tuple(Trial(value=DECAYS[rung], held_out_nll=loss) for rung, loss in losses.items())
+    search = DecaySearch(trials=decay_trials, fitted_sets=trials.fitted_sets, held_out_sets=trials.held_out_sets)
     best = min(losses, key=losses.__getitem__)
     if losses[best] >= DIVERGED_LOSS:
-        values = ", ".join(f"{trial.value:g}" for trial in tried)
+        values = ", ".join(f"{trial.value:g}" for trial in decay_trials)
         raise TrainingError(f"training diverged with every weight decay that was tried ({values}): lower lr.")
-    # 2. Go to the bottom of a parabola, near the best rung, and scale it to the whole table.
+    # 2. Take the minimum of a parabola near the best rung, and scale the decay to the whole table.
     step = DECAYS[0] / DECAYS[1]
     shift = parabola_minimum(losses, MAX_SHIFT) - best
     decay = trials.share * float(DECAYS[best] * step**-shift)
-    # 3. Take fewer epochs if the best trial had its least loss long before its end.
-    epochs = config.passes if config.epochs == "auto" else config.epochs
-    if config.epochs == "auto":
-        epochs = shorter_length(curves[best], epochs, trials.held_out_sets)
+    # 3. Take fewer epochs if the best trial had its smallest loss long before its end.
+    epochs = config.epochs
+    if epochs == "auto":
+        epochs = shorter_length(curves[best], config.passes, trials.held_out_sets)
     log.info("weight decay %.3g, %d epochs: learnt from %d held-out sets", decay, epochs, trials.held_out_sets)
     return replace(config, weight_decay=decay, epochs=epochs), search
 
 
 def shorter_length(losses: Sequence[float], epochs: int, held_out_sets: int) -> int:
-    """Return the epochs of a fit, or fewer if the losses of a trial rose again after an early epoch.
+    """Return the number of epochs of a fit: fewer if the losses of a trial rose after an early epoch.
 
-    A rise counts from half a standard error on, of a loss whose standard deviation over choice sets is 1.
+    A rise counts if it exceeds half a standard error of the mean loss; the standard deviation of a choice set's loss is
+    taken to be 1.
     """
     least = int(np.argmin(losses))
     rose = losses[-1] - losses[least] > 0.5 / math.sqrt(held_out_sets)
@@ -387,7 +293,7 @@ def shorter_length(losses: Sequence[float], epochs: int, held_out_sets: int) -> 
 def choose_classes(
     classes: int | Auto, config: NetworkConfig, trials: ShortFits | None, start: Any
 ) -> tuple[int, tuple[Trial, ...]]:
-    """Return the number of latent classes, given or learnt from held-out sets, and the trials."""
+    """Return the number of latent classes, learnt from held-out sets if it is "auto", and the trials."""
     if classes != "auto":
         return classes, ()
     if start is not None:
@@ -395,82 +301,191 @@ def choose_classes(
     if trials is None:
         return 1, ()
     decay = config.decay / trials.share
-    tried = grow_while_better(
+    class_trials = grow_while_better(
         lambda number: trials.choice_losses(decay, classes=number),
         held_out_weights(trials.folds),
         held_out_groups(trials.folds),
         largest=MAX_CLASSES,
         what="classes",
     )
-    return best_number(tried), tried
+    return best_number(class_trials), class_trials
 
 
 def choose_bins(
-    trainer: Trainer,
-    trials: ShortFits | None,
-    search: DecaySearch | None,
-    part: Sets,
-    encoder: Encoder,
-    members: int,
-    *,
-    with_bins: bool,
-) -> tuple[Encoder, tuple[int, ...]]:
-    """Return the bins per number of each averaged network, and the encoder that all of them share."""
-    start = trainer.starting_network
-    if start is not None:
-        return encoder, start.spec.bins
-    if members == 1 or not with_bins:
-        return encoder, (0,) * members
-    binned = encoder.with_knots(part.with_positive_weight())
-    if not binned.has_knots:
-        return encoder, (0,) * members
+    members: int, encoder: Encoder, trials: ShortFits | None, search: DecaySearch | None
+) -> tuple[int, ...]:
+    """Return the number of bins per numeric column of each averaged network; 0 for a network without bins."""
+    if not encoder.has_knots:
+        return (0,) * members
     period = DEFAULT_BIN_PERIOD if trials is None or search is None else best_bin_period(trials, search)
-    bins = bins_per_member(members, period)
-    return (binned if any(bins) else encoder), bins
+    return bins_per_member(members, period)
 
 
 def best_bin_period(trials: ShortFits, search: DecaySearch) -> int:
-    """Return the n of "every n-th member has bins" with the least held-out loss; 0 for none."""
+    """Return the period of members with bins that has the smallest held-out loss; 0 for no bins."""
     # 1. Fit with the best decay, with and without bins.
     decay = min(search.trials, key=lambda trial: trial.held_out_nll).value
-    straight, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_COUNTS[0]))
-    # 2. Compare averages of the two probabilities in which the binned one counts as often as in the members.
+    plain, binned = (trials.choice_losses(decay, bins=bins) for bins in (0, BIN_COUNTS[0]))
+    # 2. Compare averages of both probabilities, weighted by the share of members with bins.
     weights = held_out_weights(trials.folds)
-    nll = {n: float(np.average(average_nll(straight, binned, n), weights=weights)) for n in BIN_PERIODS}
-    shown = ", ".join(f"{f'1 of {n}' if n else 'none'} {loss:.4f}" for n, loss in nll.items())
-    log.info("averaged networks with bins, held-out NLL: %s", shown)
+    nll = {n: float(np.average(average_nll(plain, binned, n), weights=weights)) for n in BIN_PERIODS}
+    words = ", ".join(f"{f'1 of {n}' if n else 'none'} {loss:.4f}" for n, loss in nll.items())
+    log.info("averaged networks with bins, held-out NLL: %s", words)
     return min(nll, key=nll.__getitem__)
 
 
-def average_nll(straight: Floats, binned: Floats, period: int) -> Floats:  # 2 x (H,) -> (H,)
-    """Return the NLL of an average of probabilities in which every ``period``-th is of a network with bins."""
+def average_nll(plain: Floats, binned: Floats, period: int) -> Floats:  # 2 x (H,) -> (H,)
+    """Return the NLL of an average of probabilities in which every ``period``-th network has bins."""
     if not period:
-        return straight
-    mean: Floats = -np.logaddexp(np.log1p(-1 / period) - straight, -np.log(period) - binned)
+        return plain
+    mean: Floats = -np.logaddexp(np.log1p(-1 / period) - plain, -np.log(period) - binned)
     return mean
+
+
+# -- Trials on folds ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ShortFits:
+    """Short fits to folds of the training part; their held-out losses decide on options.
+
+    Parameters
+    ----------
+    trainer
+        Trains networks without progress bars and checkpoints.
+    folds
+        Training sets and held-out sets of each fold.
+    encoders
+        The encoder of each fold.
+    share
+        Share of the training part that the folds were drawn from.
+    log
+        Losses of the trials, which a resumed run reads.
+    """
+
+    trainer: Trainer
+    folds: Sequence[Fold]
+    encoders: Sequence[Encoder]
+    share: float
+    log: TrialLog
+    _plain_fits: dict[tuple[int, float], TrainedNetwork] = field(default_factory=dict)  # by fold and decay
+
+    @classmethod
+    def of(cls, trainer: Trainer, train: Sets, valid: Sets | None) -> ShortFits | None:
+        """Return the short fits for a table; None if it is too small, or no feature varies within choice sets."""
+        run, train = trainer.run, train.with_positive_weight()
+        # 1. Learn one encoder for all folds if missing values, frozen encoders or a starting network require it: a fold
+        #    may have no missing value, and frozen encoders are slow.
+        is_shared = train.schema.can_have_missing_values or frozen_encoders(trainer.encoders) or run.init is not None
+        shared = trainer.learn_encoder(train) if is_shared else None
+        # 2. Keep the folds in which a feature varies within choice sets.
+        folds = held_out_folds(train, None if valid is None else valid.with_positive_weight(), run.seed)
+        pairs = [(fold, shared or trainer.learn_encoder(fold.train)) for fold in folds]
+        pairs = [(f, e) for f, e in pairs if e.encode(f.train, warn=False).varies_within_sets()]
+        if not pairs:
+            return None
+        # 3. Read the losses of an interrupted run.
+        folder = run.run_folder
+        trial_log = TrialLog.open(None if folder is None else folder / SEARCH, trainer.identity, resume=run.resume)
+        folds, encoders = [fold for fold, _ in pairs], [encoder for _, encoder in pairs]
+        return cls(trainer.quiet, folds, encoders, searched_share(train), trial_log)
+
+    @property
+    def held_out_sets(self) -> int:
+        """Number of held-out choice sets in all folds."""
+        return sum(len(sets) for fold in self.folds for sets in fold.held_out)
+
+    @property
+    def fitted_sets(self) -> int:
+        """Mean number of training sets of a fold."""
+        return sum(len(fold.train) for fold in self.folds) // len(self.folds)
+
+    def losses_by_epoch(self, decay: float) -> tuple[float, ...]:
+        """Return the mean held-out loss after each epoch of fits with a weight decay."""
+        curves = [
+            self.log.run_once(f"weight decay {decay:g}, fold {k}", partial(self._epoch_losses, k, decay))
+            for k in range(len(self.folds))
+        ]
+        # A fit that diverged has a single loss, which counts in every epoch.
+        longest = max(map(len, curves))
+        padded = [[*curve, *curve[-1:] * (longest - len(curve))] for curve in curves]
+        weights = [sum(float(sets.weights.sum()) for sets in fold.held_out) for fold in self.folds]
+        mean = np.average(padded, axis=0, weights=weights)
+        log.info("weight decay %g: held-out NLL %.4f", decay, mean[-1])
+        return tuple(map(float, mean))
+
+    def choice_losses(self, decay: float, *, classes: int | None = None, bins: int = 0) -> Floats:  # -> (H,)
+        """Return the loss of every held-out choice by fits with a number of classes, or of bins per numeric column."""
+        option = f"{bins} bins" if classes is None else f"{classes} classes"
+        n_classes = self._classes if classes is None else classes
+        losses = [
+            self.log.run_once(
+                f"{option}, fold {k}",
+                partial(self._fold_losses, k, decay, n_classes, bins),
+                if_diverged=sum(map(len, fold.held_out)),
+            )
+            for k, fold in enumerate(self.folds)
+        ]
+        return np.concatenate([np.asarray(fold_losses) for fold_losses in losses])
+
+    @property
+    def _classes(self) -> int:
+        """Number of latent classes of a plain trial: one, or that of the starting network."""
+        start = self.trainer.starting_network
+        return 1 if start is None else start.spec.classes
+
+    def _epoch_losses(self, k: int, decay: float) -> list[float]:
+        return [entry["valid_loss"] for entry in self._fit_fold(k, decay, self._classes, 0).history]
+
+    def _fold_losses(self, k: int, decay: float, classes: int, bins: int) -> list[float]:
+        trained, budget = self._fit_fold(k, decay, classes, bins), self.trainer.config.pair_budget
+        return [float(x) for sets in self.folds[k].held_out for x in trained.choice_nll(sets, budget)]
+
+    def _fit_fold(self, k: int, decay: float, classes: int, bins: int) -> TrainedNetwork:
+        """Return a network fitted to a fold; plain fits are reused, since the choice of bins compares with them."""
+        is_plain = classes == self._classes and not bins
+        if is_plain and (k, decay) in self._plain_fits:
+            return self._plain_fits[k, decay]
+        fold, encoder, config = self.folds[k], self.encoders[k], self.trainer.config
+        if bins:
+            encoder = encoder.with_knots(fold.train).with_bins(bins)
+        length = max(round(TRIAL_LENGTH * config.passes), 1)
+        short = replace(config, epochs=length, min_delta="noise", weight_decay=decay)
+        trained = self.trainer.train(fold.train, fold.held_out, short, classes=classes, encoder=encoder)
+        if is_plain:
+            self._plain_fits[k, decay] = trained
+        return trained
 
 
 # -- Averaged networks --------------------------------------------------------------------------------------------
 
 
 def train_members(
-    trainer: Trainer, train_member: Callable[[Trainer, int], TrainedNetwork], first: ChoiceNetwork, members: int
+    trainer: Trainer,
+    first: ChoiceNetwork,
+    encoders: Sequence[Encoder],
+    data: Sets,
+    valid: Sequence[Sets],
+    config: NetworkConfig,
+    file: str,
 ) -> list[TrainedNetwork]:
-    """Return the further networks of an average, each trained from its own seed.
+    """Train the second and later averaged networks, each from its own seed.
 
     Parameters
     ----------
     trainer
-        Of the first network.
-    train_member
-        Trains the network at a position, from 1 on, with a trainer of its own seed.
+        The trainer of the first network.
     first
-        The first network.
-    members
-        Number of networks, the first one included.
+        The first network, which decides whether the others can train in parallel.
+    encoders
+        The encoder of each network to train.
+    data, valid, config
+        Arguments of :meth:`Trainer.train`.
+    file
+        Checkpoint of the first network, from which the names of the others are derived.
     """
-    run, start = trainer.run, trainer.starting_network
-    # Networks train in parallel if their compiled steps release the GIL. A callback forces one after the other.
+    run, start, members = trainer.run, trainer.starting_network, len(encoders) + 1
+    # Networks train in parallel if their compiled steps release the GIL. A callback forces sequential training.
     parallel = _trains_without_gil(first) and run.on_epoch is None and current_group().size == 1
     max_workers, cancelled = threads() if parallel else 1, Event()
     trained: list[TrainedNetwork] = []
@@ -488,22 +503,23 @@ def train_members(
                 progress=False,
                 warn=False,
             )
+            checkpoint = network_checkpoint_file(file, k + 1)
             try:
-                return train_member(member, k)
+                return member.train(data, valid, config, encoder=encoders[k - 1], file=checkpoint)
             except TrainingError as error:
                 raise TrainingError(f"{name}: {error}") from error
 
         positions = range(1, members)
         results = iterate_in_parallel(train_one, positions, max_workers=max_workers, on_abort=cancelled.set)
         with closing(results):
-            for k, one in zip(positions, results, strict=True):
-                shown.end(f"network {k + 1} of {members}", describe_epoch(one.history[-1]))
-                trained.append(one)
+            for k, member in zip(positions, results, strict=True):
+                shown.end(f"network {k + 1} of {members}", describe_epoch(member.history[-1]))
+                trained.append(member)
     return trained
 
 
 def _trains_without_gil(network: ChoiceNetwork) -> bool:
-    """Return whether compiled steps train the network, which release Python's interpreter lock."""
+    """Return whether compiled steps train the network; they release Python's global interpreter lock."""
     compiled = network.compiled_form is not None and compiled_steps.compiled_library() is not None
     return compiled and device_of(network).type == "cpu"
 

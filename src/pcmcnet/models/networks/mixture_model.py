@@ -1,15 +1,15 @@
-"""Networks with latent classes and averages: the network's side of a mixture, and the model's side of both.
+"""Base classes of networks with latent classes, and of models with latent classes or averaged networks.
 
     p(S) = sum_k m_k(I) p_k(S),        m(I) = softmax(a + A I),        k one of K unknown classes
 
-If classes are of persons, the choices of a person count together,
+If classes are classes of persons, the likelihood is that of all choices of a person,
 
     P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s),
 
-and a batch holds all sets of a person. Columns of the individual that vary between the sets of a person enter by the
-mean of their a + A I. A network with classes subclasses :class:`LatentClassNetwork`; its model subclasses
-:class:`MixtureModel`, whose options have ``classes``, ``by`` and ``members``. Shapes: B sets of up to J alternatives, K
-classes.
+and a batch contains all choice sets of a person. If individual columns vary between the sets of a person, the mean of
+a + A I over these sets is used. A network with classes subclasses :class:`LatentClassNetwork`; its model subclasses
+:class:`MixtureModel`, whose options include ``classes``, ``by`` and ``members``. Shapes: B sets of up to J
+alternatives, K classes.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from pcmcnet.training.network import ChoiceNetwork
 
 
 def require_classes_and_members(classes: int | Literal["auto"], by: ClassesBy, members: int | Literal["auto"]) -> None:
-    """Check the options of a model with latent classes and averages."""
+    """Raise ConfigError unless the options of a model with latent classes and averaged networks are valid."""
     require_word("by", by, get_args(ClassesBy))
     if classes != "auto":
         require_number("classes", classes, whole=True, low=1)
     if members != "auto":
         require_number("members", members, whole=True, low=1, high=MAX_MEMBERS)
     if members not in ("auto", 1) and classes != 1:
-        raise ConfigError(f"members={members} needs classes=1: the classes of several networks do not match.")
+        raise ConfigError(f"members={members} needs classes=1: the classes of several networks do not correspond.")
 
 
 def one_network(config: Any) -> dict[str, int]:
-    """Return ``members=1`` as an option if their number is left to a rule, for callers that average themselves."""
+    """Return the option ``members=1`` if the number is "auto", for callers that average models themselves."""
     return {"members": 1} if getattr(config, "members", 1) == "auto" else {}
 
 
@@ -61,10 +61,10 @@ class LatentClassNetwork(ChoiceNetwork):
 
     @abstractmethod
     def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return a + A I, the logits of the shares (B, K), and the probabilities in each class (B, K, J)."""
+        """Return a + A I, the logits (B, K) of the shares, and the probabilities (B, K, J) in each class."""
 
     def log_membership(self, batch: Batch) -> Tensor:
-        """Return the logarithms of the shares of the classes before any choice, (B, K)."""
+        """Return the logarithms (B, K) of the prior shares of the classes."""
         return self.classwise(batch)[0].log_softmax(-1)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -73,7 +73,7 @@ class LatentClassNetwork(ChoiceNetwork):
         return log_probabilities((logits.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
 
     def set_losses(self, batch: Batch) -> Tensor:
-        """Return the loss of each set (B,): its NLL, or an equal share of that of all choices of its person."""
+        """Return the loss (B,) of each set: its NLL, or an equal share of the joint NLL of its person's choices."""
         if not self.batches_by_person or batch.person is None:
             return super().set_losses(batch)
         logits, p = self.classwise(batch)
@@ -82,42 +82,42 @@ class LatentClassNetwork(ChoiceNetwork):
 
 
 def joint_losses(logits: Tensor, log_p: Tensor, person: Tensor) -> Tensor:  # (B, K), (B, K), (B,) -> (B,)
-    """Return minus the log-likelihood of each person's choices together, in equal shares for the person's sets.
+    """Return the negative joint log-likelihood of each person's choices, divided equally among the person's sets.
 
-    The sets of a person follow each other. ``log_p`` is of the choice of each set, in each class.
+    The sets of a person are adjacent. ``log_p`` are the log-probabilities of the chosen alternatives in each class.
     """
-    # 1. Number the persons from 0; of B places some stay empty.
+    # 1. Number the persons from 0. The sums below have B rows; rows after the last person stay 0.
     changes = person[1:] != person[:-1]
     number = torch.cat([changes.new_zeros(1), changes]).cumsum(0)
 
     def summed(values: Tensor) -> Tensor:
         return torch.zeros_like(values).index_add(0, number, values)
 
-    # 2. Sum over the sets of a person: mean logits of the shares, and the log-likelihood in each class.
+    # 2. Compute the mean logits of the shares, and the log-likelihood in each class, over the sets of a person.
     sets = summed(torch.ones_like(log_p[:, :1])).clamp(min=1)  # (B, 1)
     joint = ((summed(logits) / sets).log_softmax(-1) + summed(log_p)).logsumexp(-1, keepdim=True)
-    # 3. Every set of a person has the same share of the loss.
+    # 3. Divide the loss of a person equally among the sets.
     return -(joint / sets)[number].squeeze(1)
 
 
 class MixtureModel(NeuralModel, LatentClasses):
-    """A network model whose options have ``classes``, ``by`` and ``members``."""
+    """A network model whose options include ``classes``, ``by`` and ``members``."""
 
     config: Any
 
     @property
     def _may_have_bins(self) -> bool:
-        """Whether some of the averaged networks may see numbers by bins."""
+        """Whether averaged networks may have bins."""
         return True
 
     @one_thread_per_operation(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
         config = self.config
-        apart = isinstance(train, ScannedData) or current_group().size > 1
-        if config.classes != 1 and config.by == "person" and train.schema.person is not None and apart:
+        is_split = isinstance(train, ScannedData) or current_group().size > 1
+        if config.classes != 1 and config.by == "person" and train.schema.person is not None and is_split:
             raise ConfigError(
-                "classes of persons need all sets of a person at once, in one process: read the table into memory and "
-                "fit it in one process, or fit with by='set'."
+                "classes of persons are not supported for tables larger than memory or fits by several processes: read "
+                "the table into memory and fit it in one process, or fit with by='set'."
             )
         return fit_network(
             self._trainer(train, valid, run),
@@ -131,7 +131,7 @@ class MixtureModel(NeuralModel, LatentClasses):
 
     @property
     def n_classes_(self) -> int:
-        """Number of latent classes of people."""
+        """Number of latent classes."""
         return self.spec_.classes
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
@@ -157,12 +157,12 @@ class MixtureModel(NeuralModel, LatentClasses):
     def _more_facts(self) -> dict[str, str]:
         facts, spec, trials = {}, self.spec_, self.record_.class_trials
         if self.config.classes != 1:
-            facts["classes"] = f"{spec.classes}" + (", each a chain of its own" if spec.classes > 1 else "")
+            facts["classes"] = f"{spec.classes}" + (", one chain each" if spec.classes > 1 else "")
         if trials:
-            gains = (f"{t.value:g}: {t.gain:+.4f} ± {t.standard_error:.4f}" for t in trials[1:])
-            facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
+            gains = (f"{t.value:g} classes {t.gain:+.4f} ± {t.standard_error:.4f}" for t in trials[1:])
+            facts["classes"] += f"; gain in held-out NLL: {', '.join(gains)}"
         if spec.members > 1:
             with_bins = sum(bins > 0 for bins in spec.bins)
-            some = f"; {with_bins} of them see numbers by curves, too" if with_bins else ""
-            facts["networks"] = f"{spec.members}, from different starts, whose probabilities are averaged{some}"
+            note = f"; {with_bins} also use piecewise-linear inputs" if with_bins else ""
+            facts["networks"] = f"average of {spec.members}{note}"
         return facts

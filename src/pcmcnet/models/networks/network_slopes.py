@@ -1,17 +1,17 @@
 """Derivatives of a network's log-probabilities in one numeric column, by automatic differentiation.
 
-A value x_j reaches the network as the standardised, perhaps bent, z_j, so
+The network sees a value x_j as the input z_j, standardised and perhaps bent, so
 
     d log p_i / d x_j = (d log p_i / d z_j) (d z_j / d x_j).
 
 The first factor is a Jacobian (B, J, J) of a batch: row i is a backward pass from the i-th alternative of all its sets.
-That is J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl depends on z_k and z_l
-alone, so one pass gives both of its derivatives. Only the law of the J x J scores, which is cheap beside the network,
-is then pulled back J times (:func:`jacobian_by_pairs`):
+That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl only depends on z_k and
+z_l, so one pass gives both derivatives of all scores. Only the stationary distribution of the J x J scores, which is
+cheap compared with the network, needs J backward passes (:func:`jacobian_by_pairs`):
 
     d log p_i / d z_m = sum_l (d log p_i / d f_ml) (d f_ml / d z_m) + sum_k (d log p_i / d f_km) (d f_km / d z_m).
 
-A linear utility u_m of z_m, where the network has one, adds (d log p_i / d u_m) (d u_m / d z_m).
+A linear utility u_m of z_m adds (d log p_i / d u_m) (d u_m / d z_m).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel
 
 
-MAX_CHUNK_FLOATS = 2**22  # numbers in a temporary over pairs: 16 MiB
+MAX_CHUNK_FLOATS = 2**22  # of a temporary array over pairs: 16 MiB
 
 
 class NumericInput(NamedTuple):
-    """One number that a network reads."""
+    """One numeric input of a network."""
 
-    individual: bool  # whether it is the individual's, or each alternative's
-    k: int  # its place among the numeric inputs
+    individual: bool  # whether it belongs to the individual, or to each alternative
+    k: int  # its position among the numeric inputs
 
-    def split(self, batch: Batch) -> tuple[Batch, Tensor]:
-        """Return the batch with inputs that have a gradient, and these inputs."""
+    def with_gradient(self, batch: Batch) -> tuple[Batch, Tensor]:
+        """Return the batch with numeric inputs that require a gradient, and these inputs."""
         name = "individual_numeric" if self.individual else "numeric"
         leaf = getattr(batch, name).detach().clone().requires_grad_()
         changed: dict[str, Any] = {name: leaf}
@@ -57,7 +57,7 @@ class NumericInput(NamedTuple):
 
 
 def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
-    """Differentiate in a numeric column: (sum n^2,) over ordered pairs, or (N,) for a column of the individual."""
+    """Return derivatives in a numeric column: (sum n^2,) over ordered pairs, or (N,) for an individual column."""
     individual = column not in data.features
     columns = data.individual if individual else data.features
     side = model.encoder_.individual if individual else model.encoder_.features
@@ -65,7 +65,7 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
     out = np.zeros(int(lengths.sum()))
     codes = {code.name: (k, code) for k, code in enumerate(side.numeric)}
     if column not in codes or not len(data):
-        return out  # a column that the network does not know
+        return out  # the column is not an input of the network
     k, code = codes[column]
     values = columns[column]
     assert isinstance(values, Numeric)
@@ -76,71 +76,74 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
     model.network_.eval()
     for sets, batch in zip(plan, batches_on(device, encoded, plan), strict=True):
         with one_thread_per_operation(batch.mask.numel() * batch.mask.shape[1] * model.num_parameters):
-            found = model._jacobian(batch, NumericInput(individual, k))
+            jacobian = model._jacobian(batch, NumericInput(individual, k))
         real = batch.mask if individual else batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
-        out[consecutive_indices(starts[sets], lengths[sets])] = found[real].double().cpu().numpy()
+        out[consecutive_indices(starts[sets], lengths[sets])] = jacobian[real].double().cpu().numpy()
     slopes: Floats = out * (spread(scale, data.offsets) if individual else scale[ordered_pairs(data.offsets)[1]])
     return slopes
 
 
 def jacobian_by_output(network: nn.Module, batch: Batch, at: NumericInput) -> Tensor:
-    """Differentiate the log-probabilities of any network: (B, J, J), or (B, J) for an input of the individual."""
+    """Return derivatives of log-probabilities of any network: (B, J, J), or (B, J) for an input of the individual."""
     with (
         torch.enable_grad(),
         torch.backends.cudnn.flags(enabled=False),
     ):  # cuDNN's LSTM has no gradient outside training
-        followed, leaf = at.split(batch)
-        log_p = network(followed)
+        inputs, leaf = at.with_gradient(batch)
+        log_p = network(inputs)
         rows = [_pull_back(log_p, batch.mask, i, leaf)[0][..., at.k] for i in range(batch.mask.shape[1])]
     return torch.stack(rows, 1)
 
 
 def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> Tensor:
-    """Do the same for PCMC-Net, with one pass through its network."""
+    """Return the derivatives of :func:`jacobian_by_output` for a PCMC-Net, with one pass through its network."""
     mask = batch.mask
+    # 1. Compute the scores of all pairs and the utilities, and their derivatives in the input.
     with torch.no_grad():
-        known = network.represent(batch)
-        leave, enter = network.rates.halves(*known)  # (B, J, H)
+        inputs = network.represent(batch)
+        leave, enter = network.rates.halves(*inputs)  # (B, J, H)
         scores = network.rates.scores_of_halves(leave, enter, mask)
-        utility = scores.new_zeros(mask.shape) if network.utility is None else network.utility(batch, *known)
-    slopes = _score_slopes(network, batch, at, leave, enter)
-    of_utility = None if network.utility is None else _utility_slopes(network.utility, batch, at, *known)  # (B, J)
+        utility = scores.new_zeros(mask.shape) if network.utility is None else network.utility(batch, *inputs)
+    score_slopes = _score_slopes(network, batch, at, leave, enter)
+    utility_slopes = None if network.utility is None else _utility_slopes(network.utility, batch, at, *inputs)  # (B, J)
+    # 2. Differentiate each log-probability in the scores and utilities, and apply the chain rule.
     with torch.enable_grad():
         scores, utility = scores.detach().requires_grad_(), utility.detach().requires_grad_()
         log_p = log_probabilities(solve_chain(network.rates_of_scores(scores, utility, mask), mask), mask)
         rows = []
         for i in range(mask.shape[1]):
-            pulled, by_utility = _pull_back(log_p, mask, i, scores, utility)  # (B, J, J), (B, J)
-            parts = [pulled * slope for slope in slopes]
+            by_score, by_utility = _pull_back(log_p, mask, i, scores, utility)  # (B, J, J), (B, J)
+            parts = [by_score * slope for slope in score_slopes]
             row = parts[0].sum((1, 2)) if at.individual else parts[0].sum(2) + parts[1].sum(1)
-            if of_utility is not None:
-                added = by_utility * of_utility
+            if utility_slopes is not None:
+                added = by_utility * utility_slopes
                 row = row + (added.sum(1) if at.individual else added)
             rows.append(row)
     return torch.stack(rows, 1)
 
 
 def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
-    """Differentiate each score f_kl in the input of k and in that of l, or in the individual's: 2 or 1 x (B, J, J).
+    """Return derivatives of each score f_kl in the input of k and of l, or of the individual: 2 or 1 x (B, J, J).
 
-    f_kl is a function of leave_k + enter_l, each of which is linear in the input.
+    f_kl is a function of leave_k + enter_l, and both are linear in the input.
     """
     pairs = real_pairs(batch.mask)
     s, k, m = pairs.nonzero(as_tuple=True)  # (P,)
     rates = network.rates
     layers = [rates.who] if at.individual else [rates.leave, rates.enter]
-    numbers = (batch.individual_numeric if at.individual else batch.numeric).shape[-1]
-    columns = [layer.weight.detach()[:, at.k - numbers] for layer in layers if layer is not None]  # numbers come last
+    # Numeric inputs come last in a representation.
+    position = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]
+    columns = [layer.weight.detach()[:, position] for layer in layers if layer is not None]
     direction = torch.stack(columns, 1)  # (H, 1 or 2)
     out = leave.new_zeros(len(s), direction.shape[1])
     for begin in range(0, len(s), max(MAX_CHUNK_FLOATS // leave.shape[-1], 1)):
-        some = slice(begin, begin + max(MAX_CHUNK_FLOATS // leave.shape[-1], 1))
-        # Each pair as a set of its own, so that its gradient is not added to another's.
-        left, entered = leave[s[some], k[some]].unsqueeze(1), enter[s[some], m[some]].unsqueeze(1)  # (p, 1, H)
+        chunk = slice(begin, begin + max(MAX_CHUNK_FLOATS // leave.shape[-1], 1))
+        # Each pair is a separate set, so that gradients of different pairs are not summed.
+        left, entered = leave[s[chunk], k[chunk]].unsqueeze(1), enter[s[chunk], m[chunk]].unsqueeze(1)  # (p, 1, H)
         with torch.enable_grad():
             left = left.requires_grad_()
-            (found,) = torch.autograd.grad(rates.scores_of_halves(left, entered).sum(), left)
-        out[some] = found.squeeze(1) @ direction
+            (gradient,) = torch.autograd.grad(rates.scores_of_halves(left, entered).sum(), left)
+        out[chunk] = gradient.squeeze(1) @ direction
     grid = leave.new_zeros(pairs.shape)
     return [grid.index_put((s, k, m), slope) for slope in out.unbind(1)]
 
@@ -149,16 +152,17 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: T
 def _utility_slopes(
     utility: LinearUtility, batch: Batch, at: NumericInput, individual: Tensor, alternatives: Tensor
 ) -> Tensor:
-    """Differentiate the utility of each alternative in its own input, or in the individual's: (B, J)."""
-    place = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]  # numbers come last
+    """Return derivatives (B, J) of the utility of each alternative in its input, or in that of the individual."""
+    # Numeric inputs come last in a representation.
+    position = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]
     if at.individual:
         assert utility.taste is not None
-        return alternatives @ utility.taste[:, place]
-    slope = utility.slopes[at.k] + utility.weights(individual)[:, place]
+        return alternatives @ utility.taste[:, position]
+    slope = utility.slopes[at.k] + utility.weights(individual)[:, position]
     return slope.unsqueeze(1).expand(alternatives.shape[:2])
 
 
 def _pull_back(log_p: Tensor, mask: Tensor, i: int, *leaves: Tensor) -> tuple[Tensor, ...]:
-    """Differentiate the log-probability of the i-th alternative of each set that has one."""
-    real = log_p[:, i].where(mask[:, i] & log_p[:, i].isfinite(), log_p.new_zeros(()))  # -inf would make NaN of 0
+    """Return gradients of the log-probability of the i-th alternative of each set that has one."""
+    real = log_p[:, i].where(mask[:, i] & log_p[:, i].isfinite(), log_p.new_zeros(()))  # -inf would give NaN
     return torch.autograd.grad(real.sum(), leaves, retain_graph=True, materialize_grads=True)

@@ -1,4 +1,4 @@
-"""Models trained by the loop: encode the columns, build the network, train it, predict in batches."""
+"""Base class of network models: build and train networks, predict in batches, save and load weights."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from pcmcnet.training.device import default_torch_settings, device_of, encode_on
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import parameter_count, predict
 
-# -- The weights of a network, read from a safetensors file for the network that saved options describe ----------------
-# Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
-# device "meta", where they have shapes and take no memory.
+# -- Saved weights -----------------------------------------------------------------------------------------------------
+# Saved options may describe a network of any size. So the shapes of its tensors are compared with the file first, on
+# torch's device "meta", where tensors take no memory.
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
 def read_network(content: bytes, build: Callable[[], Network]) -> Network:
-    """Build a network and give it the weights of a file; refuses weights that do not fit, or are not finite."""
+    """Return a new network with the weights of a file; raise ArtifactError if they do not fit or are not finite."""
     try:
         weights = load_tensors(content)
     except SafetensorError as error:
@@ -65,37 +65,35 @@ def read_network(content: bytes, build: Callable[[], Network]) -> Network:
         network = build()
     network.load_state_dict(weights)
     if not all(bool(torch.isfinite(p).all()) for p in network.parameters()):
-        raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
+        raise ArtifactError("some saved weights are not finite: fit the model again.")
     return network
 
 
 def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of other names, shapes or types than the network has."""
-    found, expected = ({k: (tuple(v.shape), v.dtype) for k, v in part.items()} for part in (weights, network))
-    if found != expected:
-        name = min(k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k))
-        told = [f"{part[name][0]} of {part[name][1]}" if name in part else "absent" for part in (found, expected)]
+    """Raise ArtifactError unless the tensors have the names, shapes and types of the network."""
+    actual, expected = ({k: (tuple(v.shape), v.dtype) for k, v in part.items()} for part in (weights, network))
+    if actual != expected:
+        name = min(k for k in actual.keys() | expected.keys() if actual.get(k) != expected.get(k))
+        got, wanted = (f"{p[name][0]} of {p[name][1]}" if name in p else "absent" for p in (actual, expected))
         raise ArtifactError(
-            f"the saved weights do not fit the saved options: {name} is {told[0]}, expected {told[1]}. Save the model "
+            f"the saved weights do not fit the saved options: {name}: expected {wanted}, got {got}. Save the model "
             f"again."
         )
 
 
-_SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them
-CHUNKS_AT_ONCE = 4  # chunks of a table that are predicted at a time, each of which is in memory. Both by choice
+MAX_SMALL_WEIGHTS = 2**17  # smaller networks leave threads idle, so that chunks can be predicted in parallel
+MAX_PARALLEL_CHUNKS = 4  # chunks in memory at the same time
 
 
 class NeuralModel(ChoiceModel):
-    """A network over encoded choice sets; a subclass builds it.
+    """A model with a neural network; a subclass builds the network.
 
     Parameters
     ----------
     encoders
-        Modules of one's own by columns of contents, in the place of those that come with the kind: each maps the
-        distinct contents of a batch (u, ...) to vectors (u, width). A fit trains a copy from the weights they have;
-        what needs no gradient stays as it is. What is :class:`Frozen` is run once for each content, and not trained.
+        Custom encoders by column: see :class:`pcmcnet.models.networks.network_config.EncoderArguments`.
     options
-        As ``config_class`` has them.
+        The fields of ``config_class``, by name.
     """
 
     stops_early = True
@@ -112,21 +110,21 @@ class NeuralModel(ChoiceModel):
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Return the modules of one's own, which no option can hold."""
+        """The custom encoders, which are not options since they cannot be saved as JSON."""
         return {"encoders": self.encoders} if self.encoders else {}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the options, and the classes and weights of modules of one's own, as values that survive JSON."""
-        own = {"encoders": encoder_digests(self.encoders)} if self.encoders else {}
-        return {**super().identity, **own}
+        """The options, and the classes and hashes of custom encoders, as values for JSON."""
+        encoders = {"encoders": encoder_digests(self.encoders)} if self.encoders else {}
+        return {**super().identity, **encoders}
 
     @abstractmethod
     def _build(self, encoder: Encoder, classes: int) -> ChoiceNetwork:
-        """Return a freshly initialised network that maps a batch to log-probabilities."""
+        """Return a new network for an encoder and a number of latent classes."""
 
     def _more_facts(self) -> dict[str, str]:
-        """Return facts for the end of the summary that a kind of network alone has; none by default."""
+        """Return additional facts for the summary of this class of models."""
         return {}
 
     # -- fit --------------------------------------------------------------------------------------------------
@@ -136,7 +134,7 @@ class NeuralModel(ChoiceModel):
         return fit_network(self._trainer(train, valid, run), train, valid, average=self.average_class)
 
     def _trainer(self, train: Sets, valid: Sets | None, run: FitRun) -> Trainer:
-        """Return what trains networks of this model on the device of the run."""
+        """Return the trainer of this model's networks."""
         require_content_columns(self.encoders, train.schema)
         identity = self._run_identity(train, valid, run)
         return Trainer(self.config, self._build, self.encoders, run, resolve_device(run.device), identity)
@@ -145,12 +143,12 @@ class NeuralModel(ChoiceModel):
         return None if init is None else StartingNetwork.of(init, self, schema)
 
     def _run_identity(self, train: Sets, valid: Sets | None, run: FitRun) -> dict[str, Any]:
-        """Return all that a fit depends on, by which a checkpoint recognises its run."""
+        """Return all that a fit depends on; a resumed run must have the same identity as its checkpoint."""
         return {
             "model": self.name,
             **self.identity,
             "seed": run.seed,
-            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
+            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # decides on the batches
             "training table": run.fingerprint,
             "validation table": None if valid is None else valid.fingerprint(),
             **({} if run.init is None else {"init": run.init.identity}),
@@ -163,7 +161,7 @@ class NeuralModel(ChoiceModel):
         return TrainingTable.of(both, both.fingerprint(), run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Learn the encoders that a fit needs and keep them with a scanned table, for processes that share the fit."""
+        """Learn the encoders of a scanned table and cache them, for processes that share the fit."""
         learn_network_encoder(train.with_positive_weight(), self.config, self.encoders)
         if self.config.refit and valid is not None:
             learn_network_encoder(joined_parts(train, valid)().with_positive_weight(), self.config, self.encoders)
@@ -172,7 +170,7 @@ class NeuralModel(ChoiceModel):
 
     @property
     def encoder_(self) -> Encoder:
-        """What was learnt about the columns from the training part."""
+        """The encoder of the columns, learnt from the training part."""
         return self._state.encoder
 
     @property
@@ -182,13 +180,13 @@ class NeuralModel(ChoiceModel):
 
     @property
     def spec_(self) -> NetworkSpec:
-        """The architecture that the fit has found."""
+        """The architecture that the fit has chosen."""
         spec: NetworkSpec = self.record_.spec
         return spec
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained weights."""
+        """Number of weights."""
         return sum(p.numel() for p in self.network_.parameters())
 
     @property
@@ -197,8 +195,8 @@ class NeuralModel(ChoiceModel):
 
     @property
     def _parallel_chunks(self) -> int:
-        small = device_of(self.network_).type == "cpu" and parameter_count(self.network_) < _SMALL
-        return min(threads(), CHUNKS_AT_ONCE) if small else 1
+        is_small = device_of(self.network_).type == "cpu" and parameter_count(self.network_) < MAX_SMALL_WEIGHTS
+        return min(threads(), MAX_PARALLEL_CHUNKS) if is_small else 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
         if not self._encodes_chunks:
@@ -210,11 +208,11 @@ class NeuralModel(ChoiceModel):
         if is_on_gpu(self.network_) and data.n_alternatives > CHUNK_ROWS and not data.schema.contents:
             chunks = sets_in_chunks(data, CHUNK_ROWS)
             log_ps = predict_chunks(self.network_, self.encoder_, chunks, pair_budget=self.config.pair_budget)
-            return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data has no problems: it is checked
+            return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data are checked
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
 
     def _predict_batches(self, data: ChoiceData, compute: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of choice sets, and the answer (B, ...) of the network for them."""
+        """Yield positions (B,) of choice sets with the values (B, ...) that ``compute`` returns for their batch."""
         network, budget = self.network_, self.config.pair_budget
         encoded = encode_on(device_of(network), self.encoder_, data)
         for sets, _, values in predict(network, encoded, pair_budget=budget, compute=compute):
@@ -225,24 +223,24 @@ class NeuralModel(ChoiceModel):
         return network_slopes(self, data, column)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
-        """Differentiate log-probabilities in an input of alternatives, (B, J, J), or of the individual, (B, J)."""
+        """Return derivatives of log-probabilities in an input: (B, J, J), or (B, J) for an input of the individual."""
         return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:
-        """List the network's parts with their numbers of parameters, and how training went."""
+        """Return a summary with the weights of the network, and facts about training."""
         return network_summary(self)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
     def _files(self) -> dict[str, bytes]:
         weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
-        own = {"modules": encoder_class_names(self.encoders)} if self.encoders else {}
-        encoder = json_bytes({**self.encoder_.to_dict(), **own})
+        modules = {"modules": encoder_class_names(self.encoders)} if self.encoders else {}
+        encoder = json_bytes({**self.encoder_.to_dict(), **modules})
         return {"encoder.json": encoder, "weights.safetensors": save_tensors(weights)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedNetwork:
         entries, spec, weights = json.loads(files["encoder.json"]), record.spec, files["weights.safetensors"]
-        spec.require_valid(len(weights) // 4)  # float32 numbers
+        spec.require_valid(len(weights) // 4)  # float32 values
         require_saved_encoders(self.encoders, entries.get("modules", {}))
         encoder = Encoder.from_dict(entries, frozen_encoders(self.encoders))
         build = partial(build_network, self._build, encoder, spec, self.average_class)
@@ -255,9 +253,9 @@ def is_on_gpu(network: nn.Module) -> bool:
 
 
 def network_summary(model: NeuralModel) -> Summary:
-    """Return options, course of training and weights with their shapes; of averaged networks, those of the first."""
+    """Return a summary with options, losses, and the shapes of the weights (of the first averaged network)."""
     record, members = model.record_, members_of(model.network_)
-    whose = " of the first" if len(members) > 1 else ""
+    suffix = " (first network)" if len(members) > 1 else ""
     facts = {
         **model._common_facts(),
         "epochs": str(record.epochs),
@@ -266,19 +264,19 @@ def network_summary(model: NeuralModel) -> Summary:
     }
     history = model.history
     if history:
-        facts[f"last training NLL{whose}"] = f"{history[-1]['train_loss']:.4f}"
+        facts[f"training NLL{suffix}"] = f"{history[-1]['train_loss']:.4f}"
         valid_loss = history[min(record.epochs, len(history)) - 1]["valid_loss"]
         if valid_loss is not None:
-            facts[f"validation NLL{whose}"] = f"{valid_loss:.4f}"
+            facts[f"validation NLL{suffix}"] = f"{valid_loss:.4f}"
     weights = members[0].named_parameters()
     rows = tuple((name, " x ".join(map(str, p.shape)), f"{p.numel():,}") for name, p in weights)
     return Summary(type(model).__name__, facts | model._more_facts(), ("weights", "shape", "parameters"), rows)
 
 
 def _decay_fact(record: NetworkRecord) -> str:
-    """Return the weight decay, and how it was learnt."""
+    """Return the weight decay as text, with the losses of the search if it was learnt."""
     decay, search = f"{record.weight_decay:.3g}", record.decay_search
     if search is None:
         return decay
-    tried = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in search.trials)
-    return f"{decay}, learnt from {search.held_out_sets:,} held-out sets (NLL {tried})"
+    losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in search.trials)
+    return f"{decay}, learnt from {search.held_out_sets:,} held-out sets (NLL {losses})"

@@ -1,4 +1,4 @@
-"""Starting values of networks: a start that can learn, the chain of items for labels alone, the logit inside."""
+"""Starting values of networks: no dead rates, the PCMC of the labels, and the logit inside."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 
 @torch.no_grad()
 def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
-    """Return whether most relu rates of a batch start without a gradient; raise the output bias if so.
+    """Raise the output bias if most relu rates of a batch have no gradient; return whether it was raised.
 
-    If most pairs start without a gradient, the few that have one may die in training: on MLBA data 8 of 90 starts of
-    the paper's kind did so within 15 epochs, and none with the median score raised to 1.
+    If most rates start without a gradient, the others may lose it in training. On MLBA data this happened to 8 of 90
+    networks with the paper's initialisation within 15 epochs, and to none with the median score raised to 1.
     """
     if rates.rate != "relu":
         return False
@@ -38,30 +38,32 @@ def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Te
     return True
 
 
-# -- Item start --------------------------------------------------------------------------------------------------------
-# Start a network that knows labels alone as the chain of items, PCMC: its log-rates at their penalised maximum.
+# -- Start from PCMC ---------------------------------------------------------------------------------------------------
+# If labels are the only inputs, a network starts from the penalised maximum likelihood estimate of PCMC.
 #
-# Without features a chain has one log-rate for each ordered pair of labels and nothing else to learn. Their likelihood
-# is flat in many directions, in which gradient descent hardly moves and L-BFGS over the distinct sets does not mind. So
-# the table of log-rates is fitted first (`pcmcnet.models.pcmc`) and the network learns what to add to it. The ridge
-# that pulls it towards Bradley-Terry's chain goes with the weight decay, and so is learnt from the table.
+# Without features a chain has one log-rate for each ordered pair of labels. Its likelihood is flat in many directions,
+# in which gradient descent is slow; L-BFGS on the distinct choice sets is not. So the table of log-rates is fitted
+# first (`pcmcnet.models.pcmc`), and the network learns a correction of it. The ridge towards the Bradley-Terry model is
+# proportional to the weight decay, which is learnt from the table.
 
 MAX_ITEM_LABELS = 50  # 2,450 log-rates
-MAX_ITEM_SETS = 100_000  # that a start is learnt from
-RIDGE_PER_DECAY = 2.0  # for a weight decay of 1
-ITEM_STEPS = 200  # of L-BFGS, at most
+MAX_ITEM_SETS = 100_000  # choice sets of the estimate
+RIDGE_PER_DECAY = 2.0
+ITEM_STEPS = 200  # maximum number of L-BFGS iterations
 
 
 def label_codes_if_alone(encoder: Encoder) -> int | None:
-    """Return the number of codes of the labels, where nothing else is known of alternatives and individuals."""
-    who, what = encoder.individual, encoder.features
-    alone = not who and not what.n_numeric and not what.contents and len(what.cardinalities) == 1
-    return what.cardinalities[0] + 1 if alone and what.cardinalities[0] <= MAX_ITEM_LABELS else None
+    """Return the number of codes of the labels if they are the only inputs and few enough; else None."""
+    features = encoder.features
+    is_only_input = not (encoder.individual or features.n_numeric or features.contents)
+    if not is_only_input or len(features.cardinalities) != 1 or features.cardinalities[0] > MAX_ITEM_LABELS:
+        return None
+    return features.cardinalities[0] + 1  # one more for unseen labels
 
 
 @torch.no_grad()
 def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
-    """Set the table of log-rates (n, n), by codes, to that of the chain of items."""
+    """Set the table of log-rates (n, n) of pairs of label codes to the estimate of PCMC."""
     from pcmcnet.models.items.pcmc_estimation import bradley_terry_chain
 
     data = data.to(torch.device("cpu"))
@@ -75,22 +77,22 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
     log_rates.copy_(torch.from_numpy(chain.log_rates))
 
 
-# -- Start a network as the logit inside it: its plain weights b at their penalised maximum likelihood -----------------
+# -- Start from the logit inside ---------------------------------------------------------------------------------------
+# The plain weights b of the linear utility start at their penalised maximum likelihood estimate:
 #
 #     minimise over b:   - sum_s w_s log softmax(u_s)[chosen]  +  |b|^2 / 2
 #
-# with weights w_s of mean 1 and a standard normal prior, and b within the signs that the utility gives its
-# coefficients. The problem is convex, and L-BFGS in float64 solves it in a moment, whatever the number of categories or
-# words. Threads that share its small products wait for each other much longer than that, on a busy machine a hundred
-# times.
+# with weights w_s of mean 1, a standard normal prior, and the signs that the utility imposes on its coefficients. The
+# problem is convex, and L-BFGS in float64 solves it quickly for any number of categories or words. It uses one thread:
+# threads that share such small products wait for each other, and on a busy machine that takes a hundred times longer.
 
-MAX_LOGIT_SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
-LOGIT_START_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it
-LOGIT_STEPS = 100  # of L-BFGS, at most
+MAX_LOGIT_SETS = 4_000  # choice sets of the estimate, which training improves
+LOGIT_START_DECAY = 2.0  # from this weight decay on, a network is a small correction of the logit inside
+LOGIT_STEPS = 100  # maximum number of L-BFGS iterations
 
 
 def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
-    """Set the plain weights to those of the logit that fits the choices best; the sets lie one after another."""
+    """Set the plain weights of a utility to the penalised maximum likelihood estimate of the logit."""
     from scipy.optimize import Bounds, minimize  # slow to import
 
     data = data.to(torch.device("cpu"))
@@ -106,15 +108,15 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
         top = torch.full_like(weight, -torch.inf).scatter_reduce(0, of_set, u.detach(), "amax")[of_set]
         sums = torch.zeros_like(weight).index_add(0, of_set, (u - top).exp())
         nll = weight @ (sums.log() - (u - top)[chosen])
-        found = torch.autograd.grad(nll, double.plain_weights)
-        return nll.item() + 0.5 * float(at @ at), parameters_to_vector(found).numpy() + at
+        gradient = parameters_to_vector(torch.autograd.grad(nll, double.plain_weights)).numpy()
+        return nll.item() + 0.5 * float(at @ at), gradient + at
 
     start = parameters_to_vector(double.plain_weights).detach().numpy()
     limits = double.plain_bounds
     bounds = None if limits is None else Bounds(*(parameters_to_vector(side).numpy() for side in limits))
     with single_threaded_blas():
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": LOGIT_STEPS})
+        result = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": LOGIT_STEPS})
     with torch.no_grad():
-        vector_to_parameters(torch.from_numpy(found.x), double.plain_weights)
+        vector_to_parameters(torch.from_numpy(result.x), double.plain_weights)
         for weights, values in zip(utility.plain_weights, double.plain_weights, strict=True):
             weights.copy_(values)

@@ -1,7 +1,7 @@
-"""Train one network: learn the encoder, build, set starting values, run the loop.
+"""Train one network: learn the encoder, build the network, set starting values, run the training loop.
 
-A :class:`Trainer` holds options and stores no result. The same arguments give the same network, bit for bit on a CPU,
-so trials of options, refits and averaged networks are all calls of :meth:`Trainer.train`.
+A :class:`Trainer` holds options and stores no results. The same arguments give the same network, bit for bit on a CPU.
+So trials, refits and averaged networks are all calls of :meth:`Trainer.train`.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from pcmcnet.training.prediction import predict
 if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel
 
-# -- Fine tuning -------------------------------------------------------------------------------------------------------
-# Fits that start from a fitted network, with its encoder: for a new table of the same columns, or for more epochs.
+# -- Fine-tuning -------------------------------------------------------------------------------------------------------
+# A fit may start from a fitted network and its encoder: for a new table with the same columns, or for more epochs.
 #
-# Numbers are standardised as in the first fit, and categories that it did not know get the reserved code, so every
-# weight keeps its meaning. Options that change the function of the network must be the same in both fits.
+# Numbers are standardised as in the first fit, and categories that it did not see get the code of unseen categories, so
+# every weight keeps its meaning. Options that change the function of the network must be the same in both fits.
 
-_FREE = {"dropout", "initialisation", "precision"}  # options of a network that its weights do not depend on
+_OPTIONS_THAT_MAY_CHANGE = {"dropout", "initialisation", "precision"}  # the function of the weights is the same
 
 
 @dataclass(frozen=True, eq=False)
 class StartingNetwork:
-    """What a fit starts from: encoder, architecture and weights of a fitted network.
+    """The encoder, architecture and weights of the fitted network that a fit starts from.
 
     Parameters
     ----------
     encoder
-        The encoder, for the new table's schema.
+        The encoder, with the schema of the new table.
     spec
         The architecture of the fitted network.
     members
         The weights of each averaged network.
     fingerprint, epochs
-        Of the table that the network was fitted to, and of that fit.
+        Fingerprint of the table that the network was fitted to, and epochs of that fit.
     number
-        Position of the member that this fit starts from.
+        Position of the member whose weights are used.
     """
 
     encoder: Encoder
@@ -73,7 +73,7 @@ class StartingNetwork:
 
     @classmethod
     def of(cls, init: Any, model: NeuralModel, schema: Schema) -> StartingNetwork:
-        """Copy a fitted model; refuses one of another kind, or with other options or columns."""
+        """Copy the network of a fitted model; raise an error unless its class, options and columns are the same."""
         if type(init) is not type(model):
             raise ConfigError(f"init: expected a fitted {type(model).__name__}, got {type(init).__name__}.")
         _require_columns(init.schema, schema)
@@ -85,12 +85,12 @@ class StartingNetwork:
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
-        """The weights of the member that this fit starts from."""
+        """The weights of the member at position ``number``."""
         return self.members[self.number]
 
     @property
     def identity(self) -> str:
-        """A hash of all weights, by which a run recognises what it was started from."""
+        """A hash of all weights, so that a resumed run can check that it has the same start."""
         named = {f"{k}.{name}": w for k, weights in enumerate(self.members) for name, w in weights.items()}
         return hashlib.sha256(save_tensors(named)).hexdigest()
 
@@ -98,11 +98,10 @@ class StartingNetwork:
 def _require_columns(theirs: Schema, ours: Schema) -> None:
     for role in ("features", "individual", "kinds", "alternative"):
         first, second = getattr(theirs, role), getattr(ours, role)
-        first, second = (set(x) if isinstance(x, tuple) else x for x in (first, second))
+        first, second = (sorted(x) if isinstance(x, tuple) else x for x in (first, second))
         if first != second:
-            told = [sorted(x) if isinstance(x, set) else x for x in (first, second)]
             raise SchemaError(
-                f"init was fitted to a table with {role} {told[0]}, and this one has {told[1]}: read it by the schema "
+                f"init was fitted to a table with {role} {first}, but this table has {second}: read it with the schema "
                 f"of init, or fit without init."
             )
 
@@ -111,13 +110,13 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
     training = {field.name for field in fields(TrainConfig)}
     for field in fields(ours.config):
         first, second = getattr(theirs.config, field.name), getattr(ours.config, field.name)
-        if first != second and field.name not in training | _FREE:
+        if first != second and field.name not in training | _OPTIONS_THAT_MAY_CHANGE:
             raise ConfigError(
-                f"init was fitted with {field.name}={first!r}, and this model has {field.name}={second!r}: give it the "
-                f"same, or fit without init."
+                f"init was fitted with {field.name}={first!r}, but this model has {field.name}={second!r}: use the "
+                f"same value, or fit without init."
             )
     if encoder_class_names(theirs.encoders) != encoder_class_names(ours.encoders):
-        raise ConfigError("init was fitted with other encoders than this model has: give it the same ones.")
+        raise ConfigError("init was fitted with other encoders than this model has: use the same encoders.")
 
 
 NetworkBuilder = Callable[
@@ -127,15 +126,15 @@ NetworkBuilder = Callable[
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """A network trained on one part of a table."""
+    """A trained network with its encoder."""
 
     encoder: Encoder
     network: ChoiceNetwork
     history: list[dict[str, Any]]  # one entry per epoch
-    epochs: int  # that lead to the weights kept
+    epochs: int  # number of epochs that led to the weights of the network
 
     def choice_nll(self, sets: ChoiceData, pair_budget: int) -> Floats:  # -> (S,)
-        """Return the negative log-likelihood of every choice."""
+        """Return the negative log-likelihood of the choice in every set."""
         log_p = network_log_proba(self.network, self.encoder, sets, pair_budget)
         losses: Floats = -log_p[sets.offsets[:-1] + sets.require_chosen("a trial")]
         return losses
@@ -143,22 +142,22 @@ class TrainedNetwork:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """What the training of a network depends on, apart from the data.
+    """Everything that the training of a network depends on, apart from the data.
 
     Parameters
     ----------
     config
         Options of the model; a call of :meth:`train` may replace some of them.
     build
-        Returns a fresh network for an encoder and a number of latent classes.
+        Returns a new network for an encoder and a number of latent classes.
     encoders
-        Modules of the user for columns of contents.
+        Custom encoders by column.
     run
-        Seed, network to start from, run folder, progress.
+        Seed, starting network, run folder and progress.
     device
-        Where to train.
+        Device to train on.
     identity
-        All that the fit depends on, by which a checkpoint recognises its run.
+        All that the fit depends on; a resumed run must have the same identity as its checkpoint.
     """
 
     config: NetworkConfig
@@ -169,12 +168,12 @@ class Trainer:
     identity: Mapping[str, Any]
 
     def with_run(self, **changes: Any) -> Trainer:
-        """Return a trainer with another seed, starting network or progress."""
+        """Return a trainer with some settings of the run replaced, such as ``seed``, ``init`` or ``progress``."""
         return replace(self, run=replace(self.run, **changes))
 
     @property
     def quiet(self) -> Trainer:
-        """The same trainer without progress, warnings, callbacks and checkpoints, for trials of options."""
+        """The same trainer without progress, warnings, callbacks and checkpoints, for trials."""
         return self.with_run(progress=False, on_epoch=None, warn=False, run_folder=None)
 
     def train(
@@ -191,14 +190,16 @@ class Trainer:
 
         Parameters
         ----------
-        data, valid
-            Choice sets to fit, and tables by which the weights to keep are chosen.
+        data
+            Choice sets to fit.
+        valid
+            Tables for early stopping; empty for none.
         config
-            Options with numbers for weight decay and epochs.
+            Options in which weight decay and epochs are numbers.
         classes
-            Number of latent classes of the network.
+            Number of latent classes of the network (default 1).
         encoder
-            What is known about the columns; learnt from ``data`` if None.
+            Encoder of the columns; None (default) learns it from ``data``.
         file
             Name of the checkpoint in the run folder.
         """
@@ -206,21 +207,21 @@ class Trainer:
         part = data.with_positive_weight()
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        # 1. Learn what the network needs to know about the columns, unless it is known.
+        # 1. Learn the encoder, unless it is given.
         encoder = encoder or self.learn_encoder(part)
-        # 2. Build the network. Its weights are drawn from the seed alone, or copied from a fitted network.
+        # 2. Build the network. Its weights only depend on the seed, or are copied from a fitted network.
         with seeded_initialisation(run.seed):
             network = self.build(encoder, classes)
         if start is not None:
             network.load_state_dict(start.weights)
         network.to(self.device)
-        # 3. Encode the sets, and check on some of them that the network can learn.
+        # 3. Encode the choice sets, and check on some of them that the network can learn.
         sets = encoded_source(part, encoder, self.device, warn=False)
         network.prepare(_sets_that_vary(sets), config.pair_budget)
-        # 4. Set starting values by a quick estimate, unless the weights are those of a fitted network.
+        # 4. Set starting values by a quick estimate, unless the weights come from a fitted network.
         if start is None:
             network.set_starting_values(lambda n: encoder.encode(sample_sets(part, n, run.seed)), config.decay)
-        # 5. Run the loop, which leaves the network with the weights to keep.
+        # 5. Run the training loop; afterwards the network has the weights of the best epoch.
         held_out = [
             encoded_source(table.with_positive_weight(), encoder, self.device, warn=run.warn) for table in valid
         ]
@@ -238,12 +239,12 @@ class Trainer:
 
     @property
     def starting_network(self) -> StartingNetwork | None:
-        """The fitted network to start from, if any."""
+        """The fitted network to start from; None for a new start."""
         start: StartingNetwork | None = self.run.init
         return start
 
     def learn_encoder(self, part: Sets) -> Encoder:
-        """Return the encoder of the starting network, or learn one from a part of the table."""
+        """Return the encoder of the starting network, or an encoder learnt from a part of the table."""
         if self.starting_network is not None:
             return self.starting_network.encoder
         return learn_network_encoder(part, self.config, self.encoders)
@@ -254,7 +255,7 @@ class Trainer:
 
 
 def learn_network_encoder(part: Sets, config: NetworkConfig, encoders: Encoders) -> Encoder:
-    """Learn from a part of a table what networks need to know about its columns."""
+    """Learn the encoder of a network from a part of a table."""
     return learn_encoder(part, bend=config.tails == "bend", labels=config.labels, frozen=frozen_encoders(encoders))
 
 
@@ -265,13 +266,13 @@ def network_log_proba(network: ChoiceNetwork, encoder: Encoder, data: ChoiceData
     batches = predict(network, encoded, pair_budget=pair_budget)
     for sets, log_p in to_host(map(itemgetter(0, 2), batches)):
         sizes = data.sizes[sets]
-        real = np.arange(log_p.shape[1]) < sizes[:, None]  # alternatives, and not padding
+        real = np.arange(log_p.shape[1]) < sizes[:, None]  # alternatives, without padding
         out[consecutive_indices(data.offsets[sets], sizes)] = log_p.numpy()[real]
     return out
 
 
 def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: bool) -> Source:
-    """Encode a table in memory at once, and a scanned one as it is read, each process of a group its share."""
+    """Return an encoded table; a scanned table is encoded as it is read, and each process of a group gets a share."""
     if isinstance(data, ScannedData):
         group = current_group()
         return EncodedStream(data, encoder, device, group.rank, group.size)
@@ -279,7 +280,7 @@ def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: 
 
 
 def _sets_that_vary(source: Source) -> EncodedSets:
-    """Return the first chunk in which alternatives of a choice set differ, or the last chunk."""
+    """Return the first chunk in which features vary within choice sets; the last chunk if there is none."""
     for chunk in source.chunks():
         if chunk is source or chunk.varies_within_sets():
             break
