@@ -551,7 +551,13 @@ class ChoiceData:
         yield self
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
-        """Yield ``function(part)`` for each of the :meth:`parts`."""
+        """Yield ``function(part)`` for each of the :meth:`parts`.
+
+        Parameters
+        ----------
+        function
+            Takes choice sets.
+        """
         return map(function, self.parts())
 
     def concat(self, other: ChoiceData) -> ChoiceData:

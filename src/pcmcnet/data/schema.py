@@ -260,7 +260,13 @@ class Schema:
         return replace(self, named={}, wide={})
 
     def has_choices_in(self, names: Collection[str]) -> bool:
-        """Return True if a table with these columns, long or wide, holds the choices."""
+        """Return True if a table with these columns, long or wide, holds the choices.
+
+        Parameters
+        ----------
+        names
+            Columns of the table.
+        """
         return self.choices in names or self.wide.get("chosen") in names
 
     @property

@@ -335,7 +335,27 @@ class Frozen:
     def encode_batch(
         self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None
     ) -> NDArray[np.float32]:
-        """Run the encoder on some contents, without the cache, and check its vectors."""
+        """Run the encoder on some contents, without the cache, and check its vectors.
+
+        Parameters
+        ----------
+        column, kind
+            Name of the column and its kind, for messages.
+        table
+            Contents to encode.
+        code
+            Encoding of the column, learnt from the training part; None if it has none.
+
+        Returns
+        -------
+        numpy.ndarray
+            One vector for each of the contents.
+
+        Raises
+        ------
+        ConfigError
+            If the encoder fails, or returns other than finite vectors of one size.
+        """
         call = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
         try:
             with torch.no_grad(), _in_eval_mode(self._module):

@@ -170,7 +170,13 @@ class ScannedData:
         return cls(folder=verified.entry, manifest=manifest, memory=budget, verified=verified, workers=pool)
 
     def by(self, workers: Workers | None) -> ScannedData:
-        """Return the same sets with other workers; None for this process alone."""
+        """Return the same sets with other workers.
+
+        Parameters
+        ----------
+        workers
+            Workers that read the shards; None for this process alone.
+        """
         return replace(self, workers=workers or Processes())
 
     @cached_property
@@ -214,7 +220,13 @@ class ScannedData:
     # Shards
 
     def shards(self, numbers: Sequence[int] | None = None) -> Iterator[Shard]:
-        """Yield the shards that have selected sets, with these sets; by default all shards."""
+        """Yield the shards that have selected sets, with these sets.
+
+        Parameters
+        ----------
+        numbers
+            Positions of the shards; None, the default, for all of them.
+        """
         for k in range(len(self.manifest.shards)) if numbers is None else numbers:
             shard = read_shard(self.verified.path(self.manifest.shards[k]), self.schema)
             shard = shard.subset(self._mask(shard))
@@ -222,7 +234,13 @@ class ScannedData:
                 yield shard
 
     def outlines(self, numbers: Sequence[int] | None = None) -> Iterator[Outline]:
-        """Yield the outlines of shards, without reading their columns or verifying their hashes."""
+        """Yield the outlines of shards, without reading their columns or verifying their hashes.
+
+        Parameters
+        ----------
+        numbers
+            Positions of the shards; None, the default, for all of them.
+        """
         for k in range(len(self.manifest.shards)) if numbers is None else numbers:
             shard = self._without_contents(k)
             yield Outline.of(shard, self._mask(shard))
@@ -246,7 +264,11 @@ class ScannedData:
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
         """Yield the results of a function on each of the :meth:`parts`, in their order.
 
-        Workers may call it in other processes, so it must be a function of a module, or a ``partial`` of one.
+        Parameters
+        ----------
+        function
+            Takes choice sets. Workers may call it in other processes, so it must be a function of a module, or a
+            ``partial`` of one.
         """
         task, count = partial(_on_shards, self.by(None), function), len(self.manifest.shards)
         max_shards = 1 if self.schema.contents else _MAX_SHARDS_PER_TASK  # results on contents may be large
@@ -256,7 +278,13 @@ class ScannedData:
             yield from results
 
     def buffers(self, order: Sequence[int] | None = None) -> list[list[int]]:
-        """Group shards, in the given order, into buffers that fit into memory."""
+        """Group shards into buffers that fit into memory.
+
+        Parameters
+        ----------
+        order
+            Positions of the shards, in the order to read them; None, the default, for the order of the table.
+        """
         limit = self.memory // _BUFFERS
         groups: list[list[int]] = []
         used = limit
@@ -307,7 +335,13 @@ class ScannedData:
         return self if self.schema.weight is None else replace(self, filters=(*self.filters, PositiveWeight()))
 
     def require_chosen(self, purpose: str) -> None:
-        """Raise InputError that ``purpose`` needs the choices, if the table has none."""
+        """Raise InputError if the table has no choices.
+
+        Parameters
+        ----------
+        purpose
+            What needs the choices, for the message.
+        """
         if self.schema.chosen is None:
             raise InputError(f"{purpose} needs the choices: scan the table with chosen=<column>.")
 
@@ -450,7 +484,13 @@ class ScannedData:
         return read_ahead(self.shards())
 
     def by_row(self, values: Iterable[tuple[Ints, ArrayLike]]) -> NDArray[np.float64]:
-        """Return values in the order of the table's rows; ``values`` has the rows and values of each shard."""
+        """Return values in the order of the table's rows.
+
+        Parameters
+        ----------
+        values
+            Rows and values of each shard.
+        """
         out, table_rows, done = np.empty(self.n_rows), np.empty(self.n_rows if self.filters else 0, np.int64), 0
         for rows, of_shard in values:
             if self.filters:  # only some rows of the table: sorted at the end
