@@ -310,10 +310,10 @@ def spoilt(side: str, column: str, value: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("side", "column", "value", "message"),
     [
-        ("individual", "income", None, "income is missing, and never was in training"),
+        ("individual", "income", None, "income is missing"),
         ("individual", "income", "30", "income: expected a finite number, got '30'"),
         ("individual", "income", True, "income: expected a finite number, got True"),
-        ("individual", "purpose", 1, "purpose: expected a text, as the encoder lists them, got 1"),
+        ("individual", "purpose", 1, "purpose: expected a text"),
         ("alternatives", "price", float("nan"), "price: expected a finite number, got nan"),
         ("alternatives", "price", float("-inf"), "price: expected a finite number, got -inf"),
         ("alternatives", "price", 1e39, r"price: expected a finite number, got 1e\+39"),
@@ -339,7 +339,7 @@ def test_the_page_s_reader_misses_every_column_that_is_not_given(side: str, enco
     row = {"individual": one["individual"], "alternatives": one["alternatives"][1]}[side]
     for column in columns & set(row):
         value = row.pop(column)
-        with pytest.raises(ValueError, match=f"{column} is not given: a missing value is None"):
+        with pytest.raises(ValueError, match=f"{column} is absent: use None"):
             INPUTS_OF([one], encoder)
         row[column] = value
     assert INPUTS_OF([one], encoder)
