@@ -92,7 +92,13 @@ class NestedMNL(NestModel):
         return leaves_by_label(paths_by_label(nests), data)
 
     def as_nests(self, data: ChoiceData) -> tuple[Floats, Ints, Floats] | None:
-        """Return utilities (N,) and nests (N,) of the alternatives, and log-sum parameters (M,); None for a tree."""
+        """Return utilities (N,) and nests (N,) of the alternatives, and log-sum parameters (M,); None for a tree.
+
+        Parameters
+        ----------
+        data
+            Choice sets.
+        """
         record = self._state.record
         if any(parent >= 0 for parent in record.parents):
             return None

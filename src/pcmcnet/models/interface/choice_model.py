@@ -360,7 +360,13 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         }
 
     def add_table_facts(self, **facts: Any) -> None:
-        """Replace the fitted record by one with more facts about the training table, such as ``drawn_from``."""
+        """Replace the fitted record by one with more facts about the training table.
+
+        Parameters
+        ----------
+        facts
+            Fields of :class:`TrainingTable` by name, such as ``drawn_from``.
+        """
         fitted = self.require_fitted()
         self.fitted_ = replace(fitted, table=replace(fitted.table, **facts))
 
@@ -469,6 +475,11 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         """Learn the encoders of a scanned table before several processes fit to it, so that they can share them.
 
         Models without encoders do nothing.
+
+        Parameters
+        ----------
+        train, valid
+            Training part, and validation part or None.
         """
 
     def predict_log_proba(self, data: Any) -> Floats:
