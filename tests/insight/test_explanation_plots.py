@@ -18,16 +18,16 @@ from pcmcnet.reports.sections import Figure, Intervals
 pytestmark = pytest.mark.filterwarnings("ignore:More than 20 figures:RuntimeWarning")
 # Figures of the report that the methods draw, by the beginning of their captions.
 CAPTIONS = {
-    "sizes": "How many alternatives",
+    "sizes": "Number of alternatives",
     "history": "Loss by epoch",
     "fit": "NLL with intervals",
-    "calibration": "The favourite of each set",
-    "importance": "How much worse",
-    "demand": "Predicted share of",
-    "categories": "How often an alternative",
+    "calibration": "The most probable alternative of each set",
+    "importance": "Increase of the prediction error",
+    "demand": "Predicted share of each alternative",
+    "categories": "Predicted share of an alternative with each",
     "preference_map": "Share of",
     "probabilities": "Predicted probabilities",
-    "attribution": "What the presence",
+    "attribution": "Effect of each rival",
     "chain": "",
 }
 

@@ -8,7 +8,7 @@ import torch
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.chain import Chain
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.plots.chain import ARROWS, FAINT, chain_chart, chain_figure, draw_chain
+from pcmcnet.plots.chain import MAX_ARROWS, MIN_RELATIVE_FLOW, chain_chart, chain_figure, draw_chain
 
 PngSize = Callable[[Path], tuple[int, int]]
 
@@ -40,7 +40,7 @@ def test_arrows_are_the_flows_and_the_stronger_way_is_ahead() -> None:
     assert [arrow.flow for arrow in chart.arrows] == sorted(arrow.flow for arrow in chart.arrows)
     for i, j, flow, ahead in chart.arrows:
         assert flow == pytest.approx(flows[i, j] / flows.max(), rel=1e-12)
-        assert flow >= FAINT
+        assert flow >= MIN_RELATIVE_FLOW
         net = (flows[i, j] - flows[j, i]) / (flows[i, j] + flows[j, i])
         assert ahead == pytest.approx(max(net, 0), rel=1e-12)
     hidden = 12 - len(chart.arrows)
@@ -60,7 +60,7 @@ def test_of_many_alternatives_the_most_probable_are_drawn_and_the_rest_is_said()
     assert kept == sorted(kept)
     share = chain.probabilities[kept].sum()
     assert chart.notes[0] == f"12 of 30 alternatives, with {share:.1%} of the probability; the others are left out"
-    assert len(chart.arrows) <= ARROWS
+    assert len(chart.arrows) <= MAX_ARROWS
     assert len(chain_chart(chain, most=3).labels) == 3
     with pytest.raises(ConfigError, match="most must be a whole number of at least 1"):
         chain_chart(chain, most=0)

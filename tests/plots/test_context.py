@@ -16,7 +16,13 @@ from pcmcnet.insight.order_effects import ContextTerm, OrderEffects, OrderRow
 from pcmcnet.insight.preference_map import PreferenceMap
 from pcmcnet.plots import draw_preference_maps, preference_map
 from pcmcnet.plots.charts import Bars
-from pcmcnet.plots.context import draw_effects, draw_third, effects_chart, map_figure, order_chart
+from pcmcnet.plots.context import (
+    context_effects_chart,
+    draw_context_effects,
+    draw_preference_map,
+    map_figure,
+    order_chart,
+)
 
 CASES = (
     ContextCase(11, "a decoy", "b", "a", (2, 1, 0), -1.8, -0.7, 0.14, 0.33),
@@ -28,16 +34,16 @@ FOUND = ContextSearch("Net", CASES, removals=7, pairs=9, questions=9, mean=0.1)
 
 
 def test_the_chart_has_the_shares_with_and_without_in_order() -> None:
-    chart = effects_chart(FOUND)
-    assert chart.labels[0] == "set 11: b against a\nwhen a decoy joins"
+    chart = context_effects_chart(FOUND)
+    assert chart.labels[0] == "set 11: b against a\nadding a decoy"
     assert chart.share_with.tolist() == [0.14, 0.5]
     assert chart.share_without.tolist() == [0.33, 0.7]
     assert chart.by_adding.tolist() == pytest.approx([-1.1, -1.0])
-    assert len(effects_chart(FOUND, most=1).labels) == 1
+    assert len(context_effects_chart(FOUND, most=1).labels) == 1
 
 
 def test_long_names_are_cut() -> None:
-    lines = effects_chart(FOUND).labels[1].splitlines()
+    lines = context_effects_chart(FOUND).labels[1].splitlines()
     assert max(map(len, lines)) == 60
     assert lines[0].endswith("...")
 
@@ -54,16 +60,16 @@ def test_the_cases_become_a_png(
         return hlines(axes, *args, **options)
 
     monkeypatch.setattr(Axes, "hlines", record)
-    assert png_size(draw_effects(FOUND, tmp_path / "cases.png")) == (1600, 420)
+    assert png_size(draw_context_effects(FOUND, tmp_path / "cases.png")) == (1600, 420)
     ((_, without, present),) = drawn
     assert (without.tolist(), present.tolist()) == ([0.33, 0.7], [0.14, 0.5])
 
 
 def test_no_case_and_no_picture_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one case to draw"):
-        effects_chart(ContextSearch("Net", (), 0, 0, 0, 0.0))
+        context_effects_chart(ContextSearch("Net", (), 0, 0, 0, 0.0))
     with pytest.raises(InputError, match="ends in"):
-        draw_effects(FOUND, tmp_path / "cases.gif")
+        draw_context_effects(FOUND, tmp_path / "cases.gif")
 
 
 def test_the_map_of_a_third_is_titled_by_the_preference_without_it(
@@ -73,8 +79,8 @@ def test_the_map_of_a_third_is_titled_by_the_preference_without_it(
     monkeypatch.setattr(Axes, "set_title", lambda _, title, **__: titles.append(title))
     grid = np.array([1.0, 2.0])
     found = PreferenceMap(grid, grid, np.full((2, 2), 0.6), (1, 2), (2, 1), (1, 1), 0.7)
-    assert png_size(draw_third(found, tmp_path / "map.png", features=("price", "minutes"))) == (840, 780)
-    draw_third(found, tmp_path / "map.png", features=("price", "minutes"), title="PCMC-Net")
+    assert png_size(draw_preference_map(found, tmp_path / "map.png", features=("price", "minutes"))) == (840, 780)
+    draw_preference_map(found, tmp_path / "map.png", features=("price", "minutes"), title="PCMC-Net")
     assert titles == ["without $c$: 0.70", "PCMC-Net"]
 
 
@@ -117,7 +123,7 @@ def test_terms_are_named_by_those_who_act_and_those_acted_on() -> None:
 
 
 def test_no_term_and_an_unknown_figure_are_refused() -> None:
-    with pytest.raises(InputError, match="no set has three alternatives"):
+    with pytest.raises(InputError, match="no choice set has three alternatives"):
         order_effects(()).plot("terms")
     with pytest.raises(ConfigError, match="what"):
         order_effects().plot("pairs")  # type: ignore[arg-type]
@@ -224,8 +230,8 @@ def test_a_map_is_grey_where_the_third_changes_nothing() -> None:
     assert heat["z"] == found.preference.tolist()
     colours = [colour for _, colour in heat["colorscale"]]
     assert (colours[0], colours[8], colours[-1]) == ("rgb(179,86,27)", "rgb(238,238,238)", "rgb(32,99,155)")
-    assert "grey at 40.0%, as without c" in figure.caption
-    assert "goes from 20.0% to 50.0%" in figure.caption
+    assert "Grey is 40.0%, the share without c" in figure.caption
+    assert "range from 20.0% to 50.0%" in figure.caption
     assert [dot["name"] for dot in dots] == ["a", "b", "c"]
     assert figure.numbers[0] == ["time \\ price", "1", "2"]
     assert figure.numbers[1] == ["4", "0.4000", "0.5000"]

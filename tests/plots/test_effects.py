@@ -20,7 +20,6 @@ from pcmcnet.models.mixed_mnl import Tastes
 from pcmcnet.plots.charts import Bars, Chart, Line
 from pcmcnet.plots.effects import (
     attribution_chart,
-    changes_figure,
     demand_chart,
     draw_attribution,
     draw_demand,
@@ -28,6 +27,7 @@ from pcmcnet.plots.effects import (
     draw_tastes,
     importance_chart,
     probabilities_chart,
+    rival_changes_figure,
     shown_alternatives,
     taste_chart,
 )
@@ -121,7 +121,7 @@ def test_the_table_of_shares_has_a_gap_where_a_curve_was_not_asked() -> None:
         ["+100%", "0.1000", "-"],
         ["+200%", "-", "0.1000"],
     ]
-    assert now == ["as it is", "0.3000", "0.3000"]
+    assert now == ["unchanged", "0.3000", "0.3000"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_one_coefficient_goes_into_axes_and_all_into_a_figure() -> None:
     figure = draw_tastes(TASTES)
     assert isinstance(figure, Figure)
     assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
-    with pytest.raises(InputError, match="one set of axes holds one coefficient, and there are 2: give name="):
+    with pytest.raises(InputError, match="ax holds one coefficient, got 2: select one with name="):
         draw_tastes(TASTES, ax=axes)
 
 
@@ -182,7 +182,7 @@ def test_demand_draws_the_shares_of_every_curve(explained: dict[str, Explanation
     assert part is not None
     figure = page_figure(demand_chart(part.curves))
     assert [trace["y"] for trace in figure.traces] == [curve.shares[0].tolist() for curve in part.curves.values()]
-    assert figure.numbers[-1][0] == "as it is"
+    assert figure.numbers[-1][0] == "unchanged"
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_of_a_large_set_the_most_probable_are_shown_and_always_the_choice(exampl
 def test_what_rivals_do_adds_up_to_the_change(example: ExampleSet) -> None:
     found = example.attribution
     assert found is not None
-    logit, beyond = changes_figure(found).traces
+    logit, beyond = rival_changes_figure(found).traces
     order = np.argsort(-np.abs(found.change), kind="stable")[::-1]
     np.testing.assert_allclose(np.add(logit["x"], beyond["x"]), found.change[order], rtol=0, atol=1e-12)
     np.testing.assert_allclose(beyond["x"], found.change_beyond[order], rtol=0, atol=1e-12)
@@ -222,7 +222,7 @@ def test_small_changes_have_the_decimals_to_be_seen(example: ExampleSet) -> None
     found = example.attribution
     assert found is not None
     rare = replace(found, p=2e-4, without=2e-4 + 4e-5 * np.arange(1, len(found.rivals) + 1) / len(found.rivals))
-    figure = changes_figure(rare)
-    assert figure.caption.endswith("at 0.02%.")
+    figure = rival_changes_figure(rare)
+    assert figure.caption.endswith("is 0.02%.")
     assert figure.layout["xaxis"]["tickformat"] == "+.4~%"
     assert figure.numbers[1][3] == "-4e-05"

@@ -51,7 +51,7 @@ def test_the_tables_of_one_use_may_be_drawn() -> None:
 
 
 def test_one_model_or_no_table_has_no_ranks() -> None:
-    with pytest.raises(InputError, match="ranks need two models and a table, got 1 and 0"):
+    with pytest.raises(InputError, match="ranks need at least two models and one table, got 1 and 0"):
         rank_chart(board())
 
 

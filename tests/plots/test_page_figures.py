@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pcmcnet import Explanation
-from pcmcnet.plots.page_figures import safe
+from pcmcnet.plots.page_figures import escape_markup
 from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Figure
 
@@ -42,4 +42,4 @@ def test_no_name_of_the_table_is_taken_for_markup(name: str, explained: dict[str
 
 
 def test_a_placeholder_in_a_name_is_none() -> None:
-    assert safe("%{x}") == "% {x}"
+    assert escape_markup("%{x}") == "% {x}"

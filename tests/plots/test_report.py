@@ -84,15 +84,15 @@ def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> N
     assert [row[-1] for row in table.cells] == ["measured", "in-sample", *["out of sample, 5 folds"] * 2]
     assert found.fit is not None
     assert table.cells[1][1].startswith(f"{found.fit.report.nll:.4f} [")
-    assert "columns that the model has memorised" in text_of(sections["importance"])
+    assert "columns to which the model has overfitted" in text_of(sections["importance"])
 
 
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
         ("most", "mostly in-sample"),
-        ("some", "perhaps in part in-sample"),
-        ("none known", "This is not the table that the model was trained"),
+        ("some", "possibly partly in-sample"),
+        ("none known", "The model was trained on another table"),
     ],
 )
 def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str, Explanation]) -> None:
@@ -120,9 +120,7 @@ def test_a_logit_is_said_to_have_no_context_effects(explained: dict[str, Explana
 def test_the_axioms_obeyed_are_named(explained: dict[str, Explanation]) -> None:
     found = explained["logit"].axioms
     assert found is not None
-    assert f"Obeyed in all cases looked at: {', '.join(found.obeyed)}." in text_of(
-        by_name(explained["logit"])["axioms"]
-    )
+    assert f"Obeyed in all cases checked: {', '.join(found.obeyed)}." in text_of(by_name(explained["logit"])["axioms"])
 
 
 def test_a_ranking_has_accuracies_alone(explained: dict[str, Explanation]) -> None:

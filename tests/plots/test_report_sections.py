@@ -27,14 +27,14 @@ def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Expla
     assert not part.has_no_effects
     first, cases, heading, strongest, drawn, together, _, orders = context_section(part).blocks
     assert isinstance(first, Text)
-    assert f"is {part.search.cases[0].share_with:.1%} where" in first.text
+    assert f"is {part.search.cases[0].share_with:.1%} with" in first.text
     assert isinstance(cases, Table)
     assert len(cases.cells) == 1 + len(part.search.cases)
     assert isinstance(heading, Heading)
     assert isinstance(strongest, Table)
     assert isinstance(drawn, Figure)
     assert part.orders is not None
-    assert together == Heading("How many act together")
+    assert together == Heading("Orders of interaction")
     assert orders == Table(cells=part.orders.cells)
 
 
@@ -56,7 +56,7 @@ def test_an_unknown_choice_is_not_marked(explained: dict[str, Explanation]) -> N
     assert part is not None
     section = examples_section(part)
     assert not any(block.strong for block in section.blocks if isinstance(block, Table))
-    assert any("the choice is not known" in block.text for block in section.blocks if isinstance(block, Text))
+    assert any("the choice is unknown" in block.text for block in section.blocks if isinstance(block, Text))
 
 
 def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil: str) -> None:
@@ -67,7 +67,7 @@ def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil
     assert [table.column for table in rich.elasticities.tables] == ["price"]
     sections = {section.name: section for section in explanation_sections(rich)}
     notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Text)]
-    assert any(text.startswith("photo, about, services, style are not among them") for text in notes)
+    assert "Not numeric, so without elasticity: photo, about, services, style." in " ".join(notes)
     tables = [block.cells for block in sections["examples"].blocks if isinstance(block, Table)]
     guest, alternatives = tables[:2]
     assert list(guest[0]) == ["of the individual", "guest"]
@@ -125,7 +125,7 @@ def test_categories_are_coloured_as_the_caption_says(explained: dict[str, Explan
     (figure,) = (block for block in section.blocks if isinstance(block, Figure))
     assert figure.traces[0]["marker"]["color"] == [ORANGE, GREY, BLUE]
     assert figure.traces[0]["x"] == [0.5, 1.1, 2.0]
-    assert "Blue gains, orange loses, grey may do either." in figure.caption
+    assert "Blue: above average. Orange: below average. Grey: not significant." in figure.caption
     assert figure.numbers[0][0] == "Seat"
 
 
@@ -133,7 +133,7 @@ def test_an_interval_is_shown_where_there_are_members_to_ask(explained: dict[str
     row = TradeOff("time", -0.8, -1.2, -0.4, 0.03, (-1.0, -0.6))
     many = trade_offs_section(TradeOffs("price", (row,), 60, 5), explained["chain"].names)
     heads, cells = next(block for block in many.blocks if isinstance(block, Table)).cells
-    assert heads[1].startswith("made up for by Price ")
+    assert heads[1].startswith("compensated by Price ")
     assert list(cells) == ["time", "-0.8", "-1.2 to -0.4", "3.0%", "-1 to -0.6"]
     one = trade_offs_section(TradeOffs("price", (replace(row, ends=None),), 60))
     assert len(next(block for block in one.blocks if isinstance(block, Table)).cells[0]) == 4

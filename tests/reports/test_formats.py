@@ -12,9 +12,9 @@ from pcmcnet.reports.formats import (
     ResultContent,
     Summary,
     data_frame,
+    figures_as_tables,
     to_markdown,
     to_text,
-    without_figures,
 )
 from pcmcnet.reports.sections import (
     Block,
@@ -128,7 +128,7 @@ def test_a_column_may_become_the_index() -> None:
 def test_without_pandas_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"estimates needs pandas, .*: pip install pandas, or use coefficients\."):
-        data_frame(TABLE, asked="estimates", instead="coefficients")
+        data_frame(TABLE, method="estimates", instead="coefficients")
     with pytest.raises(InputError, match=r"pip install pandas\."):
         data_frame(TABLE)
 
@@ -207,7 +207,7 @@ def test_a_class_may_have_its_own_line() -> None:
 def test_a_figure_is_the_table_of_its_numbers() -> None:
     figure = Figure(traces=(), caption="what is seen", numbers=[["x", "y"], ["1", "2"]])
     other = [Code("a"), PictureFile(file=Path("a.png"), caption="b")]
-    assert without_figures([figure, *other]) == [Table(cells=figure.numbers, folded="what is seen"), *other]
+    assert figures_as_tables([figure, *other]) == [Table(cells=figure.numbers, folded="what is seen"), *other]
 
 
 # -- Text --------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.reports.tables import escaped, fitting, markdown_table, text_table
+from pcmcnet.reports.tables import escaped, limit_table_width, markdown_table, text_table
 
 CELLS = [["model", "NLL", "TOP 1"], ["uniform", "1.10", "0.333"], ["a long name", "failed: no data at all"]]
 
@@ -37,7 +37,7 @@ def test_rules_are_drawn_below_the_heads_and_above_the_rows_asked_for() -> None:
 
 
 def test_within_a_width_columns_that_do_not_fit_stand_below_and_short_rows_are_broken() -> None:
-    with fitting(20):
+    with limit_table_width(20):
         assert text_table(CELLS).splitlines() == [
             "model         NLL",
             "uniform      1.10",
@@ -55,7 +55,7 @@ def test_within_a_width_columns_that_do_not_fit_stand_below_and_short_rows_are_b
 def test_no_line_is_wider_than_the_limit_and_no_cell_is_lost(widths: list[int], limit: int) -> None:
     """The first column has 1 letter, so that any column of up to 12 fits with it."""
     head = ["a", *("h" * width for width in widths)]
-    with fitting(limit):
+    with limit_table_width(limit):
         text = text_table([head, ["b", *(f"{k}" * width for k, width in enumerate(widths))]])
     assert max(map(len, text.splitlines())) <= limit
     for k, width in enumerate(widths):

@@ -40,10 +40,10 @@ def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collect
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
-    from pcmcnet.reports.formats import in_plain_letters
+    from pcmcnet.reports.formats import to_plain_text
 
     results = text if isinstance(text, tuple) else (text,)
-    words = in_plain_letters(*results, width=columns() if sys.stdout.isatty() else None)
+    words = to_plain_text(*results, width=columns() if sys.stdout.isatty() else None)
     marked = {printable(line) for line in strong} if in_colour(sys.stdout) else set()
     for line in printable(words).split("\n"):
         shown = _broken(line, sys.stdout)

@@ -144,9 +144,9 @@ class ExplanationPlots:
         most
             Maximum number of cases; 12 by default.
         """
-        from pcmcnet.plots.context import plot_effects
+        from pcmcnet.plots.context import plot_context_effects
 
-        return plot_effects(self.numbers("context"), ax, most=most)
+        return plot_context_effects(self.numbers("context"), ax, most=most)
 
     def orders(self, ax: Axes | None = None) -> Axes:
         """Draw context effects by the number of alternatives that act jointly on two others."""

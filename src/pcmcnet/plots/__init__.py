@@ -1,7 +1,7 @@
-"""Results -> pictures: every plot computes first and draws second; matplotlib is loaded by drawing only.
+"""Plots of results. Every plot is computed first and drawn second; only drawing imports matplotlib.
 
-``plot_...`` draws on axes and returns them, and is what the methods of results import when they are called;
-``draw_...`` and ``write_...`` write a file; ``..._chart`` describes what is drawn.
+``plot_...`` draws on matplotlib axes and returns them; the ``plot`` methods of results call these functions.
+``draw_...`` and ``write_...`` write a file. ``..._chart`` computes what is drawn.
 """
 
 from pcmcnet.insight.preference_map import PreferenceMap, preference_error, preference_map
@@ -16,12 +16,12 @@ from pcmcnet.plots.comparison import (
     write_comparison_page,
 )
 from pcmcnet.plots.context import (
-    EffectsChart,
-    draw_effects,
+    ContextEffectsChart,
+    context_effects_chart,
+    draw_context_effects,
+    draw_preference_map,
     draw_preference_maps,
-    draw_third,
-    effects_chart,
-    plot_effects,
+    plot_context_effects,
     plot_order_effects,
     plot_preference_map,
 )
@@ -62,14 +62,15 @@ from pcmcnet.plots.search import SearchChart, draw_offer_frontier, draw_search, 
 
 # fmt: off
 __all__ = [
-    "ChainChart", "ComparisonChart", "EffectsChart", "LearningCurve", "PreferenceMap", "RankChart", "SearchChart",
-    "TasteChart", "chain_chart", "comparison_chart", "comparison_page", "draw_attribution", "draw_calibration",
-    "draw_chain", "draw_comparison", "draw_demand", "draw_effects", "draw_importance", "draw_learning_curve",
-    "draw_offer_frontier", "draw_preference_maps", "draw_ranks", "draw_search", "draw_taste", "draw_tastes",
-    "draw_third", "effects_chart", "leaderboard_page", "learning_curve", "plot_attribution", "plot_calibration",
-    "plot_categories", "plot_chain", "plot_comparison", "plot_demand", "plot_effects", "plot_fit", "plot_importance",
-    "plot_leaderboard", "plot_learning_curve", "plot_order_effects", "plot_preference_map", "plot_probabilities",
-    "plot_report", "plot_search", "plot_sizes", "preference_error", "preference_map", "rank_chart", "search_chart",
-    "taste_chart", "write_comparison_page", "write_explanation", "write_leaderboard_page",
+    "ChainChart", "ComparisonChart", "ContextEffectsChart", "LearningCurve", "PreferenceMap", "RankChart",
+    "SearchChart", "TasteChart", "chain_chart", "comparison_chart", "comparison_page", "context_effects_chart",
+    "draw_attribution", "draw_calibration", "draw_chain", "draw_comparison", "draw_context_effects", "draw_demand",
+    "draw_importance", "draw_learning_curve", "draw_offer_frontier", "draw_preference_map", "draw_preference_maps",
+    "draw_ranks", "draw_search", "draw_taste", "draw_tastes", "leaderboard_page", "learning_curve", "plot_attribution",
+    "plot_calibration", "plot_categories", "plot_chain", "plot_comparison", "plot_context_effects", "plot_demand",
+    "plot_fit", "plot_importance", "plot_leaderboard", "plot_learning_curve", "plot_order_effects",
+    "plot_preference_map", "plot_probabilities", "plot_report", "plot_search", "plot_sizes", "preference_error",
+    "preference_map", "rank_chart", "search_chart", "taste_chart", "write_comparison_page", "write_explanation",
+    "write_leaderboard_page",
 ]
 # fmt: on

@@ -1,8 +1,8 @@
-"""Charts of bars, lines and intervals: each described once, drawn by matplotlib here and by plotly in a page.
+"""Charts of bars, lines and intervals: described once, drawn with matplotlib here and with plotly in reports.
 
-A function such as ``importance_chart`` describes a chart: marks with their values and intervals, names, axes, colours
-by their meaning, a caption, and the numbers as a table. :func:`draw_chart` draws any chart on axes of matplotlib, and
-:func:`pcmcnet.plots.page_figures.page_figure` makes a figure of a report of it. Neither knows what a chart is about.
+A function such as ``importance_chart`` describes a chart: marks with values and intervals, row names, axes, colours, a
+caption, and the numbers as a table. :func:`draw_chart` draws any chart on matplotlib axes, and
+:func:`pcmcnet.plots.page_figures.page_figure` turns it into a figure of a report. Neither depends on the contents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, quiet_lines, tidy
+from pcmcnet.plots.style import (
+    axes_for,
+    background_colour,
+    colour,
+    escape_dollars,
+    label_rows,
+    style_axes,
+    style_row_axes,
+    text_colour,
+)
 from pcmcnet.reports.sections import Intervals
 from pcmcnet.reports.tables import Cells
 
@@ -23,39 +32,39 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis as TickedAxis
 
-GREY = -1  # in the place of a colour's number: what stands back, or may be chance
-_MANY_POINTS = 40  # of a line, beyond which they are not marked one by one
+GREY = -1  # used instead of a colour index, for background marks and insignificant values
+_MAX_MARKED_POINTS = 40  # a line with more points has no markers
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Axis:
-    """An axis: its title and how its numbers are written, in the format language of Python, which is that of d3."""
+    """An axis: its title and its number formats, in the format language that Python and d3 share."""
 
     title: str = ""
-    ticks: str = ""  # format of the numbers along it; "" for what the backend chooses
-    values: str = ".4g"  # format of a single value, which a page shows under the pointer
+    ticks: str = ""  # format of tick labels; "" for the default of the backend
+    values: str = ".4g"  # format of a single value, which a page shows on hover
     limits: tuple[float, float] | None = None
     from_zero: bool = False
-    whole: bool = False  # whether it has whole numbers only
+    whole: bool = False  # True to place ticks at integers only
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bars:
-    """A bar for each row of the chart, or an upright one over each number of ``at`` where it has no rows."""
+    """A horizontal bar for each row of the chart or, in a chart without rows, a vertical bar at each ``at``."""
 
     values: Sequence[float]
-    colours: Sequence[int]  # numbers in the cycle of colours, or GREY
+    colours: Sequence[int]  # indices in the colour cycle, or GREY
     low: Sequence[float] | None = None  # ends of the intervals
     high: Sequence[float] | None = None
     at: Sequence[float] = ()
     legend: str = ""
-    notes: Sequence[str] = ()  # right of the bars of a picture
+    notes: Sequence[str] = ()  # text to the right of the bars, in matplotlib only
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
-    """A line through points, with an interval for each where there are some."""
+    """A line through points, each with an optional interval."""
 
     x: Floats | Ints
     y: Floats
@@ -64,8 +73,8 @@ class Line:
     dash: Literal["solid", "dash", "dot", "dashdot"] = "solid"
     low: Floats | None = None
     high: Floats | None = None
-    points: bool = True  # whether its points are marked
-    dot: tuple[float, float] | None = None  # a point that stands out in a picture; a page marks all of them
+    points: bool = True  # True to mark the points
+    dot: tuple[float, float] | None = None  # a highlighted point, in matplotlib only
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,64 +88,69 @@ class Ring:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chart:
-    """What is drawn, whoever draws it."""
+    """The description of a chart, independent of the drawing library."""
 
     marks: tuple[Bars | Line | Ring, ...]
     x: Axis
     y: Axis = Axis()
-    rows: tuple[str, ...] = ()  # names of lying bars, from top to bottom
-    reference: float | None = None  # a dotted upright line
-    title: str = ""  # of a picture; a page has headings
+    rows: tuple[str, ...] = ()  # names of horizontal bars, from top to bottom
+    reference: float | None = None  # position of a dotted vertical line
+    title: str = ""  # in matplotlib only; a page has headings
     note: str = ""  # what is left out
-    caption: str = ""  # of a page
-    numbers: Cells = ()  # what is drawn as a table, for a page
+    caption: str = ""  # on a page only
+    numbers: Cells = ()  # the drawn values as a table, on a page only
     inches: tuple[float, float] = (6.4, 4.0)
-    narrow: bool = False  # whether half the width of a wide page is enough
+    narrow: bool = False  # True if half the width of a wide page is enough
 
 
 def row_inches(rows: int, each: float = 0.3) -> tuple[float, float]:
-    """Return the size of a chart with so many rows."""
+    """Return width and height of a chart with this many rows, in inches."""
     return 6.4, 1.3 + each * max(rows, 2)
 
 
 def finite_ends(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> tuple[list[float], list[float]]:
-    """Return intervals that can be drawn: an infinite end, which a single set has, becomes the value itself."""
+    """Replace infinite interval ends, which a single choice set produces, by the value itself."""
     ends = [np.where(np.isfinite(end), end, values).tolist() for end in (np.asarray(low), np.asarray(high))]
     return ends[0], ends[1]
 
 
 def draw_chart(chart: Chart, ax: Axes | None = None) -> Axes:
-    """Draw a chart on axes of matplotlib, or on those of a new figure if None."""
+    """Draw a chart on matplotlib axes, or on those of a new figure if ``ax`` is None."""
     axes = axes_for(ax, chart.inches)
-    # 1. The marks. Several bars of one row share its height.
+    # 1. Draw the marks. Several bars in one row share its height.
     bars = [mark for mark in chart.marks if isinstance(mark, Bars)]
     for mark in chart.marks:
         match mark:
             case Bars() if chart.rows:
-                _draw_lying_bars(axes, mark, bars.index(mark), len(bars))
+                _draw_horizontal_bars(axes, mark, bars.index(mark), len(bars))
             case Bars():
                 axes.bar(mark.at, mark.values, color=[_paint(number) for number in mark.colours])
             case Line():
                 _draw_line(axes, mark)
             case Ring():
-                ring = {"color": "none", "markeredgecolor": ink(), "markersize": 9, "label": plain(mark.legend)}
+                ring = {
+                    "color": "none",
+                    "markeredgecolor": text_colour(),
+                    "markersize": 9,
+                    "label": escape_dollars(mark.legend),
+                }
                 axes.plot(mark.x, mark.y, "o", **ring)
-    # 2. The axes: rows have names in the place of numbers, and begin at 0.
+    # 2. Set the axes: rows have names instead of numbers, and a line at 0.
     if chart.rows:
-        name_lines(axes, chart.rows)
-        axes.axvline(0, color=ink(), linewidth=1)
+        label_rows(axes, chart.rows)
+        axes.axvline(0, color=text_colour(), linewidth=1)
     else:
-        tidy(axes)
+        style_axes(axes)
         _set_axis(axes.yaxis, chart.y, axes.set_ylim)
     _set_axis(axes.xaxis, chart.x, axes.set_xlim)
     if chart.reference is not None:
-        axes.axvline(chart.reference, color=ink(), linestyle=":", linewidth=1)
-    # 3. The words around them; the legend of bars stands above, where no bar can be.
+        axes.axvline(chart.reference, color=text_colour(), linestyle=":", linewidth=1)
+    # 3. Add the legend and the title. The legend of horizontal bars is above the axes, where it hides no bar.
     if any(mark.legend for mark in chart.marks):
         above = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "frameon": False}
         axes.legend(**(above if chart.rows else {"edgecolor": "none", "framealpha": 1}))
     if chart.title:
-        axes.set_title(plain(chart.title))
+        axes.set_title(escape_dollars(chart.title))
     elif chart.note:
         axes.set_title(chart.note, fontsize="small", alpha=0.7)
     return axes
@@ -146,41 +160,46 @@ def _paint(number: int) -> Any:
     return "0.65" if number == GREY else colour(number)
 
 
-def _draw_lying_bars(axes: Axes, bars: Bars, which: int, number: int) -> None:
-    """Draw one bar in every row, of so many that a row has."""
-    height = 0.6 if number == 1 else 0.72 / number
-    places = np.arange(len(bars.values)) + (which - (number - 1) / 2) * height
+def _draw_horizontal_bars(axes: Axes, bars: Bars, index: int, count: int) -> None:
+    """Draw one bar in every row: bar ``index`` of ``count`` bars that share the row."""
+    height = 0.6 if count == 1 else 0.72 / count
+    positions = np.arange(len(bars.values)) + (index - (count - 1) / 2) * height
     colours = [_paint(number) for number in bars.colours]
-    axes.barh(places, bars.values, color=colours, height=height, label=plain(bars.legend) or None)
+    axes.barh(positions, bars.values, color=colours, height=height, label=escape_dollars(bars.legend) or None)
     if bars.low is not None and bars.high is not None:
-        for place, ends in zip(places, zip(bars.low, bars.high, strict=True), strict=True):
-            axes.plot(ends, [place, place], color=ink(), linewidth=1.4)
-    for place, note in zip(places, bars.notes, strict=False):
-        axes.annotate(note, (1.02, place), xycoords=("axes fraction", "data"), va="center")
+        for position, ends in zip(positions, zip(bars.low, bars.high, strict=True), strict=True):
+            axes.plot(ends, [position, position], color=text_colour(), linewidth=1.4)
+    for position, note in zip(positions, bars.notes, strict=False):
+        axes.annotate(note, (1.02, position), xycoords=("axes fraction", "data"), va="center")
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
-    """Draw a line with its intervals; dashes, since print may be grey."""
+    """Draw a line with its intervals, dashed as described: dashes stay visible in grey print."""
     shade = _paint(line.colour)
-    marker = "." if line.points and len(line.x) < _MANY_POINTS else ""
-    look = {"color": shade, "linestyle": _DASHES[line.dash], "marker": marker, "label": plain(line.legend) or None}
+    marker = "." if line.points and len(line.x) < _MAX_MARKED_POINTS else ""
+    look = {
+        "color": shade,
+        "linestyle": _DASHES[line.dash],
+        "marker": marker,
+        "label": escape_dollars(line.legend) or None,
+    }
     if line.low is None or line.high is None:
         axes.plot(line.x, line.y, **look)
     else:
-        reach = np.maximum([line.y - line.low, line.high - line.y], 0.0)
-        axes.errorbar(line.x, line.y, reach, markersize=8, linewidth=1.2, **look)
+        errors = np.maximum([line.y - line.low, line.high - line.y], 0.0)
+        axes.errorbar(line.x, line.y, errors, markersize=8, linewidth=1.2, **look)
     if line.dot is not None:
         axes.plot(*line.dot, "o", color=shade, markersize=6)
 
 
 def _set_axis(ticked: TickedAxis, axis: Axis, set_limits: Callable[..., object]) -> None:
-    """Give an axis of matplotlib its title, its limits and its numbers."""
+    """Set title, limits and tick labels of a matplotlib axis."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    ticked.set_label_text(plain(axis.title))
+    ticked.set_label_text(escape_dollars(axis.title))
     if axis.whole:
         ticked.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    if axis.ticks.endswith("%"):  # as many decimals as neighbours need to differ
+    if axis.ticks.endswith("%"):  # with enough decimals to distinguish neighbouring ticks
         sign = "+" if axis.ticks.startswith("+") else ""
         ticked.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:{sign}.4g}%"))
     if axis.limits is not None or axis.from_zero:
@@ -188,16 +207,16 @@ def _set_axis(ticked: TickedAxis, axis: Axis, set_limits: Callable[..., object])
 
 
 def draw_intervals(axes: Axes, intervals: Intervals) -> None:
-    """Draw a dot with its interval for each model, those that stand for something else hollow; dashed: the reference.
+    """Draw a dot with its interval for each model, marked dots hollow, and the reference as a dashed line.
 
-    A page draws the same intervals without a script (``reports/templates``).
+    A page draws the same intervals as SVG (``reports/templates``).
     """
     if intervals.reference is not None:
-        axes.axvline(intervals.reference, color=ink(), alpha=0.5, linestyle="--", linewidth=1)
+        axes.axvline(intervals.reference, color=text_colour(), alpha=0.5, linestyle="--", linewidth=1)
     for dot in intervals.dots:
         shade = colour(1 if dot.line == intervals.best else 0)
-        ends = np.clip([dot.low, dot.high], *intervals.limits)  # infinite ones end at the edge
+        ends = np.clip([dot.low, dot.high], *intervals.limits)  # infinite intervals end at the edge
         axes.plot(ends, [dot.line] * 2, color=shade, linewidth=1.8, solid_capstyle="butt")
-        axes.plot(dot.value, dot.line, "o", color=shade, markerfacecolor=paper() if dot.marked else shade)
+        axes.plot(dot.value, dot.line, "o", color=shade, markerfacecolor=background_colour() if dot.marked else shade)
     axes.set_xlim(*intervals.limits)
-    quiet_lines(axes)
+    style_row_axes(axes)

@@ -1,8 +1,8 @@
-"""A comparison -> dots and intervals, as a picture and as one HTML page; and the metrics of one model.
+"""Plots of a comparison of models, as a picture and as an HTML page, and of the metrics of one model.
 
-There is one panel per metric and one line per model, in the order of the table. The value of the model that tells no
-alternatives apart is a reference line in every panel. Models without a value, such as failed ones, are left out and
-named.
+There is one panel per metric and one row per model, in the order of the table: a dot with an interval. The value of the
+uniform model is a reference line in every panel. Models without a value, such as failed ones, are left out; a note
+lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, ComparisonRow
 from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.charts import draw_intervals
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, plain
+from pcmcnet.plots.style import (
+    axes_for,
+    background_colour,
+    colour,
+    escape_dollars,
+    label_rows,
+    new_picture,
+    text_colour,
+)
 from pcmcnet.reports.formats import to_html, write_html
 from pcmcnet.reports.sections import Block, Dot, Facts, Intervals, Section, Table, Text, note
 
@@ -27,37 +35,54 @@ if TYPE_CHECKING:
 
 
 class ComparisonChart(NamedTuple):
-    """What is drawn of a comparison."""
+    """The drawn values of a comparison.
+
+    Attributes
+    ----------
+    labels
+        Labels of the models.
+    best
+        Index of the best model; None if no model has probabilities.
+    panels
+        Values and intervals, one panel per metric.
+    left_out
+        Models that are not drawn, with the reason.
+    """
 
     labels: tuple[str, ...]
-    best: int | None  # index of the best model
-    panels: tuple[Intervals, ...]  # one per metric
-    left_out: tuple[str, ...]  # who is not to be seen, and why
+    best: int | None
+    panels: tuple[Intervals, ...]
+    left_out: tuple[str, ...]
 
 
 def comparison_chart(comparison: Comparison) -> ComparisonChart:
-    """Gather the dots and intervals of a comparison.
+    """Return the values and intervals of a comparison, one panel per metric.
 
     Parameters
     ----------
     comparison
-        What :func:`pcmcnet.compare` returned.
+        Result of :func:`pcmcnet.compare`.
+
+    Returns
+    -------
+    ComparisonChart
+        Labels, panels, and the models that are left out.
 
     Raises
     ------
     InputError
-        When every model failed: there is nothing to draw.
+        If every model failed.
     """
-    # 1. The models that have values.
+    # 1. Select the models that have values.
     rows = [row for row in comparison.rows if row.error is None]
     if not rows:
         raise InputError("every model of the comparison failed: there is nothing to draw.")
     labels = tuple(row.label for row in rows)
-    # 2. Those that are not to be seen, and why.
+    # 2. List the models that are left out, with the reason.
     left_out = [f"{row.label} failed" for row in comparison.rows if row.error is not None]
     left_out += [f"{row.label}: infinite NLL" for row in rows if row.values.get("nll") == np.inf]
     left_out += [f"{row.label}: a ranking, without NLL" for row in rows if row.gives == "ranking"]
-    # 3. A panel for each metric.
+    # 3. Make a panel for each metric.
     best = labels.index(comparison.best) if comparison.best is not None else None
     return ComparisonChart(
         labels=labels,
@@ -68,7 +93,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
 
 
 def _panel(rows: list[ComparisonRow], best: int | None, name: str, reference: float) -> Intervals:
-    """Gather the finite values of one metric; the NLL of scores that are no probabilities is marked."""
+    """Return the finite values of one metric; the NLL of scores that are not probabilities is marked."""
     metric, dots = name.upper().replace("_", " "), []
     for line, row in enumerate(rows):
         value = row.values.get(name, np.nan)
@@ -86,14 +111,26 @@ def _panel(rows: list[ComparisonRow], best: int | None, name: str, reference: fl
 
 
 def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw the panels side by side.
+    """Draw the panels of a comparison side by side, and write the figure to a file.
 
     Parameters
     ----------
     chart
-        What :func:`comparison_chart` returned.
-    path, title
-        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+        Result of :func:`comparison_chart`.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If the path is not valid.
     """
     marked = any(dot.marked for panel in chart.panels for dot in panel.dots)
     notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if marked else []), *chart.left_out]
@@ -102,63 +139,79 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
         panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
         for axes, panel in zip(panels, chart.panels, strict=True):
             _draw_panel(axes, panel)
-        name_lines(panels[0], chart.labels)
-        figure.supxlabel(plain("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
+        label_rows(panels[0], chart.labels)
+        figure.supxlabel(escape_dollars("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
     return Path(path)
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: str = "nll") -> Axes:
-    """Draw one metric of every model with its interval; dashed: the model that tells no alternatives apart.
+    """Plot one metric of every model with its interval; the dashed line is the uniform model.
 
     Parameters
     ----------
     comparison
-        What :func:`pcmcnet.compare` returned.
+        Result of :func:`pcmcnet.compare`.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     metric
-        One of ``comparison.columns``: "nll", "top_1", ...
+        One of ``comparison.columns``: "nll" (the default), "top_1", ...
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
 
     Raises
     ------
     InputError
-        When every model failed: there is nothing to draw.
+        If every model failed.
+    ConfigError
+        If the metric is not in the comparison.
     """
     require_word("metric", metric, comparison.columns)
     chart = comparison_chart(comparison)
     axes = axes_for(ax, (5.6, 1.5 + 0.34 * len(chart.labels)))
     _draw_panel(axes, chart.panels[comparison.columns.index(metric)])
-    name_lines(axes, chart.labels)
+    label_rows(axes, chart.labels)
     return axes
 
 
 def plot_report(report: Report, ax: Axes | None = None) -> Axes:
-    """Draw the metrics of a model with their intervals; hollow: the model that tells no alternatives apart.
+    """Plot the metrics of a model with their intervals; hollow dots are the uniform model.
 
     Parameters
     ----------
     report
-        What :func:`pcmcnet.evaluate` returned.
+        Result of :func:`pcmcnet.evaluate`.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
-    # 1. The metrics that say something: where no set has more than n alternatives, every model has TOP n.
-    shown = {
+    # 1. Select informative metrics: if no choice set has more than n alternatives, TOP n is 1 for every model.
+    values = {
         name: value
         for name, value in report.values.items()
         if value is not None and np.isfinite(value) and not (name.startswith("top_") and report.uniform[name] == 1)
     }
-    # 2. A dot with its interval for each, and a hollow one for the uniform model.
-    axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(shown)))
-    for k, (name, value) in enumerate(shown.items()):
+    # 2. Draw a dot with its interval for each metric, and a hollow dot for the uniform model.
+    axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(values)))
+    for k, (name, value) in enumerate(values.items()):
         low, high = report.intervals.get(name, (value, value))
         ends = np.nan_to_num([low, high], posinf=value, neginf=value)
         axes.plot(ends, [k, k], color=colour(0), linewidth=1.8, solid_capstyle="butt")
         axes.plot(value, k, "o", color=colour(0), label="this model" if k == 0 else None)
-        hollow = {"color": ink(), "markerfacecolor": paper(), "label": "uniform" if k == 0 else None}
+        hollow = {
+            "color": text_colour(),
+            "markerfacecolor": background_colour(),
+            "label": "uniform" if k == 0 else None,
+        }
         axes.plot(report.uniform[name], k, "o", **hollow)
-    # 3. The names, from 0 on.
-    name_lines(axes, [name.upper().replace("_", " ") for name in shown])
+    # 3. Label the rows, and start the axis at 0.
+    label_rows(axes, [name.upper().replace("_", " ") for name in values])
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel("NLL, BRIER: lower is better; TOP n: higher is better")
     axes.legend(edgecolor="none", framealpha=1)
@@ -170,38 +223,56 @@ def _draw_panel(axes: Axes, panel: Intervals) -> None:
     axes.set_title(panel.caption, fontsize="medium")
 
 
-# -- the page --------------------------------------------------------------------------------------------------------
+# -- Page --------------------------------------------------------------------------------------------------------------
 
 
 def write_comparison_page(
     comparison: Comparison, path: str | os.PathLike[str], *, title: str = "Comparison of choice models"
 ) -> Path:
-    """Write the page of a comparison.
+    """Write the HTML page of a comparison.
 
     Parameters
     ----------
     comparison
-        What :func:`pcmcnet.compare` returned.
+        Result of :func:`pcmcnet.compare`.
     path
-        Where the HTML file goes, which is returned.
+        File to write, with the ending .html.
     title
-        Heading of the page.
+        Heading of the page; default "Comparison of choice models".
+
+    Returns
+    -------
+    Path
+        The file written.
 
     Raises
     ------
     InputError
-        When the name does not end in .html.
+        If the file name does not end in .html.
     """
     return write_html(comparison_page(comparison, title=title), path)
 
 
 def comparison_page(comparison: Comparison, *, title: str = "Comparison of choice models") -> str:
-    """Return the page as text."""
+    """Return the HTML page of a comparison.
+
+    Parameters
+    ----------
+    comparison
+        Result of :func:`pcmcnet.compare`.
+    title
+        Heading of the page; default "Comparison of choice models".
+
+    Returns
+    -------
+    str
+        A self-contained HTML page.
+    """
     best = frozenset(k for k, row in enumerate(comparison.rows) if row.label == comparison.best)
     how_to_read = (
         f"In brackets: {comparison.level:.0%} bootstrap intervals. NLL: mean negative log-likelihood of the choices. "
-        "TOP n: share of choices among the first n alternatives. NLL - best: difference on the same choice sets to the "
-        "best model that gives probabilities; p: two-sided, of no difference."
+        f"TOP n: share of choices among the n most probable alternatives. NLL - best: difference from the best model "
+        f"with probabilities, on the same choice sets. p: two-sided p-value of no difference."
     )
     notes = map(note, (*comparison.notes, how_to_read))
     table = Table(cells=comparison.cells(), strong=best)
@@ -215,7 +286,7 @@ def comparison_page(comparison: Comparison, *, title: str = "Comparison of choic
 
 def _charts(comparison: Comparison) -> tuple[Block, ...]:
     if all(row.error is not None for row in comparison.rows):
-        return (note("Every model failed: there is nothing to draw."),)
+        return (note("Every model failed."),)
     chart = comparison_chart(comparison)
     left_out = [f"Not shown: {'; '.join(chart.left_out)}."] if chart.left_out else []
     return (*chart.panels, *map(note, ["Dashed: the uniform model. Hollow: scores, not probabilities.", *left_out]))
@@ -223,20 +294,20 @@ def _charts(comparison: Comparison) -> tuple[Block, ...]:
 
 def _facts(comparison: Comparison) -> dict[str, object]:
     design = comparison.design
-    way = f"{design['folds']} folds" if design["split"] is None else f"one split, {design['split']}"
+    folds = f"{design['folds']} folds" if design["split"] is None else f"one split, {design['split']}"
     versions = {"pcmcnet": design["version"], **design["versions"]}
-    found = {
-        "parts": way,
+    facts = {
+        "design": folds,
         "seed": design["seed"],
         "groups kept whole": design["by"] or "none",
         "held out for early stopping": f"{design['valid']:.0%}",
         "choice sets tested": f"{comparison.n_sets:,}",
-        "resamples": f"{design['resamples']:,}",
+        "bootstrap samples": f"{design['resamples']:,}",
         "table (SHA-256)": design["table"],
         "machine": f"{design['machine']}; device {design['device']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     for row in comparison.rows:
         options = ", ".join(f"{name}={value}" for name, value in row.options.items())
-        found[f"model {row.label}"] = f"{row.model}: {options}" if options else row.model
-    return found
+        facts[f"model {row.label}"] = f"{row.model}: {options}" if options else row.model
+    return facts

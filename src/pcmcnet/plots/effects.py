@@ -1,8 +1,7 @@
-"""What a model goes by -> charts: importance of columns, demand, liked categories, probabilities, rivals, tastes.
+"""Plots of what drives predictions: importance of columns, demand curves, categories, rivals, taste distributions.
 
-Rows go from top to bottom, the largest first; what does not fit is left out, and said to be. A demand curve has one
-line for each segment, over the change of a column in per cent or over the values it is set to; a dot marks things as
-they are.
+Rows are sorted, the largest on top; a note reports the number of rows left out. A demand curve has one line per
+segment, over the change of a column in per cent or over its values; a dot marks the present value.
 """
 
 from __future__ import annotations
@@ -26,41 +25,42 @@ from pcmcnet.insight.removals import Attribution
 from pcmcnet.insight.table_summary import ExampleSet
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, draw_chart, finite_ends, row_inches
 from pcmcnet.plots.page_figures import GREY as PAGE_GREY
-from pcmcnet.plots.page_figures import ORANGE, bars, names_axis, page_axis
-from pcmcnet.plots.style import colour, ink, new_picture, plain, tidy
+from pcmcnet.plots.page_figures import ORANGE, horizontal_bars, names_axis, page_axis
+from pcmcnet.plots.style import colour, escape_dollars, new_picture, style_axes, text_colour
 from pcmcnet.reports.sections import Figure
-from pcmcnet.reports.tables import Cells, decimals_of_percent, percent
+from pcmcnet.reports.tables import Cells, percent, percent_decimals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from pcmcnet.models.mixed_mnl import Taste, Tastes
 
-LOSSES = {"nll": "NLL", "misses": "misses"}  # in words
-ALTERNATIVES_SHOWN = 15  # of a choice set
-_RIVALS_SHOWN = 10  # in a report
+LOSS_NAMES = {"nll": "NLL", "misses": "misses"}
+MAX_ALTERNATIVES_SHOWN = 15  # of a choice set
+_MAX_RIVALS_SHOWN = 10  # in a report
 _DASHES: tuple[Literal["solid", "dash", "dot", "dashdot"], ...] = ("solid", "dash", "dot", "dashdot")
-_BINS, _ENDS = 60, (0.005, 0.995)  # the tails of a lognormal would leave no room for the rest
-_ACROSS = 3  # panels side by side
+_BINS = 60
+_SHOWN_QUANTILES = (0.005, 0.995)  # the tails of a lognormal would leave no room for the rest
+_MAX_COLUMNS = 3  # panels per row
 
 
-def importance_chart(found: Importance, names: ColumnNames = DEFAULT_NAMES, *, most: int = 20) -> Chart:
-    """Describe the increase of the loss when a column is shuffled, for so many columns at most."""
+def importance_chart(importance: Importance, names: ColumnNames = DEFAULT_NAMES, *, most: int = 20) -> Chart:
+    """Describe the increase of the loss when a column is shuffled, for at most ``most`` columns."""
     require_number("most", most, whole=True, low=1)
-    rows = found.rows[:most]
+    rows = importance.rows[:most]
     values = [row.value for row in rows]
     low, high = finite_ends(values, [row.low for row in rows], [row.high for row in rows])
-    noun = "NLL per choice set" if found.loss == "nll" else "share of misses"
+    noun = "NLL per choice set" if importance.loss == "nll" else "share of misses"
     cells = [
-        [names[r.name], f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in found.rows
+        [names[r.name], f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in importance.rows
     ]
     return Chart(
         marks=(Bars(values=values, low=low, high=high, colours=[0] * len(rows)),),
         rows=tuple(names[row.name] for row in rows),
         x=Axis(title=f"increase of {noun} when shuffled", values="+.4f"),
-        note=_left_out(len(found.rows) - len(rows)),
-        caption="How much worse choices are predicted when a column is shuffled. Lines: 95 % intervals.",
-        numbers=[["shuffled", f"increase of {LOSSES[found.loss]}", "spread", "95 % interval"], *cells],
+        note=_left_out(len(importance.rows) - len(rows)),
+        caption="Increase of the prediction error when a column is shuffled. Lines: 95 % intervals.",
+        numbers=[["shuffled", f"increase of {LOSS_NAMES[importance.loss]}", "spread", "95 % interval"], *cells],
         inches=row_inches(len(rows)),
     )
 
@@ -69,19 +69,31 @@ def _left_out(number: int) -> str:
     return f"{number} more, with shorter bars, are not shown" if number else ""
 
 
-def draw_importance(found: Importance, path: str | os.PathLike[str], *, most: int = 20, title: str = "") -> Path:
-    """Draw a bar for each column with its interval.
+def draw_importance(importance: Importance, path: str | os.PathLike[str], *, most: int = 20, title: str = "") -> Path:
+    """Draw a bar with an interval for each column, and write the figure to a file.
 
     Parameters
     ----------
-    found
-        What :func:`pcmcnet.insight.importance.importance` returned.
-    path, title
-        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+    importance
+        Result of :func:`pcmcnet.insight.importance.importance`.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
     most
-        Bars, at most.
+        Largest number of bars; default 20.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If the path is not valid.
     """
-    return _write_chart(importance_chart(found, most=most), path, title)
+    return _write_chart(importance_chart(importance, most=most), path, title)
 
 
 def _write_chart(chart: Chart, path: str | os.PathLike[str], title: str) -> Path:
@@ -91,36 +103,41 @@ def _write_chart(chart: Chart, path: str | os.PathLike[str], title: str) -> Path
 
 
 def plot_importance(
-    found: Importance, ax: Axes | None = None, *, most: int = 20, names: ColumnNames = DEFAULT_NAMES
+    importance: Importance, ax: Axes | None = None, *, most: int = 20, names: ColumnNames = DEFAULT_NAMES
 ) -> Axes:
-    """Draw a bar for each column with its interval.
+    """Plot a bar with an interval for each column.
 
     Parameters
     ----------
-    found
-        What :func:`pcmcnet.insight.importance.importance` returned.
+    importance
+        Result of :func:`pcmcnet.insight.importance.importance`.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     most
-        Bars, at most.
+        Largest number of bars; default 20.
     names
-        What people call the columns.
+        Display names of the columns; default: the names in the table.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
-    return draw_chart(importance_chart(found, names, most=most), ax)
+    return draw_chart(importance_chart(importance, names, most=most), ax)
 
 
-# -- demand ----------------------------------------------------------------------------------------------------------
+# -- Demand ------------------------------------------------------------------------------------------------------------
 
 
 def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe one demand curve, or several by their titles: of two models, or of several alternatives.
+    """Describe one demand curve, or several by title: those of two models, or of several alternatives.
 
     Raises
     ------
     InputError
-        When there is no curve, or the curves are not of one column, some scaled and others set to values.
+        If there is no curve, if the curves are of different columns, or if only some of them are by factors.
     """
-    # 1. What the curves have in common: a column, whose it is, and whether it is scaled or set to values.
+    # 1. Check that the curves are of the same column of the same alternative, all by factors or all by values.
     named = {"": curves} if isinstance(curves, DemandCurve) else dict(curves)
     if not named:
         raise InputError("expected at least one demand curve to draw, got none.")
@@ -129,7 +146,8 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
     if len(kinds) > 1:
         raise InputError("expected demand curves of one column of one alternative, all by factors or all by values.")
     column, changed, scaled = kinds.pop()
-    # 2. A line for each segment of each curve: colours tell segments apart and dashes curves, or colours curves alone.
+    # 2. Make a line for each segment of each curve: colours distinguish segments and dashes distinguish curves, or
+    #    colours distinguish curves if there is one segment.
     several = max(len(curve.segments) for curve in named.values()) > 1
     lines = []
     for k, (title, curve) in enumerate(named.items()):
@@ -146,7 +164,7 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
                     dot=(0.0, float(curve.now[g])) if scaled else None,
                 )
             )
-    # 3. The words: whose column changes, and whose share is followed.
+    # 3. Label the axes with the column that changes and the alternatives whose share is shown.
     followed = list(dict.fromkeys(curve.of for curve in named.values()))
     label = f"change of {names[column]}" if scaled else names.label(column)
     label = f"{label} of {changed}" if changed else label
@@ -156,36 +174,43 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnN
         marks=tuple(lines),
         x=Axis(title=label, ticks="+.0%" if scaled else "", values="+.0%" if scaled else ".4g"),
         y=Axis(title=share, ticks=".0%", values=".1%", from_zero=True),
-        caption=f"Predicted share of the alternatives named as {names[column]} changes for them alone.",
-        numbers=[*_share_cells(lines, label, "+.0%" if scaled else ".4g"), ["as it is", *now]],
+        caption=f"Predicted share of each alternative as its own {names[column]} changes and the others stay the same.",
+        numbers=[*_share_cells(lines, label, "+.0%" if scaled else ".4g"), ["unchanged", *now]],
         narrow=True,
     )
 
 
 def _share_cells(lines: Sequence[Line], label: str, form: str) -> Cells:
-    """Return the shares of all lines by their places; a line has none where another has been asked."""
+    """Return a table of the shares of all lines by x; a dash if a line has no point there."""
     shares = [dict(zip(line.x.tolist(), line.y.tolist(), strict=True)) for line in lines]
-    places = sorted({x for share in shares for x in share})
-    rows = [[f"{x:{form}}", *(f"{share[x]:.4f}" if x in share else "-" for share in shares)] for x in places]
+    positions = sorted({x for share in shares for x in share})
+    rows = [[f"{x:{form}}", *(f"{share[x]:.4f}" if x in share else "-" for share in shares)] for x in positions]
     return [[label, *(line.legend for line in lines)], *rows]
 
 
 def draw_demand(
     curves: DemandCurve | Mapping[str, DemandCurve], path: str | os.PathLike[str], *, title: str = ""
 ) -> Path:
-    """Draw demand curves.
+    """Draw demand curves and write the figure to a file.
 
     Parameters
     ----------
     curves
-        What :func:`pcmcnet.insight.demand.demand` returned, or several of them by title.
-    path, title
-        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+        Result of :func:`pcmcnet.insight.demand.demand`, or several results by title.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
 
     Raises
     ------
     InputError
-        When the curves do not go together.
+        If the curves are not of the same column of the same alternative, or the path is not valid.
     """
     return _write_chart(demand_chart(curves), path, title)
 
@@ -193,30 +218,40 @@ def draw_demand(
 def plot_demand(
     curves: DemandCurve | Mapping[str, DemandCurve], ax: Axes | None = None, *, names: ColumnNames = DEFAULT_NAMES
 ) -> Axes:
-    """Draw demand curves.
+    """Plot demand curves.
 
     Parameters
     ----------
     curves
-        What :func:`pcmcnet.insight.demand.demand` returned, or several of them by title.
+        Result of :func:`pcmcnet.insight.demand.demand`, or several results by title.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     names
-        What people call the columns.
+        Display names of the columns; default: the names in the table.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Raises
+    ------
+    InputError
+        If the curves are not of the same column of the same alternative.
     """
     return draw_chart(demand_chart(curves, names), ax)
 
 
-# -- categories ------------------------------------------------------------------------------------------------------
+# -- Categories --------------------------------------------------------------------------------------------------------
 
 
-def categories_chart(found: CategoryEffects, names: ColumnNames = DEFAULT_NAMES) -> Chart:
-    """Describe the lift of each category, the most liked on top: blue gains, orange loses, grey may do either."""
-    rows, column = found.rows, names[found.column]
+def categories_chart(effects: CategoryEffects, names: ColumnNames = DEFAULT_NAMES) -> Chart:
+    """Describe the lift of each category, the largest on top: blue above 1, orange below 1, grey not significant."""
+    rows, column = effects.rows, names[effects.column]
     values = [row.lift for row in rows]
     low, high = finite_ends(values, [row.low for row in rows], [row.high for row in rows])
     colours = [(0 if row.lift > 1 else 1) if row.is_significant else GREY for row in rows]
-    others = f" {found.others:,} rarer ones were not asked about." if found.others else ""
+    rare = f" {effects.others:,} rarer categories are left out." if effects.others else ""
     cells = [
         [r.category, f"{r.frequency:.1%}", percent(r.share), f"{r.lift:.2f}", f"{r.low:.2f} to {r.high:.2f}"]
         for r in rows
@@ -224,56 +259,61 @@ def categories_chart(found: CategoryEffects, names: ColumnNames = DEFAULT_NAMES)
     return Chart(
         marks=(Bars(values=values, low=low, high=high, colours=colours),),
         rows=tuple(row.category for row in rows),
-        x=Axis(title=f"times the share of an average {column}", values=".2f", from_zero=True),
+        x=Axis(title=f"share relative to an average {column}", values=".2f", from_zero=True),
         reference=1,
         caption=(
-            f"How often an alternative would be chosen with each {column}, all else equal, against an average one. "
-            f"Blue gains, orange loses, grey may do either. Lines: 95 % intervals.{others}"
+            f"Predicted share of an alternative with each {column}, all else equal, relative to an average {column}. "
+            f"Blue: above average. Orange: below average. Grey: not significant. Lines: 95 % intervals.{rare}"
         ),
-        numbers=[[column, "frequency", "share", "times the average", "95 % interval"], *cells],
+        numbers=[[column, "frequency", "share", "relative to average", "95 % interval"], *cells],
         inches=row_inches(len(rows)),
     )
 
 
-def plot_categories(found: CategoryEffects, ax: Axes | None = None, *, names: ColumnNames = DEFAULT_NAMES) -> Axes:
-    """Draw how often an alternative would be chosen with each category, against an average one.
+def plot_categories(effects: CategoryEffects, ax: Axes | None = None, *, names: ColumnNames = DEFAULT_NAMES) -> Axes:
+    """Plot the predicted share of an alternative with each category, relative to an average category.
 
     Parameters
     ----------
-    found
-        What :func:`pcmcnet.insight.feature_effects.category_effects` returned.
+    effects
+        Result of :func:`pcmcnet.insight.feature_effects.category_effects`.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     names
-        What people call the columns.
+        Display names of the columns; default: the names in the table.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
-    return draw_chart(categories_chart(found, names), ax)
+    return draw_chart(categories_chart(effects, names), ax)
 
 
-# -- one choice set --------------------------------------------------------------------------------------------------
+# -- One choice set ----------------------------------------------------------------------------------------------------
 
 
 def shown_alternatives(example: ExampleSet) -> list[int]:
-    """Return which alternatives are shown: the most probable ones, and always the choice."""
-    order = [int(k) for k in np.argsort(-example.p, kind="stable")[:ALTERNATIVES_SHOWN]]
+    """Return the indices of the alternatives to show: the most probable ones, and always the chosen one."""
+    order = [int(k) for k in np.argsort(-example.p, kind="stable")[:MAX_ALTERNATIVES_SHOWN]]
     if example.chosen is not None and example.chosen not in order:
         order[-1] = example.chosen
     return order
 
 
 def probabilities_chart(example: ExampleSet) -> Chart:
-    """Describe the probabilities of a set, the most probable on top and the choice in the second colour."""
+    """Describe the probabilities of a choice set, the most probable on top, the chosen one in the second colour."""
     order = shown_alternatives(example)
     rows = tuple(example.names[k] + (" (chosen)" if k == example.chosen else "") for k in order)
     rest = len(example.p) - len(order)
-    left = f" {rest} less probable ones, {1 - example.p[order].sum():.1%} together, are not drawn." if rest else ""
-    chosen = " Orange: the choice." if example.chosen is not None else ""
+    omitted = f" {rest} less probable ones, {1 - example.p[order].sum():.1%} in total, are not drawn." if rest else ""
+    chosen = " Orange: the chosen alternative." if example.chosen is not None else ""
     return Chart(
         marks=(Bars(values=example.p[order].tolist(), colours=[int(k == example.chosen) for k in order]),),
         rows=rows,
         x=Axis(title="predicted probability", ticks=".0%", values=".2%"),
         title=f"choice set {example.choice_set}",
-        caption=f"Predicted probabilities.{chosen}{left}",
+        caption=f"Predicted probabilities.{chosen}{omitted}",
         numbers=[["alternative", "probability"], *([rows[r], f"{example.p[k]:.4f}"] for r, k in enumerate(order))],
         inches=row_inches(len(order)),
         narrow=True,
@@ -281,78 +321,118 @@ def probabilities_chart(example: ExampleSet) -> Chart:
 
 
 def plot_probabilities(example: ExampleSet, ax: Axes | None = None) -> Axes:
-    """Draw the probabilities of a choice set, the most probable on top and the choice in the second colour."""
+    """Plot the probabilities of a choice set, the most probable on top, the chosen one in the second colour.
+
+    Parameters
+    ----------
+    example
+        One of the examples of an explanation (``explanation.examples``).
+    ax
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     return draw_chart(probabilities_chart(example), ax)
 
 
-def attribution_chart(found: Attribution, *, most: int = 12) -> Chart:
-    """Describe how rivals push the log-probability of an alternative: in all, and beyond a logit's share."""
+def attribution_chart(attribution: Attribution, *, most: int = 12) -> Chart:
+    """Describe the effect of each rival on the log-probability of an alternative: in total, and beyond a logit."""
     require_number("most", most, whole=True, low=1)
-    rows = found.rivals[:most]
+    rows = attribution.rivals[:most]
     n = len(rows)
     return Chart(
         marks=(
-            Bars(values=found.push[:n].tolist(), colours=[GREY] * n, legend="push"),
-            Bars(values=found.beyond[:n].tolist(), colours=[1] * n, legend="beyond a proportional share"),
+            Bars(values=attribution.push[:n].tolist(), colours=[GREY] * n, legend="total effect"),
+            Bars(values=attribution.beyond[:n].tolist(), colours=[1] * n, legend="beyond a proportional share"),
         ),
         rows=rows,
-        x=Axis(title=f"push on log p of {found.alternative}, p = {found.p:.3f}"),
-        note=_left_out(len(found.rivals) - n),
+        x=Axis(title=f"effect on log p of {attribution.alternative}, p = {attribution.p:.3f}"),
+        note=_left_out(len(attribution.rivals) - n),
         inches=row_inches(2 * n),
     )
 
 
-def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: int = 12, title: str = "") -> Path:
-    """Draw two bars for each rival: its whole push, and what goes beyond a logit's.
+def draw_attribution(
+    attribution: Attribution, path: str | os.PathLike[str], *, most: int = 12, title: str = ""
+) -> Path:
+    """Draw the total effect of each rival, and its part beyond a logit; write the figure to a file.
 
     Parameters
     ----------
-    found
-        What :func:`pcmcnet.insight.removals.attribution` returned.
-    path, most, title
-        As for :func:`draw_importance`.
+    attribution
+        Result of :func:`pcmcnet.insight.removals.attribution`.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
+    most
+        Largest number of rivals; default 12.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If the path is not valid.
     """
-    return _write_chart(attribution_chart(found, most=most), path, title)
+    return _write_chart(attribution_chart(attribution, most=most), path, title)
 
 
-def plot_attribution(found: Attribution, ax: Axes | None = None, *, most: int = 12) -> Axes:
-    """Draw two bars for each rival: its whole push, and what goes beyond a logit's.
+def plot_attribution(attribution: Attribution, ax: Axes | None = None, *, most: int = 12) -> Axes:
+    """Plot the total effect of each rival on an alternative, and its part beyond a logit.
 
     Parameters
     ----------
-    found
-        What :func:`pcmcnet.insight.removals.attribution` returned.
-    ax, most
-        As for :func:`plot_importance`.
+    attribution
+        Result of :func:`pcmcnet.insight.removals.attribution`.
+    ax
+        Axes to draw on; default: a new figure.
+    most
+        Largest number of rivals; default 12.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
-    return draw_chart(attribution_chart(found, most=most), ax)
+    return draw_chart(attribution_chart(attribution, most=most), ax)
 
 
-def changes_figure(found: Attribution) -> Figure:
-    """Return a page's figure of what each rival does to the probability: as in a logit, and beyond that."""
-    # 1. The rivals with the largest changes, and the two parts that add up to each change.
-    order = np.argsort(-np.abs(found.change), kind="stable")[:_RIVALS_SHOWN]
-    names = [found.rivals[k] for k in order]
-    beyond = found.change_beyond[order]
-    parts = {"as a logit would": (found.change[order] - beyond, PAGE_GREY), "beyond that": (beyond, ORANGE)}
+def rival_changes_figure(attribution: Attribution) -> Figure:
+    """Return the figure of the effect of each rival on a probability for a report: as in a logit, and beyond it."""
+    # 1. Select the rivals with the largest effects, and split each effect into its two parts.
+    order = np.argsort(-np.abs(attribution.change), kind="stable")[:_MAX_RIVALS_SHOWN]
+    names = [attribution.rivals[k] for k in order]
+    beyond = attribution.change_beyond[order]
+    parts = {"as a logit would": (attribution.change[order] - beyond, PAGE_GREY), "beyond that": (beyond, ORANGE)}
     traces = [
         {
-            **bars(names[::-1], values[::-1].tolist(), shade),
+            **horizontal_bars(names[::-1], values[::-1].tolist(), shade),
             "name": name,
             "showlegend": True,
             "hovertemplate": f"%{{y}}, {name}: %{{x:+.3~p}}<extra></extra>",
         }
         for name, (values, shade) in parts.items()
     ]
-    # 2. The same as a table, and an axis with the decimals that the largest change needs.
-    changes = (found.change, found.change_beyond)
+    # 2. List the effects in a table, and choose the decimals of the axis for the largest effect.
+    changes = (attribution.change, attribution.change_beyond)
     rows = [
-        [found.rivals[k], *(f"{v[k]:.4g}" for v in (found.rival_p, found.without)), *(f"{v[k]:+.3g}" for v in changes)]
+        [
+            attribution.rivals[k],
+            *(f"{v[k]:.4g}" for v in (attribution.rival_p, attribution.without)),
+            *(f"{v[k]:+.3g}" for v in changes),
+        ]
         for k in order
     ]
-    decimals = decimals_of_percent(float(np.abs(found.change[order]).max(initial=0.0)))
-    rest = len(found.rivals) - len(order)
-    left = f" {rest} with smaller changes are not drawn." if rest else ""
+    decimals = percent_decimals(float(np.abs(attribution.change[order]).max(initial=0.0)))
+    rest = len(attribution.rivals) - len(order)
+    omitted = f" {rest} rivals with smaller effects are not drawn." if rest else ""
     return Figure(
         traces=tuple(traces),
         layout={
@@ -361,29 +441,59 @@ def changes_figure(found: Attribution) -> Figure:
             "barmode": "relative",
             "showlegend": True,
         },
-        caption=f"What the presence of each rival does to {found.alternative}, at {percent(found.p)}.{left}",
-        numbers=[["rival", "its probability", "without it", "change", "beyond a logit's"], *rows],
+        caption=(
+            f"Effect of each rival on the probability of {attribution.alternative}, which is {percent(attribution.p)}."
+            f"{omitted}"
+        ),
+        numbers=[["rival", "its probability", "without it", "change", "beyond a logit"], *rows],
         height=140 + 26 * len(order),
         narrow=True,
     )
 
 
-# -- tastes ----------------------------------------------------------------------------------------------------------
+# -- Taste distributions -----------------------------------------------------------------------------------------------
 
 
 class TasteChart(NamedTuple):
-    """A histogram of one coefficient, between its outer quantiles."""
+    """The histogram of one random coefficient, without its extreme tails.
+
+    Attributes
+    ----------
+    title
+        Name and distribution of the coefficient.
+    edges
+        (B + 1,) edges of the bins.
+    density
+        (B,) density in each bin.
+    median
+        Median of the coefficient.
+    note
+        Share of negative values, as text.
+    """
 
     title: str
-    edges: Floats  # (B + 1,)
-    density: Floats  # (B,)
+    edges: Floats
+    density: Floats
     median: float
     note: str
 
 
 def taste_chart(taste: Taste, values: Floats) -> TasteChart:
-    """Compute what is drawn of a coefficient's draws (R,)."""
-    low, high = np.quantile(values, _ENDS).tolist()
+    """Compute the histogram of a random coefficient.
+
+    Parameters
+    ----------
+    taste
+        A row of ``model.tastes()``.
+    values
+        Draws of the coefficient, (R,).
+
+    Returns
+    -------
+    TasteChart
+        Histogram between the 0.5% and 99.5% quantiles, median and share of negative draws.
+    """
+    low, high = np.quantile(values, _SHOWN_QUANTILES).tolist()
     if low == high:
         low, high = low - 0.5, high + 0.5
     counts, edges = np.histogram(values, _BINS, range=(low, high))
@@ -393,42 +503,75 @@ def taste_chart(taste: Taste, values: Floats) -> TasteChart:
 
 
 def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
-    """Draw one coefficient: what is below 0 in another colour than what is above."""
-    # 1. The histogram, its bars coloured by their sign.
+    """Draw the histogram of one random coefficient, negative values in the second colour.
+
+    Parameters
+    ----------
+    chart
+        Result of :func:`taste_chart`.
+    axes
+        Axes to draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
+    # 1. Draw the histogram, its bars coloured by sign.
     middle = (chart.edges[:-1] + chart.edges[1:]) / 2
     colours = [colour(1) if at < 0 else colour(0) for at in middle]
     axes.bar(middle, chart.density, width=np.diff(chart.edges), color=colours, alpha=0.75, linewidth=0)
-    # 2. The median, and 0 where it lies between.
-    axes.axvline(chart.median, color=ink(), linewidth=1)
+    # 2. Mark the median, and 0 if it is in the range.
+    axes.axvline(chart.median, color=text_colour(), linewidth=1)
     axes.annotate("median", (chart.median, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
-                  fontsize=8, va="top", color=ink())  # fmt: skip
+                  fontsize=8, va="top", color=text_colour())  # fmt: skip
     if chart.edges[0] < 0 < chart.edges[-1]:
-        axes.axvline(0, color=ink(), alpha=0.5, linewidth=1, linestyle=":")
-    # 3. The words around it.
-    axes.set_title(plain(chart.title), fontsize=11)
+        axes.axvline(0, color=text_colour(), alpha=0.5, linewidth=1, linestyle=":")
+    # 3. Add the title and the labels.
+    axes.set_title(escape_dollars(chart.title), fontsize=11)
     axes.set(xlabel=f"coefficient ({chart.note})", ylabel="density", ylim=(0, float(chart.density.max()) * 1.12))
-    tidy(axes)
+    style_axes(axes)
     return axes
 
 
 def draw_tastes(tastes: Tastes, name: str | None = None, ax: Axes | None = None) -> Any:
-    """Draw one coefficient into axes, or all of them into a figure; returns the axes, or the figure."""
-    # 1. What is drawn of each coefficient asked for.
+    """Draw the histogram of one random coefficient, or of all of them.
+
+    Parameters
+    ----------
+    tastes
+        Result of ``model.tastes()``.
+    name
+        Name of the coefficient; default: all of them.
+    ax
+        Axes to draw one coefficient on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes or matplotlib.figure.Figure
+        The axes if there is one coefficient, else the figure.
+
+    Raises
+    ------
+    InputError
+        If ``ax`` is given for several coefficients.
+    """
+    # 1. Compute the histograms.
     charts = [taste_chart(row, values) for row, values in zip(tastes.rows, tastes.draws, strict=True)]
     if name is not None:
         charts = [charts[tastes.position(name)]]
-    # 2. The caller's axes hold one of them.
+    # 2. Draw on the axes of the caller, which hold one histogram.
     if ax is not None:
         if len(charts) > 1:
-            raise InputError(f"one set of axes holds one coefficient, and there are {len(charts)}: give name=.")
+            raise InputError(f"ax holds one coefficient, got {len(charts)}: select one with name=.")
         return draw_taste(charts[0], ax)
-    # 3. A new figure has a panel for each.
+    # 3. Draw on a new figure with one panel for each.
     from matplotlib.figure import Figure as Drawing
 
-    across = min(len(charts), _ACROSS)
-    down = -(-len(charts) // across)
-    figure = Drawing(figsize=(4.2 * across, 3.1 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).ravel()
+    columns = min(len(charts), _MAX_COLUMNS)
+    rows = -(-len(charts) // columns)
+    figure = Drawing(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for chart, axes in zip(charts, panels, strict=False):
         draw_taste(chart, axes)
     for axes in panels[len(charts) :]:

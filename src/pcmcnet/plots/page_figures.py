@@ -1,7 +1,7 @@
-"""Charts -> figures of a report, which plotly draws: traces and a layout as plain mappings.
+"""Turn charts into figures of a report: traces and a layout of plotly as plain mappings.
 
-Colours are those of Okabe and Ito in tones that can be told apart on white and on black; text and grid are coloured by
-the page.
+Colours are those of Okabe and Ito, in tones that are distinct on a white and on a black background. The page sets the
+colours of text and grid.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.plots.charts import GREY as BACK
+from pcmcnet.plots.charts import GREY as CHART_GREY
 from pcmcnet.plots.charts import Axis, Bars, Chart, Line, Ring
 from pcmcnet.reports.sections import Figure
 
 BLUE, ORANGE, GREEN, PINK, SKY, GREY = "#3a87c2", "#e07b39", "#2a9d7c", "#c573a5", "#79b8de", "#8b9099"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
-_PIXELS = 85  # of a page, for an inch of a picture
+_PIXELS_PER_INCH = 85
 
 
 def page_figure(chart: Chart) -> Figure:
     """Return a chart as a figure of a report."""
-    # 1. A trace for each mark, and a legend where there is more than one name to tell apart.
+    # 1. Make a trace for each mark, and a legend if there are several names.
     legend = sum(bool(mark.legend) for mark in chart.marks) > 1
     traces = [
-        {**_trace(mark, chart), "name": safe(mark.legend), "showlegend": legend and bool(mark.legend)}
+        {**_trace(mark, chart), "name": escape_markup(mark.legend), "showlegend": legend and bool(mark.legend)}
         for mark in chart.marks
     ]
-    # 2. The axes; the reference is a shape over the whole height.
+    # 2. Set the axes; the reference is a line over the whole height.
     layout: dict[str, Any] = {
         "xaxis": page_axis(chart.x),
         "yaxis": names_axis() if chart.rows else page_axis(chart.y),
@@ -38,34 +38,35 @@ def page_figure(chart: Chart) -> Figure:
     if chart.reference is not None:
         ends = {"x0": chart.reference, "x1": chart.reference, "y0": 0, "y1": 1, "yref": "paper"}
         layout["shapes"] = [{"type": "line", **ends, "line": {"color": GREY, "dash": "dot"}}]
-    # 3. The words below it.
+    # 3. Add the caption and the numbers.
     return Figure(
         traces=tuple(traces),
         layout=layout,
         caption=f"{chart.caption} {chart.note}".strip(),
         numbers=chart.numbers,
-        height=round(_PIXELS * chart.inches[1]),
+        height=round(_PIXELS_PER_INCH * chart.inches[1]),
         narrow=chart.narrow,
     )
 
 
 def _trace(mark: Bars | Line | Ring, chart: Chart) -> dict[str, Any]:
-    """Return what plotly reads of a mark; rows are drawn from bottom to top."""
-    extra = f"<extra>{safe(mark.legend)}</extra>"
-    point = f"{safe(chart.x.title)} %{{x:{chart.x.values}}}, {safe(chart.y.title)} %{{y:{chart.y.values}}}{extra}"
+    """Return the plotly trace of a mark; plotly draws rows from bottom to top."""
+    extra = f"<extra>{escape_markup(mark.legend)}</extra>"
+    x_title, y_title = escape_markup(chart.x.title), escape_markup(chart.y.title)
+    point = f"{x_title} %{{x:{chart.x.values}}}, {y_title} %{{y:{chart.y.values}}}{extra}"
     match mark:
         case Bars() if chart.rows:
             colours = [_paint(number) for number in mark.colours[::-1]]
-            lying = bars(chart.rows[::-1], mark.values[::-1], colours)
+            trace = horizontal_bars(chart.rows[::-1], mark.values[::-1], colours)
             if mark.low is not None and mark.high is not None:
-                lying["error_x"] = error_bars(mark.values[::-1], mark.low[::-1], mark.high[::-1], GREY)
-            return {**lying, "hovertemplate": f"%{{y}}: %{{x:{chart.x.values}}}{extra}"}
+                trace["error_x"] = error_bars(mark.values[::-1], mark.low[::-1], mark.high[::-1], GREY)
+            return {**trace, "hovertemplate": f"%{{y}}: %{{x:{chart.x.values}}}{extra}"}
         case Bars():
             marker = {"color": [_paint(number) for number in mark.colours]}
             return {"type": "bar", "x": list(mark.at), "y": list(mark.values), "marker": marker, "hovertemplate": point}
         case Line():
             shade = _paint(mark.colour)
-            trace: dict[str, Any] = {
+            trace = {
                 "type": "scatter",
                 "mode": "lines+markers" if mark.points else "lines",
                 "x": mark.x.tolist(),
@@ -82,11 +83,11 @@ def _trace(mark: Bars | Line | Ring, chart: Chart) -> dict[str, Any]:
 
 
 def _paint(number: int) -> str:
-    return GREY if number == BACK else COLOURS[number % len(COLOURS)]
+    return GREY if number == CHART_GREY else COLOURS[number % len(COLOURS)]
 
 
-def safe(name: str) -> str:
-    """Keep a name of the table from being taken for markup, or for a placeholder of a hover text.
+def escape_markup(name: str) -> str:
+    """Escape a name from the table so that plotly reads it neither as markup nor as a placeholder of a hover text.
 
     Examples
     --------
@@ -97,9 +98,9 @@ def safe(name: str) -> str:
 
 
 def page_axis(described: Axis) -> dict[str, Any]:
-    """Return an axis with its title, which makes room for its labels."""
+    """Return the plotly layout of an axis, with a margin that fits its labels."""
     return {
-        "title": {"text": safe(described.title)},
+        "title": {"text": escape_markup(described.title)},
         "automargin": True,
         **({"tickformat": described.ticks} if described.ticks else {}),
         **({"range": list(described.limits)} if described.limits else {}),
@@ -108,16 +109,16 @@ def page_axis(described: Axis) -> dict[str, Any]:
 
 
 def names_axis() -> dict[str, Any]:
-    """Return a vertical axis of names, each of them shown, taken as they are."""
+    """Return the plotly layout of a vertical axis of names, all of them shown."""
     return {"automargin": True, "type": "category", "dtick": 1, "ticksuffix": " "}
 
 
-def bars(names: Sequence[str], values: Sequence[float], colour: Any) -> dict[str, Any]:
-    """Return lying bars, the first of them at the bottom."""
+def horizontal_bars(names: Sequence[str], values: Sequence[float], colour: Any) -> dict[str, Any]:
+    """Return a plotly trace of horizontal bars, the first at the bottom."""
     return {
         "type": "bar",
         "orientation": "h",
-        "y": [safe(name) for name in names],
+        "y": [escape_markup(name) for name in names],
         "x": list(values),
         "marker": {"color": colour},
         "showlegend": False,
@@ -125,7 +126,7 @@ def bars(names: Sequence[str], values: Sequence[float], colour: Any) -> dict[str
 
 
 def error_bars(values: Any, low: Any, high: Any, colour: str) -> dict[str, Any]:
-    """Return intervals around values, from low to high."""
+    """Return the plotly error bars of values with intervals from ``low`` to ``high``."""
     return {
         "type": "data",
         "symmetric": False,

@@ -1,8 +1,8 @@
-"""Training and quality of a model -> charts: sizes of choice sets, learning curve, fit beside baselines, calibration.
+"""Plots of training and quality: sizes of choice sets, learning curves, fit against baselines, calibration.
 
-A history is a list with one entry per epoch: ``epoch``, ``train_loss``, ``valid_loss`` (None where there is
-no validation part) and ``lr``. On the diagonal of a calibration, what was predicted is what happened; below it a model
-is surer than it should be.
+A history is a list with one entry per epoch: ``epoch``, ``train_loss``, ``valid_loss`` (None without a validation part)
+and ``lr``. On the diagonal of a calibration plot, predicted probabilities equal observed shares; below the diagonal a
+model is overconfident.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.calibration import Calibration, CalibrationCurve, FitQuality
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, Ring, draw_chart, draw_intervals
-from pcmcnet.plots.style import COLOURS, axes_for, ink, name_lines, new_picture, plain, tidy
+from pcmcnet.plots.style import COLOURS, axes_for, escape_dollars, label_rows, new_picture, style_axes, text_colour
 from pcmcnet.reports.sections import Dot, Intervals
 from pcmcnet.reports.tables import Cells, number
 
@@ -35,53 +35,85 @@ Which = Literal["first", "alternatives"]
 
 _KEYS = ("epoch", "train_loss", "valid_loss", "lr")
 _HEADINGS = {"alternatives": "all alternatives", "first": "the most probable alternative of each set"}
-_CAPTIONS = {"alternatives": "All alternatives.", "first": "The favourite of each set."}
+_CAPTIONS = {"alternatives": "All alternatives.", "first": "The most probable alternative of each set."}
 
 
 def sizes_chart(table: TableSummary) -> Chart:
-    """Describe how many choice sets have how many alternatives."""
+    """Describe the number of choice sets by number of alternatives."""
     sizes, counts = table.sizes.tolist(), table.counts.tolist()
     return Chart(
         marks=(Bars(at=sizes, values=counts, colours=[0] * len(sizes)),),
         x=Axis(title="alternatives in the set", whole=True),
         y=Axis(title="choice sets", values=","),
-        caption="How many alternatives people had.",
+        caption="Number of alternatives per choice set.",
         numbers=[["alternatives", "choice sets"], *([f"{n:,}", f"{k:,}"] for n, k in zip(sizes, counts, strict=True))],
         inches=(6.4, 3.0),
     )
 
 
 def plot_sizes(table: TableSummary, ax: Axes | None = None) -> Axes:
-    """Draw how many choice sets have how many alternatives."""
+    """Plot the number of choice sets by number of alternatives.
+
+    Parameters
+    ----------
+    table
+        Summary of a table (``explanation.table``).
+    ax
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     return draw_chart(sizes_chart(table), ax)
 
 
-# -- the learning curve ----------------------------------------------------------------------------------------------
+# -- Learning curve ----------------------------------------------------------------------------------------------------
 
 
 class LearningCurve(NamedTuple):
-    """Losses and learning rate by epoch."""
+    """Losses and learning rate by epoch.
 
-    epoch: NDArray[np.int64]  # (epochs,)
-    train_loss: Floats  # (epochs,)
-    valid_epoch: NDArray[np.int64]  # (validated,) epochs with a validation loss
-    valid_loss: Floats  # (validated,)
-    lr: Floats  # (epochs,)
-    best_epoch: int | None  # the first epoch of least validation loss
+    Attributes
+    ----------
+    epoch
+        (epochs,) numbers of the epochs.
+    train_loss
+        (epochs,) training loss.
+    valid_epoch, valid_loss
+        (validated,) epochs with a validation loss, and that loss.
+    lr
+        (epochs,) learning rate.
+    best_epoch
+        The first epoch with the lowest validation loss; None without a validation part.
+    """
+
+    epoch: NDArray[np.int64]
+    train_loss: Floats
+    valid_epoch: NDArray[np.int64]
+    valid_loss: Floats
+    lr: Floats
+    best_epoch: int | None
 
 
 def learning_curve(history: History) -> LearningCurve:
-    """Gather the learning curve of a model's history.
+    """Return the learning curve of a fitted network.
 
     Parameters
     ----------
     history
         ``model.history`` of a fitted network.
 
+    Returns
+    -------
+    LearningCurve
+        Losses and learning rates by epoch, and the best epoch.
+
     Raises
     ------
     InputError
-        When the history is empty or an entry lacks one of its keys.
+        If the history is empty or an entry lacks one of its keys.
 
     Examples
     --------
@@ -93,14 +125,14 @@ def learning_curve(history: History) -> LearningCurve:
     ... ).best_epoch
     2
     """
-    # 1. Every entry has its keys.
+    # 1. Check that every entry has all keys.
     if not history:
         raise InputError("the history is empty: expected one entry per epoch. Was the model fitted?")
     for k, entry in enumerate(history):
-        lacking = [key for key in _KEYS if key not in entry]
-        if lacking:
-            raise InputError(f"history, entry {k}: expected {', '.join(_KEYS)}; {', '.join(lacking)} not found.")
-    # 2. Validation losses are where there are some; a run that broke down may end with NaN.
+        missing = [key for key in _KEYS if key not in entry]
+        if missing:
+            raise InputError(f"history, entry {k}: expected {', '.join(_KEYS)}; {', '.join(missing)} not found.")
+    # 2. Select the epochs with a validation loss; a run that diverged may end with NaN.
     validated = [entry for entry in history if entry["valid_loss"] is not None]
     valid_epoch = np.array([entry["epoch"] for entry in validated], np.int64)
     valid_loss = np.array([entry["valid_loss"] for entry in validated], np.float64)
@@ -116,23 +148,24 @@ def learning_curve(history: History) -> LearningCurve:
 
 
 def learning_chart(histories: History | Mapping[str, History]) -> Chart:
-    """Describe the losses of a network by epoch, or those of the members of an ensemble by name."""
+    """Describe the losses of a network by epoch, or those of several networks by name."""
     named = histories if isinstance(histories, Mapping) else {"": histories}
     chart = _losses_chart({name: learning_curve(history) for name, history in named.items()})
     return replace(chart, numbers=_epoch_cells(named))
 
 
 def _losses_chart(curves: Mapping[str, LearningCurve]) -> Chart:
-    """Describe learning curves without their table; each of several networks has a colour of its own."""
+    """Describe learning curves without their table; each network has its own colour."""
     marks: list[Line | Ring] = []
     for k, (name, curve) in enumerate(curves.items()):
-        # 1. Both losses of a network: by colour where it is alone, by dashes in any case.
-        behind, other = f" ({name})" if name else "", 1 if len(curves) == 1 else k
-        marks.append(Line(x=curve.epoch, y=curve.train_loss, colour=k, legend=f"training{behind}"))
+        # 1. Draw both losses of a network; the validation loss is dashed and, if there is one network, in the second
+        #    colour.
+        suffix, valid_colour = f" ({name})" if name else "", 1 if len(curves) == 1 else k
+        marks.append(Line(x=curve.epoch, y=curve.train_loss, colour=k, legend=f"training{suffix}"))
         if len(curve.valid_epoch):
-            legend = f"validation{behind}"
-            marks.append(Line(x=curve.valid_epoch, y=curve.valid_loss, colour=other, legend=legend, dash="dash"))
-        # 2. The epoch that was kept; those of several networks would hide the lines.
+            legend = f"validation{suffix}"
+            marks.append(Line(x=curve.valid_epoch, y=curve.valid_loss, colour=valid_colour, legend=legend, dash="dash"))
+        # 2. Mark the best epoch of a single network; the marks of several would hide the lines.
         if curve.best_epoch is not None and len(curves) == 1:
             best = float(curve.valid_loss[curve.valid_epoch == curve.best_epoch][0])
             marks.append(Ring(x=curve.best_epoch, y=best, legend=f"best: {best:.4f} at epoch {curve.best_epoch}"))
@@ -142,7 +175,7 @@ def _losses_chart(curves: Mapping[str, LearningCurve]) -> Chart:
         marks=tuple(marks),
         x=Axis(title="epoch", values="d", whole=True, limits=limits),
         y=Axis(title="loss per choice set"),
-        caption="Loss by epoch of the training.",
+        caption="Loss by epoch.",
     )
 
 
@@ -155,60 +188,82 @@ def _epoch_cells(histories: Mapping[str, History]) -> Cells:
 
 
 def plot_learning_curve(histories: History | Mapping[str, History], ax: Axes | None = None) -> Axes:
-    """Draw the losses of a fitted network by epoch, or those of the members of an ensemble.
+    """Plot the losses of a fitted network by epoch, or those of several networks.
 
     Parameters
     ----------
     histories
-        ``model.history``, or several of them by name.
+        ``model.history`` of a fitted network, or several histories by name.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Raises
+    ------
+    InputError
+        If a history is empty or an entry lacks one of its keys.
     """
     return draw_chart(learning_chart(histories), ax)
 
 
 def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw losses by epoch, and below them the learning rate where it changes.
+    """Draw losses by epoch and, if it changes, the learning rate below; write the figure to a file.
 
     Parameters
     ----------
     curve
-        What :func:`learning_curve` returned.
-    path, title
-        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+        Result of :func:`learning_curve`.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If the path is not valid.
     """
     changes = bool((curve.lr != curve.lr[0]).any())
     heights = [3, 1] if changes else [1]
     with new_picture(path, (6.4, 5.2 if changes else 4.0)) as figure:
         panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
-        draw_chart(_losses_chart({"": curve}), panels[0]).set_title(plain(title))
+        draw_chart(_losses_chart({"": curve}), panels[0]).set_title(escape_dollars(title))
         if changes:
-            # The panels share their epochs, which the lower one names.
+            # The panels share the axis of epochs, so only the lower one is labelled.
             panels[0].set_xlabel("")
-            panels[1].plot(curve.epoch, curve.lr, color=ink(), alpha=0.7, drawstyle="steps-mid")
+            panels[1].plot(curve.epoch, curve.lr, color=text_colour(), alpha=0.7, drawstyle="steps-mid")
             panels[1].set(yscale="log", xlabel="epoch", ylabel="learning rate")
-            tidy(panels[1])
+            style_axes(panels[1])
         figure.align_ylabels()
     return Path(path)
 
 
-# -- fit and calibration ---------------------------------------------------------------------------------------------
+# -- Fit and calibration -----------------------------------------------------------------------------------------------
 
 
 def fit_intervals(part: FitQuality) -> Intervals:
-    """The NLL of all, or the accuracy where the model has none; what is infinite cannot be drawn."""
-    # 1. The model and its baselines, by one metric.
+    """Return the NLL of the model and its baselines, or the accuracy if the model has no NLL; finite values only."""
+    # 1. Collect one metric of the model and its baselines.
     metric = "top_1" if part.report.nll is None else "nll"
     rows = [("this model", part.report.values[metric], part.report.intervals)]
     rows += [(r.label, r.values.get(metric), r.intervals) for r in (part.baselines.rows if part.baselines else ())]
-    # 2. A dot for each that is finite; that of the model is hollow where it has seen the table.
-    name, seen = metric.upper().replace("_", " "), part.seen != "none known"
+    # 2. Make a dot for each finite value; the dot of the model is hollow if it was trained on the table.
+    name, in_sample = metric.upper().replace("_", " "), part.seen != "none known"
     return Intervals(
         metric=name,
-        caption=f"{name} with intervals{'; hollow: in-sample' if seen else ''}.",
+        caption=f"{name} with intervals{'; hollow: in-sample' if in_sample else ''}.",
         labels=tuple(label for label, _, _ in rows),
         dots=tuple(
-            Dot(k, value, *ends.get(metric, (value, value)), marked=k == 0 and seen)
+            Dot(k, value, *ends.get(metric, (value, value)), marked=k == 0 and in_sample)
             for k, (_, value, ends) in enumerate(rows)
             if value is not None and isfinite(value)
         ),
@@ -217,29 +272,42 @@ def fit_intervals(part: FitQuality) -> Intervals:
 
 
 def plot_fit(part: FitQuality, ax: Axes | None = None) -> Axes:
-    """Draw the NLL of a model and of its baselines, with intervals; hollow: in-sample."""
+    """Plot the NLL of a model and its baselines with intervals; hollow dots are in-sample.
+
+    Parameters
+    ----------
+    part
+        Quality of a model (``explanation.fit``).
+    ax
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     intervals = fit_intervals(part)
     axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(intervals.labels)))
     draw_intervals(axes, intervals)
-    name_lines(axes, intervals.labels)
+    label_rows(axes, intervals.labels)
     hollow = any(dot.marked for dot in intervals.dots)
     axes.set_xlabel(intervals.metric + ("; hollow: in-sample" if hollow else ""))
     return axes
 
 
 def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], which: Which = "first") -> Chart:
-    """Describe predicted probabilities against observed shares, of one model or of several by their names.
+    """Describe observed shares against predicted probabilities, of one model or of several by name.
 
     Raises
     ------
     InputError
-        When there are none, or more than there are colours.
+        If there is no calibration, or more than there are colours.
     """
     require_word("which", which, ("first", "alternatives"))
     named = {"": calibrations} if isinstance(calibrations, Calibration) else calibrations
     if not 1 <= len(named) <= len(COLOURS):
         raise InputError(f"expected 1 to {len(COLOURS)} calibrations to draw, got {len(named)}.")
-    # 1. A curve for each model, with intervals within 0 and 1: one set alone has infinite ones.
+    # 1. Make a curve for each model. Intervals are limited to [0, 1]: those of a single choice set are infinite.
     marks, cells = [], [["predicted", "observed", "interval", "weight"]]
     end = 0.0
     for k, (name, calibration) in enumerate(named.items()):
@@ -252,7 +320,7 @@ def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], whi
             [f"{p:.4f}", f"{o:.4f}", f"{lowest:.4f} to {highest:.4f}", f"{w:.3f}"]
             for p, o, lowest, highest, w in zip(curve.predicted, curve.observed, low, high, curve.share, strict=True)
         ]
-    # 2. The diagonal, as far as there is something to see.
+    # 2. Draw the diagonal up to the end of the curves.
     end = min(1.0, 1.06 * end)
     ends = np.array([0.0, end])
     diagonal = Line(x=ends, y=ends, colour=GREY, dash="dot", points=False)
@@ -264,7 +332,7 @@ def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], whi
         y=Axis(title="observed share", **share),
         title=_HEADINGS[which],
         caption=(
-            f"{_CAPTIONS[which]} Bars: {level:.0%} intervals. On the dotted line what is predicted is what happens."
+            f"{_CAPTIONS[which]} Bars: {level:.0%} intervals. On the dotted line, predicted and observed shares agree."
         ),
         numbers=cells,
         inches=(4.8, 4.6),
@@ -275,29 +343,49 @@ def calibration_chart(calibrations: Calibration | Mapping[str, Calibration], whi
 def plot_calibration(
     calibrations: Calibration | Mapping[str, Calibration], ax: Axes | None = None, *, which: Which = "first"
 ) -> Axes:
-    """Draw the calibration of one model or of several.
+    """Plot the calibration of one or several models.
 
     Parameters
     ----------
     calibrations
-        What :func:`pcmcnet.insight.calibration.calibration` returned, or several of them by the name of their model.
+        Result of :func:`pcmcnet.insight.calibration.calibration`, or several results by name of the model.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     which
-        The "first", which are the most probable alternatives of each set, or all "alternatives".
+        "first" (the default) for the most probable alternative of each choice set, or "alternatives" for all.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Raises
+    ------
+    InputError
+        If there is no calibration, or more than there are colours.
     """
     return draw_chart(calibration_chart(calibrations, which), ax)
 
 
 def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.PathLike[str]) -> Path:
-    """Draw the calibration of models: of all alternatives on the left, of the most probable ones on the right.
+    """Draw the calibration of models, all alternatives on the left, the most probable on the right; write the figure.
 
     Parameters
     ----------
     calibrations
-        Name of a model -> its calibration.
+        Calibrations by name of the model.
     path
-        Where the picture goes, which is returned: see :func:`~pcmcnet.plots.style.new_picture`.
+        File to write: .png, .pdf or .svg, in an existing folder.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If there is no calibration, more than there are colours, or the path is not valid.
     """
     with new_picture(path, (9.2, 4.8), dpi=110) as figure:
         panels = figure.subplots(1, 2)

@@ -1,6 +1,7 @@
-"""An explanation -> its report: report.html, report.md and explanation.json in one folder, or sections for a notebook.
+"""Write the report of an explanation: report.html, report.md and explanation.json in one folder.
 
-A part that was left out has no section; the report says why at its end.
+The same sections are shown in notebooks. A part that was left out has no section; the end of the report gives the
+reason.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pcmcnet.insight.context_effects import ContextSummary
 from pcmcnet.insight.explanation import Explanation, ModelSummary
 from pcmcnet.insight.feature_effects import AllCategories, NumericEffects
 from pcmcnet.insight.table_summary import ExampleSet, TableSummary
-from pcmcnet.plots.effects import LOSSES
+from pcmcnet.plots.effects import LOSS_NAMES
 from pcmcnet.plots.report_sections import (
-    MEASURED,
+    SAMPLE_WORDS,
     axioms_section,
     calibration_section,
     categories_section,
@@ -27,10 +28,10 @@ from pcmcnet.plots.report_sections import (
     elasticities_section,
     examples_section,
     fit_section,
+    format_value,
     importance_section,
+    in_sample_block,
     model_section,
-    seen_words,
-    spoken,
     table_section,
     trade_offs_section,
 )
@@ -39,31 +40,31 @@ from pcmcnet.reports.sections import Block, Facts, Point, Points, Section, Tiles
 from pcmcnet.reports.tables import number
 from pcmcnet.storage import require_folder, write_bytes
 
-NAMES = ("report.html", "report.md", "explanation.json")
-_REMOVE = ("context", "examples")  # parts that take alternatives away; the axioms say so themselves
+REPORT_FILES = ("report.html", "report.md", "explanation.json")
+_REMOVING_SECTIONS = ("context", "examples")  # they remove alternatives; the section on axioms has its own note
 
 
 def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the report of an explanation, each file whole or not at all.
+    """Write the report of an explanation as HTML, Markdown and JSON, each file atomically.
 
     Parameters
     ----------
     explanation
-        What :func:`pcmcnet.explain` returned.
+        Result of :func:`pcmcnet.explain`.
     folder
-        Where the files go; it is made where it is not there.
+        Folder for the files; it is created if needed.
 
     Returns
     -------
     list of Path
-        The page, the same words and tables in Markdown, and all numbers as JSON.
+        The HTML page, the same text and tables in Markdown, and all numbers as JSON.
 
     Raises
     ------
     InputError
-        When the folder cannot be one.
+        If the folder cannot be created.
     ConfigError
-        When plotly is not installed.
+        If plotly is not installed.
     """
     place = require_folder(folder)
     sections = explanation_sections(explanation)
@@ -72,16 +73,16 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
         to_markdown(explanation.title, sections),
         json.dumps(explanation.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
     )
-    written = [place / name for name in NAMES]
+    written = [place / name for name in REPORT_FILES]
     for path, text in zip(written, contents, strict=True):
         write_bytes(path, text.encode())
     return written
 
 
-def explanation_sections(found: Explanation) -> list[Section]:
-    """Return the sections of a report, in its order: findings, what the model does, how good it is, what it is."""
-    # 1. A section for each part that is there.
-    names, in_sample = found.names, found.fit is not None and found.fit.in_sample
+def explanation_sections(explanation: Explanation) -> list[Section]:
+    """Return the sections of a report: findings, what the model does, how well it predicts, what it is."""
+    # 1. Make a section for each part that was computed.
+    names, in_sample = explanation.names, explanation.fit is not None and explanation.fit.in_sample
     makers: dict[str, Any] = {
         "importance": lambda part: importance_section(part, names, in_sample=in_sample),
         "elasticities": lambda part: elasticities_section(part, names),
@@ -95,59 +96,65 @@ def explanation_sections(found: Explanation) -> list[Section]:
         "table": lambda part: table_section(part, names),
         "model": model_section,
     }
-    sections = [make(getattr(found, name)) for name, make in makers.items() if getattr(found, name) is not None]
-    # 2. A warning where alternatives are taken away that were always on offer.
-    if found.removals is not None:
+    sections = [
+        make(getattr(explanation, name)) for name, make in makers.items() if getattr(explanation, name) is not None
+    ]
+    # 2. Add a warning if a section removes alternatives that were always available.
+    if explanation.removals is not None:
         for k, section in enumerate(sections):
-            if section.name in _REMOVE:
-                sections[k] = replace(section, blocks=(warning(found.removals), *section.blocks))
-    # 3. What is to be known first, and how the report was made at the end.
-    facts = {name: spoken(value) for name, value in found.facts.items()}
-    left = {f"no section on {name}": why for name, why in found.left_out.items()}
-    made = Section(name="made", title="How this report was made", blocks=(Facts({**facts, **left}),))
-    return [*_opening(found), *sections, made]
+            if section.name in _REMOVING_SECTIONS:
+                sections[k] = replace(section, blocks=(warning(explanation.removals), *section.blocks))
+    # 3. Put the findings first, and the settings of the report last.
+    facts = {name: format_value(value) for name, value in explanation.facts.items()}
+    omitted = {f"no section on {name}": reason for name, reason in explanation.left_out.items()}
+    settings = Section(name="made", title="How this report was made", blocks=(Facts({**facts, **omitted}),))
+    return [*_opening(explanation), *sections, settings]
 
 
-def _opening(found: Explanation) -> list[Section]:
-    """Return what is to be known first: findings, each sentence with its figures, and the numbers at a glance."""
-    points = tuple(Point(finding.text, finding.figures, finding.part) for finding in found.findings)
+def _opening(explanation: Explanation) -> list[Section]:
+    """Return the first sections of a report: findings, each with its figures, and key figures at a glance."""
+    points = tuple(Point(finding.text, finding.figures, finding.part) for finding in explanation.findings)
     findings = [Section(name="findings", title="Findings", blocks=(Points(points),))] if points else []
-    return [*findings, glance_section(found)]
+    return [*findings, overview_section(explanation)]
 
 
-def glance_section(found: Explanation) -> Section:
-    """Put the numbers to see first in tiles, and what must not be missed below them."""
-    # 1. Tiles on the table, the model and its quality, then on what it does.
+def overview_section(explanation: Explanation) -> Section:
+    """Return the section with key figures as tiles, and warnings below them."""
+    # 1. Make tiles on the table, the model and its quality, then on what it does.
     tiles: list[tuple[str, str, str]] = []
     blocks: list[Block] = []
-    if found.table is not None:
-        tiles.append(("choice sets", f"{found.table.choice_sets:,}", f"{found.table.alternatives:,} alternatives"))
-    if found.model is not None:
-        tiles.append(("model", found.model.kind, f"{found.model.parameters:,} parameters"))
-    if found.fit is not None:
-        tiles += _fit_tiles(found.fit)
-        blocks.append(seen_words(found.fit))
-    if found.calibration is not None:
-        error = f"{100 * found.calibration.error:.1f} points"
-        tiles.append(("calibration error", error, "of favourites; 0 is perfect"))
-    if found.importance is not None:
-        first = found.importance.rows[0]
-        effect = f"{first.value:+.3f} {LOSSES[found.importance.loss]} when shuffled"
-        tiles.append(("most important", found.names[first.name], effect))
-    if found.context is not None:
-        size = "none" if found.context.has_no_effects else f"{found.context.strongest:.2f}"
+    if explanation.table is not None:
+        tiles.append(
+            ("choice sets", f"{explanation.table.choice_sets:,}", f"{explanation.table.alternatives:,} alternatives")
+        )
+    if explanation.model is not None:
+        tiles.append(("model", explanation.model.kind, f"{explanation.model.parameters:,} parameters"))
+    if explanation.fit is not None:
+        tiles += _fit_tiles(explanation.fit)
+        blocks.append(in_sample_block(explanation.fit))
+    if explanation.calibration is not None:
+        error = f"{100 * explanation.calibration.error:.1f} points"
+        tiles.append(("calibration error", error, "of the most probable; 0 is perfect"))
+    if explanation.importance is not None:
+        first = explanation.importance.rows[0]
+        effect = f"{first.value:+.3f} {LOSS_NAMES[explanation.importance.loss]} when shuffled"
+        tiles.append(("most important", explanation.names[first.name], effect))
+    if explanation.context is not None:
+        size = "none" if explanation.context.has_no_effects else f"{explanation.context.strongest:.2f}"
         tiles.append(("strongest context effect", size, "change of a log-ratio"))
-    if found.axioms is not None:
-        checked = [f for f in found.axioms.findings if f.verdict != "not checked"]
-        tiles.append(("axioms obeyed", f"{len(found.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
-    # 2. Below them, whether the model has seen the table, and its caveats.
-    caveats = [] if found.model is None else [warning(f"Caveat: {caveat}.") for caveat in found.model.caveats]
+    if explanation.axioms is not None:
+        checked = [f for f in explanation.axioms.findings if f.verdict != "not checked"]
+        tiles.append(("axioms obeyed", f"{len(explanation.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
+    # 2. Below them, report whether the model was trained on the table, and its caveats.
+    caveats = (
+        [] if explanation.model is None else [warning(f"Caveat: {caveat}.") for caveat in explanation.model.caveats]
+    )
     return Section(name="glance", title="At a glance", blocks=(Tiles(tuple(tiles)), *blocks, *caveats))
 
 
 def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
-    """Put NLL and accuracies beside those of a blind guess."""
-    report, where = fit.report, f" ({MEASURED[fit.seen]})" if fit.in_sample else ""
+    """Return tiles with NLL and accuracies, next to those of the uniform model."""
+    report, where = fit.report, f" ({SAMPLE_WORDS[fit.seen]})" if fit.in_sample else ""
     tiles = []
     if report.nll is not None:
         tiles.append((f"NLL{where}", number(report.nll), f"uniform: {report.uniform['nll']:.4f}"))
@@ -155,8 +162,8 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
     return tiles + [(f"top {n}{where}", f"{report.top[n]:.1%}", f"uniform: {u:.1%}") for n, u in uniform.items()]
 
 
-def section_of(part: Any) -> Section:
-    """Return the section on a part; of a whole explanation, what its report opens with."""
+def part_section(part: Any) -> Section:
+    """Return the section of one part of an explanation; for a whole explanation, its first sections."""
     if isinstance(part, Explanation):
         blocks = [block for section in _opening(part) for block in section.blocks]
         return Section(title=part.title, blocks=tuple(blocks))

@@ -1,9 +1,9 @@
-"""Searches -> pictures: the trials of a tuning, and the frontier of offers.
+"""Plots of searches: the trials of a tuning, and the frontier of offers.
 
-A tuning has two panels: the loss of every trial with the best so far, and how much each dimension mattered. Complete
-trials are filled dots, pruned ones hollow, at the least loss they had reached; failed ones are ticks at the foot.
-Losses far above the bulk would flatten the rest: they are drawn at the upper edge. A frontier is the expected revenue
-against the number of alternatives shown, with bounds.
+A tuning has two panels: the loss of every trial with the best so far, and the importance of each dimension. Complete
+trials are filled dots. Pruned trials are hollow dots, at the lowest loss they reached. Failed trials are crosses at the
+bottom. Losses far above the others are drawn at the upper edge, as they would flatten the rest. A frontier is the
+expected revenue against the number of alternatives shown, with bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_word
 from pcmcnet.decisions import Frontier
 from pcmcnet.errors import InputError
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, tidy
+from pcmcnet.plots.style import axes_for, background_colour, colour, label_rows, new_picture, style_axes, text_colour
 from pcmcnet.tuning.result import Tuning
 
 if TYPE_CHECKING:
@@ -26,33 +26,56 @@ if TYPE_CHECKING:
 
 
 class SearchChart(NamedTuple):
-    """What is drawn of a search; trials by their numbers."""
+    """The drawn values of a tuning; trials are identified by their numbers.
+
+    Attributes
+    ----------
+    complete, complete_loss
+        Complete trials and their losses.
+    pruned, pruned_loss
+        Pruned trials and the lowest loss that each reached.
+    failed
+        Failed trials.
+    best_so_far
+        (trials,) lowest loss of complete trials so far; NaN before the first one.
+    best
+        The best trial.
+    limits
+        Ends of the loss axis; larger losses are drawn at its edge.
+    importance
+        Dimensions with their importance, the largest first.
+    """
 
     complete: Ints
     complete_loss: Floats
     pruned: Ints
     pruned_loss: Floats
     failed: Ints
-    best_so_far: Floats  # (trials,) nan before the first complete one
-    best: int  # number of the best trial
-    limits: tuple[float, float]  # of the losses shown at their place
-    importance: tuple[tuple[str, float], ...]  # the largest first
+    best_so_far: Floats
+    best: int
+    limits: tuple[float, float]
+    importance: tuple[tuple[str, float], ...]
 
 
 def search_chart(tuning: Tuning) -> SearchChart:
-    """Gather what is drawn of a search.
+    """Return the losses of all trials of a tuning, and the importance of the dimensions.
 
     Parameters
     ----------
     tuning
-        What :func:`pcmcnet.tune` returned.
+        Result of :func:`pcmcnet.tune`.
+
+    Returns
+    -------
+    SearchChart
+        Trials by state, best loss so far, limits of the axis and importance.
     """
-    # 1. The trials by how they ended.
+    # 1. Group the trials by state.
     numbers, losses = {}, {}
     for state in ("complete", "pruned", "failed"):
         numbers[state] = np.array([trial.number for trial in tuning.trials if trial.state == state], np.int64)
         losses[state] = np.array([trial.value for trial in tuning.trials if trial.state == state], np.float64)
-    # 2. The least loss of complete trials up to each.
+    # 2. Compute the lowest loss of complete trials so far.
     values = [t.value if t.state == "complete" else None for t in tuning.trials]
     best = np.fmin.accumulate(np.array([np.nan if v is None else v for v in values], np.float64))
     return SearchChart(
@@ -69,7 +92,7 @@ def search_chart(tuning: Tuning) -> SearchChart:
 
 
 def _limits(losses: Floats) -> tuple[float, float]:
-    """Show all losses up to four times as far from the best as the middle one is."""
+    """Return the limits of the loss axis: from the best loss up to four times the distance of the median from it."""
     low, high = float(losses.min()), float(losses.max())
     bulk = float(np.median(losses)) - low
     high = min(high, low + 4 * bulk) if bulk > 0 else high
@@ -78,14 +101,26 @@ def _limits(losses: Floats) -> tuple[float, float]:
 
 
 def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
-    """Draw the history of a search, and beside it the importance of the dimensions where it is known.
+    """Draw the trials of a tuning and, if known, the importance of the dimensions; write the figure to a file.
 
     Parameters
     ----------
     chart
-        What :func:`search_chart` returned.
-    path, title
-        Where the picture goes, which is returned, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
+        Result of :func:`search_chart`.
+    path
+        File to write: .png, .pdf or .svg, in an existing folder.
+    title
+        Title of the figure; default none.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        If the path is not valid.
     """
     panels = 2 if chart.importance else 1
     with new_picture(path, (6.4 + 3.6 * (panels - 1), 4.0), title=title) as figure:
@@ -97,26 +132,31 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
 
 
 def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials", "importance"] = "trials") -> Axes:
-    """Draw the loss of every trial of a search, or how much each dimension mattered.
+    """Plot the loss of every trial of a tuning, or the importance of each dimension.
 
     Parameters
     ----------
     tuning
-        What :func:`pcmcnet.tune` returned.
+        Result of :func:`pcmcnet.tune`.
     ax
-        Where to draw; a new figure if None.
+        Axes to draw on; default: a new figure.
     what
-        "trials" or "importance".
+        "trials" (the default) or "importance".
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
 
     Raises
     ------
     InputError
-        When the importance is asked for and the trials tell nothing of it.
+        If the importance is not available.
     """
     require_word("what", what, ("trials", "importance"))
     chart = search_chart(tuning)
     if what == "importance" and not chart.importance:
-        raise InputError("the trials do not tell how much each dimension mattered: search further.")
+        raise InputError("the importance of the dimensions is not available: run more trials.")
     axes = axes_for(ax, (6.4, 4.0))
     (_draw_history if what == "trials" else _draw_importance)(axes, chart)
     return axes
@@ -125,29 +165,32 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
 def _draw_history(axes: Axes, chart: SearchChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    # 1. The best so far, then the trials by their state; losses beyond the axis lie on its edge.
+    # 1. Draw the best loss so far, then the trials by state; losses beyond the axis are drawn at its edge.
     low, high = chart.limits
     numbers = np.arange(1, len(chart.best_so_far) + 1)
     axes.plot(numbers, chart.best_so_far, color=colour(1), drawstyle="steps-post", label="best so far")
     groups = [
         ("complete", chart.complete, chart.complete_loss, colour(0)),
-        ("pruned", chart.pruned, chart.pruned_loss, paper()),
+        ("pruned", chart.pruned, chart.pruned_loss, background_colour()),
     ]
     for label, at, losses, inside in groups:
         if len(at):
-            shown = np.minimum(losses, high)
-            axes.plot(at, shown, "o", color=colour(0), markerfacecolor=inside, label=label, clip_on=False)
+            axes.plot(
+                at, np.minimum(losses, high), "o", color=colour(0), markerfacecolor=inside, label=label, clip_on=False
+            )
     if len(chart.failed):
-        at_foot = np.full(len(chart.failed), low)
-        axes.plot(chart.failed, at_foot, "x", color=ink(), alpha=0.7, label="failed", clip_on=False)
-    # 2. A ring around the best.
+        bottom = np.full(len(chart.failed), low)
+        axes.plot(chart.failed, bottom, "x", color=text_colour(), alpha=0.7, label="failed", clip_on=False)
+    # 2. Draw a ring around the best trial.
     best = float(chart.complete_loss.min())
-    axes.plot(chart.best, best, "o", color="none", markeredgecolor=ink(), markersize=10, label=f"best: {best:.4f}")
-    # 3. The axes.
+    axes.plot(
+        chart.best, best, "o", color="none", markeredgecolor=text_colour(), markersize=10, label=f"best: {best:.4f}"
+    )
+    # 3. Set the axes.
     axes.set_ylim(low, high)
     axes.set_xlim(0.5, len(numbers) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    tidy(axes)
+    style_axes(axes)
     axes.set_xlabel("trial")
     axes.set_ylabel("validation loss per choice set")
     axes.legend(edgecolor="none", framealpha=1)
@@ -156,29 +199,42 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
 def _draw_importance(axes: Axes, chart: SearchChart) -> None:
     names, shares = zip(*chart.importance, strict=True)
     axes.barh(range(len(names)), shares, color=colour(0))
-    name_lines(axes, names)
+    label_rows(axes, names)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of the differences")
+    axes.set_xlabel("importance (share of variance explained)")
 
 
 def draw_offer_frontier(frontier: Frontier, ax: Axes | None = None) -> Axes:
-    """Draw the best revenue of each size, and a bound where an offer is not proven to be the best."""
+    """Draw the best expected revenue by number of alternatives shown, with bounds for offers not proven optimal.
+
+    Parameters
+    ----------
+    frontier
+        Result of :func:`pcmcnet.offer_frontier`.
+    ax
+        Axes to draw on; default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     if ax is None:
         from matplotlib.figure import Figure
 
         ax = Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
-    # 1. The best revenue of each size.
+    # 1. Draw the best revenue of each size.
     values = [offer.value for offer in frontier.offers]
     ax.plot(frontier.sizes, values, color=colour(0), marker="o", label="best offer found")
-    # 2. Up to the bound, where a better offer may exist.
-    open_ = [(size, o) for size, o in zip(frontier.sizes, frontier.offers, strict=True) if not o.exact]
-    for k, (size, offer) in enumerate(open_):
+    # 2. Draw a line up to the bound for offers that are not proven optimal.
+    unproven = [(size, o) for size, o in zip(frontier.sizes, frontier.offers, strict=True) if not o.exact]
+    for k, (size, offer) in enumerate(unproven):
         ax.plot([size] * 2, [offer.value, offer.bound], color=colour(1), label=None if k else "up to its bound")
-    # 3. The axes.
-    tidy(ax)
+    # 3. Set the axes.
+    style_axes(ax)
     ax.set_xticks(frontier.sizes)
     ax.set_xlabel("alternatives shown, at most")
     ax.set_ylabel("expected revenue of one choice")
-    if open_:
+    if unproven:
         ax.legend(frameon=False)
     return ax

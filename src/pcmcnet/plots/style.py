@@ -1,10 +1,10 @@
-"""How all pictures look: colours that all eyes tell apart, quiet axes, and names that are never read as formulas.
+"""The common style of all plots: colours for colour-blind readers, light axes, and names never parsed as formulas.
 
-The reader's own style comes first: sizes and colours of letters, lines and grids are those of matplotlib's settings
-(``rcParams``), and so are the colours of what is drawn once they are not matplotlib's defaults. Nothing is set there.
+The user's matplotlib settings (``rcParams``) come first: fonts, lines and grids follow them, and so does the colour
+cycle unless it is matplotlib's default. The settings are never changed.
 
-A figure becomes a PNG, PDF or SVG file that is whole or not there at all, and has the same bytes each time. Figures of
-files are matplotlib objects of their own: no display, no window system, no state shared with ``pyplot``.
+A figure is written to a PNG, PDF or SVG file atomically, and the same figure gives the same bytes. Figures for files
+are separate matplotlib objects: they need no display and share no state with ``pyplot``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)  # of Okabe and Ito
-_WIDEST = 60  # letters of a label
-DPI = 200  # sharp in print at the size of a column
-# What each format would note of the hour, left out: the same picture is the same file.
-_TIMELESS: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+_MAX_LABEL_LENGTH = 60  # characters
+DPI = 200  # sharp in print at column width
+# Metadata that removes the time from each format, so that the same picture gives the same file.
+_METADATA: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 def colour(number: int) -> Any:
-    """Return a colour by its number: of the reader's cycle, or of Okabe and Ito where that is matplotlib's default."""
+    """Return a colour of the user's colour cycle, or of Okabe and Ito if the cycle is matplotlib's default."""
     from matplotlib import rcParams, rcParamsDefault
 
     cycle = rcParams["axes.prop_cycle"].by_key().get("color", [])
@@ -40,76 +40,76 @@ def colour(number: int) -> Any:
     return chosen[number % len(chosen)]
 
 
-def ink() -> Any:
-    """Return the colour of letters, for lines and marks that must stand out from what is behind them."""
+def text_colour() -> Any:
+    """Return the colour of text, for lines and marks with full contrast."""
     from matplotlib import rcParams
 
     return rcParams["text.color"]
 
 
-def paper() -> Any:
-    """Return the colour behind what is drawn, for the inside of hollow marks."""
+def background_colour() -> Any:
+    """Return the background colour of the axes, for the inside of hollow marks."""
     from matplotlib import rcParams
 
     return rcParams["axes.facecolor"]
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """Return the axes given, or those of a new figure of pyplot, which a notebook shows and ``plt.show()`` too."""
+    """Return ``ax``, or the axes of a new pyplot figure, which notebooks and ``plt.show()`` display."""
     from matplotlib import pyplot as plt
 
     return plt.figure(figsize=size, layout="constrained").subplots() if ax is None else ax
 
 
-def shown_by_notebooks() -> None:
-    """Let notebooks show figures that are returned: they begin to when pyplot chooses where to draw."""
+def enable_notebook_display() -> None:
+    """Make notebooks display returned figures: they do so once pyplot has chosen a backend."""
     from matplotlib import pyplot as plt
 
     plt.get_backend()
     plt.close(plt.figure())
 
 
-def plain(text: str) -> str:
-    """Keep a dollar sign from beginning a formula."""
+def escape_dollars(text: str) -> str:
+    """Escape dollar signs, which would start a formula."""
     return text.replace("$", r"\$")
 
 
-def cut(line: str) -> str:
-    """Shorten a line that would leave no room for what is drawn."""
-    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
+def shorten(line: str) -> str:
+    """Shorten a label that would leave no room for the plot."""
+    return line if len(line) <= _MAX_LABEL_LENGTH else f"{line[: _MAX_LABEL_LENGTH - 3]}..."
 
 
-def tidy(axes: Axes, *, grid: Literal["both", "x"] = "both") -> None:
-    """Put a light grid behind what is drawn, and leave out the frame above and on the right."""
+def style_axes(axes: Axes, *, grid: Literal["both", "x"] = "both") -> None:
+    """Draw a light grid behind the marks, and remove the upper and right frame."""
     axes.grid(axis=grid, alpha=0.35)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def name_lines(axes: Axes, names: Sequence[str]) -> None:
-    """Name the lines of a chart down its left side, the first on top."""
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+def label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows of a chart on the left, the first row on top."""
+    axes.set_yticks(range(len(names)), [escape_dollars(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    quiet_lines(axes)
+    style_row_axes(axes)
 
 
-def quiet_lines(axes: Axes) -> None:
-    """A grid along the values alone, and no frame beside the names."""
-    tidy(axes, grid="x")
+def style_row_axes(axes: Axes) -> None:
+    """Style axes whose rows have names: grid lines for the values only, no left frame, no ticks."""
+    style_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
 def set_title(figure: Figure, title: str) -> None:
-    """Write a title above the whole picture, if there is one."""
+    """Set the title of the whole figure, unless it is empty."""
     if title:
-        figure.suptitle(plain(title))
+        figure.suptitle(escape_dollars(title))
 
 
-def picture_path(path: str | os.PathLike[str]) -> Path:
-    """Check a destination before any work is done for it."""
+def require_picture_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a picture; raise InputError if its ending or its folder is not valid."""
     target = Path(path)
-    if target.suffix.lower() not in _TIMELESS:
+    if target.suffix.lower() not in _METADATA:
         raise InputError(f"expected a file name that ends in .png, .pdf or .svg, got {target.name!r}.")
     if not target.parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist. Create it first.")
@@ -120,27 +120,32 @@ def picture_path(path: str | os.PathLike[str]) -> Path:
 def new_picture(
     path: str | os.PathLike[str], size: tuple[float, float], *, title: str = "", dpi: int = DPI
 ) -> Iterator[Figure]:
-    """Give a figure to draw on, and write it once it is drawn.
+    """Yield a figure to draw on; write it at the end of the block.
 
     Parameters
     ----------
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        File to write: .png, .pdf or .svg, in an existing folder.
     size
         Width and height in inches.
     title
-        Above the whole picture, if there is one.
+        Title of the whole figure; default none.
     dpi
-        Dots per inch, of a PNG.
+        Dots per inch of a PNG file; default 200.
+
+    Yields
+    ------
+    matplotlib.figure.Figure
+        An empty figure.
 
     Raises
     ------
     InputError
-        When the path is not that of a PNG, PDF or SVG file in an existing folder; nothing is drawn then.
+        If the path does not end in .png, .pdf or .svg, or its folder does not exist. This is checked first.
     """
     from matplotlib.figure import Figure
 
-    target = picture_path(path)
+    target = require_picture_path(path)
     figure = Figure(figsize=size, layout="constrained")
     yield figure
     set_title(figure, title)
@@ -148,13 +153,13 @@ def new_picture(
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
-    """Draw beside the destination and rename into it, so that no half-written file is ever seen."""
+    """Write a figure atomically, under a temporary name that is then renamed; return the path."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    target = picture_path(path)
+    target = require_picture_path(path)
     kind = target.suffix.lower()
-    FigureCanvasAgg(figure)  # becomes the figure's canvas
-    with atomic_write(target) as beside, rc_context({"svg.hashsalt": "pcmcnet"}):
-        figure.savefig(beside, format=kind[1:], dpi=dpi, metadata=_TIMELESS[kind])
+    FigureCanvasAgg(figure)  # sets the canvas of the figure
+    with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "pcmcnet"}):
+        figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=_METADATA[kind])
     return target

@@ -1,6 +1,7 @@
-"""Sections of a report -> a page, a Markdown file or plain text; knows no result, so that every stage can use it.
+"""Turn the sections of a report into an HTML page, a Markdown file or plain text.
 
-A result is put into sections once. What is written by which command, and where its sections come from:
+This package knows no particular result, so that every stage can use it. A result is turned into sections once. The
+commands, the files they write, and the modules that build the sections:
 
 - ``explain``: report.html, report.md, explanation.json; ``plots/report.py``
 - ``compare``: comparison.html, .md, .json, .png; ``plots/comparison.py``, ``evaluation/comparison.py``

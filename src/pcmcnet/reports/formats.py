@@ -1,16 +1,16 @@
-"""Sections and results -> every format: text, Markdown, HTML, LaTeX, a data frame, and what a notebook shows.
+"""Render sections and results as text, Markdown, HTML, LaTeX, a data frame or notebook output.
 
-    HTML        one page that is whole in itself: nothing is fetched, and a content security policy forbids it. It
-                follows the reader's light or dark mode, fits a phone and prints. Where it has figures of plotly,
-                plotly's script lies in it; without scripts, each such figure is the table of its numbers. The markup is
-                in `templates`; every text is escaped there, and what a terminal would obey is written out.
-    Markdown    the same words and tables; a figure is the table of its numbers
-    text        what a terminal shows: paragraphs, tables and notes, without titles and figures
-    notebook    a title and blocks. A result says what it holds by `_blocks`, and what it is in one line by `_short`;
-                parts of an explanation are shown by the sections that `pcmcnet.plots` makes of them.
+    HTML        one self-contained page: it fetches nothing, and a content security policy enforces that. It follows
+                the reader's light or dark mode, fits a phone and prints well. A page with plotly figures contains the
+                script of plotly; without JavaScript, the reader sees the numbers of each figure as a table. The markup
+                is in `templates`, which escape all text and control characters.
+    Markdown    the same text and tables; a figure becomes the table of its numbers
+    text        for a terminal: paragraphs, tables and notes, without section titles and figures
+    notebook    a title and blocks. A result defines `_short`, its one-line description, and `_blocks`, its contents;
+                parts of an explanation are shown as the sections that `pcmcnet.plots` builds.
 
-A result of facts, one table and notes says once what it holds, as :class:`ResultContent`; how that is written is the
-same for all of them. A data frame needs pandas, which is not among what pcmcnet needs.
+A result of facts, one table and notes describes itself once, as :class:`ResultContent`, which all formats share. A data
+frame needs pandas, which is an optional dependency.
 """
 
 from __future__ import annotations
@@ -46,7 +46,15 @@ from pcmcnet.reports.sections import (
     Tiles,
     note,
 )
-from pcmcnet.reports.tables import Cells, escaped, fitting, keep_short, latex_table, markdown_table, text_table
+from pcmcnet.reports.tables import (
+    Cells,
+    escaped,
+    latex_table,
+    limit_table_width,
+    markdown_table,
+    set_short_repr,
+    text_table,
+)
 from pcmcnet.storage import write_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +63,7 @@ if TYPE_CHECKING:
 # -- Data frames -------------------------------------------------------------------------------------------------------
 
 
-def data_frame(table: pa.Table, *, index: str | None = None, asked: str = "to_frame", instead: str = "") -> Any:
+def data_frame(table: pa.Table, *, index: str | None = None, method: str = "to_frame", instead: str = "") -> Any:
     """Return a table as a pandas data frame.
 
     Parameters
@@ -63,40 +71,45 @@ def data_frame(table: pa.Table, *, index: str | None = None, asked: str = "to_fr
     table
         The columns.
     index
-        Name of the one that becomes the index.
-    asked, instead
-        For the message where pandas is missing: the method that was called, and what to use without it.
+        Name of the column that becomes the index; None for a default index.
+    method, instead
+        For the message if pandas is not installed: the method that was called, and what to use without pandas.
+
+    Raises
+    ------
+    InputError
+        If pandas is not installed.
     """
     if find_spec("pandas") is None:
         other = f", or use {instead}" if instead else ""
-        raise InputError(f"{asked} needs pandas, which is not installed: pip install pandas{other}.")
+        raise InputError(f"{method} needs pandas, which is not installed: pip install pandas{other}.")
     frame = table.to_pandas()
     return frame if index is None else frame.set_index(index)
 
 
-# -- Html --------------------------------------------------------------------------------------------------------------
+# -- HTML --------------------------------------------------------------------------------------------------------------
 
 
 def to_html(title: str, sections: Sequence[Section]) -> str:
-    """Return the page as text.
+    """Return a self-contained HTML page.
 
     Raises
     ------
     ConfigError
-        When there are figures and plotly, whose script goes into the page, is not installed.
+        If the page has figures and plotly, whose script goes into the page, is not installed.
     """
-    drawn = any(isinstance(block, Figure) for section in sections for block in section.blocks)
-    library = plotly_script() if drawn else None
+    has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
+    library = plotly_script() if has_figures else None
     return _templates().get_template("report.html.jinja").render(title=title, sections=sections, library=library)
 
 
 def to_fragment(title: str, blocks: Sequence[Block]) -> str:
-    """Return blocks without figures as a part of a page, such as a notebook's, whose colours and letters it takes."""
+    """Return blocks without figures as an HTML fragment that inherits colours and fonts, as in a notebook."""
     return _templates().get_template("fragment.html.jinja").render(title=title, blocks=blocks)
 
 
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a page, whole or not at all; refuses a name that does not end in .html."""
+    """Write a page atomically; raise InputError if the file name does not end in .html."""
     target = Path(path)
     if target.suffix.lower() != ".html":
         raise InputError(f"expected a file name that ends in .html, got {target.name!r}.")
@@ -105,11 +118,11 @@ def write_html(text: str, path: str | os.PathLike[str]) -> Path:
 
 
 def plotly_script() -> str:
-    """Return plotly's JavaScript, out of the installed package; the package itself is not loaded."""
-    found = find_spec("plotly")
-    if found is None or found.origin is None:
+    """Return the JavaScript of the installed plotly package, without importing it; raise ConfigError if missing."""
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
         raise ConfigError("a report with figures needs plotly: pip install plotly, or 'pcmcnet[serve]'.")
-    text = (Path(found.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    text = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text("utf-8")
     return text.replace("</script", "<\\/script")
 
 
@@ -120,47 +133,47 @@ def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("pcmcnet.reports"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_escape_controls,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         extensions=["jinja2.ext.loopcontrols"],
     )
-    templates.policies["json.dumps_function"] = _json
-    templates.filters["lines"] = _lines
+    templates.policies["json.dumps_function"] = _dump_json
+    templates.filters["lines"] = _page_rows
     templates.filters["base64"] = lambda file: b64encode(file.read_bytes()).decode()
     templates.globals["Table"] = Table
     return templates
 
 
-def _shown(value: Any) -> Any:
-    """Write out what a terminal would obey; what is markup already, such as plotly's script, stays as it is."""
+def _escape_controls(value: Any) -> Any:
+    """Escape control characters; keep markup, such as the script of plotly, unchanged."""
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
-def _json(value: Any, **_: Any) -> str:
-    """Write JSON without what is not visible; of that, Python's own leaves DEL as it is."""
+def _dump_json(value: Any, **_: Any) -> str:
+    """Return JSON in which all control characters are escaped; ``json.dumps`` alone does not escape DEL."""
     return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
 
 
-def _lines(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Yield what shares a line of the page: neighbouring figures that need half of it, and each other block alone."""
+def _page_rows(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Yield the blocks that share a row of the page: adjacent narrow figures together, any other block alone."""
     for narrow, group in groupby(blocks, key=lambda block: getattr(block, "narrow", False)):
-        together = list(group)
-        yield from [together] if narrow else ([block] for block in together)
+        neighbours = list(group)
+        yield from [neighbours] if narrow else ([block] for block in neighbours)
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
-    """Return the report in Markdown; pictures are named by their files."""
-    found = [f"# {escaped(title)}"]
+    """Return the report in Markdown; pictures are linked by their file names."""
+    parts = [f"# {escaped(title)}"]
     for section in sections:
-        found += [f"## {escaped(section.title)}"] if section.title else []
-        found += map(_markdown, section.blocks)
-    return printable("\n\n".join(found) + "\n")
+        parts += [f"## {escaped(section.title)}"] if section.title else []
+        parts += map(_markdown, section.blocks)
+    return printable("\n\n".join(parts) + "\n")
 
 
 def _markdown(block: Block) -> str:
@@ -174,7 +187,7 @@ def _markdown(block: Block) -> str:
         case Facts(pairs):
             return "\n".join(f"- {escaped(name)}: {escaped(str(value))}" for name, value in pairs.items())
         case Tiles(tiles):
-            return "\n".join(f"- {escaped(name)}: {escaped(value)} ({escaped(word)})" for name, value, word in tiles)
+            return "\n".join(f"- {escaped(name)}: {escaped(value)} ({escaped(note)})" for name, value, note in tiles)
         case Points(points):
             return "\n".join(f"- {escaped(point.text)} ({escaped(point.figures)})" for point in points)
         case Table(cells=cells):
@@ -190,12 +203,12 @@ def _markdown(block: Block) -> str:
 
 
 def to_text(title: str, sections: Sequence[Section]) -> str:
-    """Return the report in plain letters; notes that follow each other stand on lines of their own."""
+    """Return the report as plain text; consecutive notes are not separated by empty lines."""
     parts = [title]
-    shown = [block for section in sections for block in section.blocks if isinstance(block, Text | Table)]
-    for is_note, blocks in groupby(shown, key=lambda block: isinstance(block, Text) and block.tone == "note"):
-        words = [block.text if isinstance(block, Text) else text_table(block.cells) for block in blocks]
-        parts += ["\n".join(words)] if is_note else words
+    blocks_of_text = [block for section in sections for block in section.blocks if isinstance(block, Text | Table)]
+    for is_note, blocks in groupby(blocks_of_text, key=lambda block: isinstance(block, Text) and block.tone == "note"):
+        texts = [block.text if isinstance(block, Text) else text_table(block.cells) for block in blocks]
+        parts += ["\n".join(texts)] if is_note else texts
     return printable("\n\n".join(parts))
 
 
@@ -203,16 +216,16 @@ def to_text(title: str, sections: Sequence[Section]) -> str:
 
 
 class NotebookMixin:
-    """A result with one line in a prompt, and blocks in a notebook."""
+    """Display of a result: one line in a Python prompt, blocks in a notebook."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        keep_short(cls, NotebookMixin.__repr__)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        set_short_repr(cls, NotebookMixin.__repr__)
 
     def _short(self) -> str:
-        """What it is, in one line."""
+        """Return a one-line description."""
         raise NotImplementedError
 
     def _blocks(self) -> Sequence[Block]:
@@ -222,22 +235,22 @@ class NotebookMixin:
         return f"{type(self).__name__}({self._short()})"
 
     def _repr_html_(self) -> str:
-        return to_fragment(f"{type(self).__name__}: {self._short()}", without_figures(self._blocks()))
+        return to_fragment(f"{type(self).__name__}: {self._short()}", figures_as_tables(self._blocks()))
 
 
 class ReportPartMixin(NotebookMixin):
-    """A part of an explanation: a notebook shows it as the report does."""
+    """Notebook display of a part of an explanation, as its section in the report."""
 
     __slots__ = ()
 
     def _blocks(self) -> Sequence[Block]:
-        from pcmcnet.plots.report import section_of
+        from pcmcnet.plots.report import part_section
 
-        return section_of(self).blocks
+        return part_section(self).blocks
 
 
-def without_figures(blocks: Sequence[Block]) -> list[Block]:
-    """Return blocks with the table of its numbers, behind a line to click, in the place of each figure."""
+def figures_as_tables(blocks: Sequence[Block]) -> list[Block]:
+    """Replace each figure by a folded table of its numbers."""
     return [
         Table(cells=block.numbers, folded=block.caption) if isinstance(block, Figure | Intervals) else block
         for block in blocks
@@ -247,12 +260,12 @@ def without_figures(blocks: Sequence[Block]) -> list[Block]:
 # -- Formats -----------------------------------------------------------------------------------------------------------
 
 
-_LONG = 40  # letters of a fact that still stands in a line of a table
+_MAX_FACT_LENGTH = 40  # characters; in LaTeX, a longer fact becomes a note below the table
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultContent:
-    """What is to be written; ``rules`` are the rows after the heads, from 0, with a line above."""
+    """The contents of a printed result; ``rules`` are the rows with a line above, from 0 after the header."""
 
     title: str
     cells: Cells
@@ -262,13 +275,13 @@ class ResultContent:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The same as the parts of a report."""
+        """The contents as blocks of a report."""
         facts = [Facts(self.facts)] if self.facts else []
         return (*facts, Table(cells=self.cells, rules=self.rules), *map(note, self.notes))
 
 
 class FormatsMixin:
-    """What a result can be written as; a subclass says what it holds."""
+    """Formats of a result: text, Markdown, HTML and LaTeX; a subclass defines ``_content``."""
 
     __slots__ = ()
 
@@ -276,45 +289,62 @@ class FormatsMixin:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        printed = self._content()
-        width = max(map(len, printed.facts), default=0)
-        lines = [printed.title, "=" * len(printed.title)]
-        lines += [f"{name:<{width}}  {value}" for name, value in printed.facts.items()]
-        notes = ["", *printed.notes] if printed.notes else []
-        return printable("\n".join([*lines, "", text_table(printed.cells, printed.rules), *notes]))
+        content = self._content()
+        width = max(map(len, content.facts), default=0)
+        lines = [content.title, "=" * len(content.title)]
+        lines += [f"{name:<{width}}  {value}" for name, value in content.facts.items()]
+        notes = ["", *content.notes] if content.notes else []
+        return printable("\n".join([*lines, "", text_table(content.cells, content.rules), *notes]))
 
     def to_markdown(self) -> str:
-        """Return title, facts, table and notes in Markdown."""
-        printed = self._content()
-        return to_markdown(printed.title, [Section(title="", blocks=printed.blocks)])
+        """Return title, facts, table and notes in Markdown.
+
+        Returns
+        -------
+        str
+            Markdown text.
+        """
+        content = self._content()
+        return to_markdown(content.title, [Section(title="", blocks=content.blocks)])
 
     def to_html(self) -> str:
-        """Return title, facts, table and notes as a part of an HTML page; every text is escaped."""
-        printed = self._content()
-        return to_fragment(printed.title, printed.blocks)
+        """Return title, facts, table and notes as an HTML fragment.
+
+        Returns
+        -------
+        str
+            HTML in which all text is escaped.
+        """
+        content = self._content()
+        return to_fragment(content.title, content.blocks)
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def to_latex(self, *, caption: str | None = None, label: str | None = None) -> str:
-        """Return the table for LaTeX, facts below the rows; the preamble needs the package booktabs and no other.
+        """Return the table in LaTeX, with the facts below the rows. The preamble needs the package booktabs.
 
         Parameters
         ----------
         caption, label
-            With one of them, the table is inside a ``table`` environment.
+            Caption and label of the table; if one of them is given, the table is inside a ``table`` environment.
+
+        Returns
+        -------
+        str
+            LaTeX source in which all text is escaped.
         """
-        printed = self._content()
-        short = {name: value for name, value in printed.facts.items() if len(value) <= _LONG}
-        long = [f"{name}: {value}" for name, value in printed.facts.items() if len(value) > _LONG]
+        content = self._content()
+        short = {name: value for name, value in content.facts.items() if len(value) <= _MAX_FACT_LENGTH}
+        long = [f"{name}: {value}" for name, value in content.facts.items() if len(value) > _MAX_FACT_LENGTH]
         return latex_table(
-            printed.cells, rules=printed.rules, facts=short, notes=[*long, *printed.notes], caption=caption, label=label
+            content.cells, rules=content.rules, facts=short, notes=[*long, *content.notes], caption=caption, label=label
         )
 
 
 @dataclass(frozen=True, repr=False)
 class Summary(FormatsMixin):
-    """What a fitted model tells of itself: a title, facts, and a table with one header row."""
+    """Summary of a fitted model: a title, facts, and a table with one header row."""
 
     title: str
     facts: dict[str, str]
@@ -328,9 +358,9 @@ class Summary(FormatsMixin):
         return str(self)
 
 
-def in_plain_letters(*results: object, width: int | None = None) -> str:
-    """Write results one below the other, a line between two staying empty; tables are no wider than ``width``."""
-    with fitting(width):
+def to_plain_text(*results: object, width: int | None = None) -> str:
+    """Return results as text, separated by empty lines; tables are no wider than ``width`` characters."""
+    with limit_table_width(width):
         return "\n\n".join(map(str, results))
 
 
@@ -338,9 +368,9 @@ def in_plain_letters(*results: object, width: int | None = None) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Return plain dicts, lists, numbers and words; what is infinite or not a number becomes None.
+    """Convert a value to dicts, lists, numbers and strings; infinity and NaN become None.
 
-    A dataclass becomes the dict of its fields, or what its method ``to_dict`` returns.
+    A dataclass becomes the dict of its fields, or the return value of its method ``to_dict``.
 
     Examples
     --------
@@ -363,12 +393,18 @@ def to_json(value: Any) -> Any:
 
 
 class ToDictMixin:
-    """A dataclass of results with ``to_dict``; ``_derived`` names the properties that come along."""
+    """Add ``to_dict`` to a dataclass of results; ``_derived`` lists the properties to include."""
 
     __slots__ = ()
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as JSON knows them; an infinite number is None."""
+        """Return the values as JSON types; infinity and NaN become None.
+
+        Returns
+        -------
+        dict
+            Value by name of the field or derived property.
+        """
         names = [*self.__dataclass_fields__, *self._derived]  # type: ignore[attr-defined]  # every subclass is a dataclass
         return {name: to_json(getattr(self, name)) for name in names}

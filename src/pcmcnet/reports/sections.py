@@ -1,8 +1,8 @@
-"""What a report is made of: sections of text, facts, tables and figures, before anybody draws or prints them.
+"""The elements of a report, independent of the output format: sections of text, facts, tables and figures.
 
-A result becomes sections once; ``formats.py`` makes a page, a Markdown file and what a terminal shows of them. A figure
-is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without its numbers: a page shows
-them below it, a Markdown file instead of it.
+A result is turned into sections once; ``formats.py`` renders them as an HTML page, as Markdown or as plain text. A
+figure holds the traces and layout of plotly and always comes with its numbers: a page shows them below the figure, a
+Markdown file shows them instead of the figure.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pcmcnet.reports.tables import Cells, number
 
 Tone = Literal["plain", "note", "warning"]
 
-_FEW = 3  # numbers of a vector, beyond which not all are written
-_LONGEST = 60  # letters of a text in a cell
-_LONG = 28  # letters of a cell that need no second line
+_MAX_NUMBERS = 3  # a longer vector is abbreviated
+_MAX_CELL_LENGTH = 60  # characters; longer text is cut
+_MAX_LINE_LENGTH = 28  # characters; a column with longer cells wraps
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph: plain, in small letters, or one that must not be missed."""
+    """A paragraph: plain, a note in small print, or a warning."""
 
     text: str
     tone: Tone = "plain"
@@ -33,18 +33,18 @@ class Text:
 
 
 def note(text: str) -> Text:
-    """A paragraph in small letters."""
+    """Return a paragraph in small print."""
     return Text(text, "note")
 
 
 def warning(text: str) -> Text:
-    """A paragraph that must not be missed."""
+    """Return a highlighted paragraph."""
     return Text(text, "warning")
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading within a section; where ``folded`` is set, what follows opens and closes by a click on it."""
+    """A heading within a section. If ``folded`` is set, a click on it shows or hides the blocks that follow."""
 
     text: str
     folded: Literal["open", "closed"] | None = None
@@ -53,7 +53,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Code:
-    """A command or another text that is to be copied as it is."""
+    """A command or other text, printed verbatim."""
 
     text: str
     kind: ClassVar[str] = "code"
@@ -61,7 +61,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and what is to be said of them."""
+    """A list of names with their values."""
 
     pairs: Mapping[str, object]
     kind: ClassVar[str] = "facts"
@@ -69,14 +69,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The numbers to see first: name, value, and a word beside it."""
+    """Key figures at the top of a report: name, value and a short remark."""
 
     tiles: tuple[tuple[str, str, str], ...]
     kind: ClassVar[str] = "tiles"
 
 
 class Point(NamedTuple):
-    """A sentence, the figures behind it, and the name of the section where they are."""
+    """A sentence, its supporting figures, and the name of the section that shows them."""
 
     text: str
     figures: str
@@ -85,7 +85,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Points:
-    """What is to be known first, in sentences."""
+    """The main findings, one sentence each."""
 
     points: tuple[Point, ...]
     kind: ClassVar[str] = "points"
@@ -93,10 +93,11 @@ class Points:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of text, the heads first; behind a line to click where ``folded`` gives its words.
+    """A table of text cells, the header row first.
 
-    ``strong`` numbers the rows after the heads, from 0, that stand out, and ``rules`` those with a line above. A row
-    shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
+    ``strong`` are the indices of bold rows and ``rules`` those of rows with a line above, both counted from 0 after the
+    header. In a row with fewer cells than the header, such as that of a failed model, the last cell spans the rest.
+    If ``folded`` is set, the table is hidden until the reader clicks on that text.
     """
 
     cells: Cells
@@ -106,53 +107,53 @@ class Table:
     kind: ClassVar[str] = "table"
 
     @property
-    def of_words(self) -> list[bool]:
-        """Which columns after the first hold texts that may need a second line."""
+    def wraps(self) -> list[bool]:
+        """Whether each column has long text that may wrap; the first column never wraps."""
         head, *body = self.cells
-        whole = [row for row in body if len(row) == len(head)]
-        return [k > 0 and any(len(row[k]) > _LONG for row in whole) for k in range(len(head))]
+        full = [row for row in body if len(row) == len(head)]
+        return [k > 0 and any(len(row[k]) > _MAX_LINE_LENGTH for row in full) for k in range(len(head))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A plotly figure, what is to be seen in it, and its numbers."""
+    """A plotly figure with its caption and its numbers as a table."""
 
     traces: tuple[Mapping[str, Any], ...]
     caption: str
     numbers: Cells
     layout: Mapping[str, Any] = field(default_factory=dict)
     height: int = 360  # in pixels
-    narrow: bool = False  # whether half the width of a wide page is enough
-    square: bool = False  # whether it is to be no higher than a narrow screen is wide
+    narrow: bool = False  # True if half the width of a wide page is enough
+    square: bool = False  # True to limit the height to the width of a narrow screen
     kind: ClassVar[str] = "figure"
 
 
 class Dot(NamedTuple):
-    """A value with its interval, on the line of its model."""
+    """A value with its interval, on the row of its model."""
 
-    line: int  # index of the model among the labels
+    line: int  # index of the model in the labels
     value: float
-    low: float  # ends of the interval, which may be infinite; both are the value where there is none
+    low: float  # ends of the interval, possibly infinite; both equal the value if there is no interval
     high: float
-    marked: bool  # hollow: of scores, not probabilities, or in-sample
+    marked: bool  # drawn hollow: the value is in-sample, or from scores that are not probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """One metric of several models, a dot with its interval for each; drawn without a script."""
+    """One metric of several models, each a dot with an interval; a page draws it as SVG, without a script."""
 
     metric: str
     caption: str
     labels: tuple[str, ...]
     dots: tuple[Dot, ...]
-    best: int | None = None  # index of the model that stands out
-    reference: float | None = None  # a dashed line, of the model that tells no alternatives apart
+    best: int | None = None  # index of the highlighted model
+    reference: float | None = None  # value of the uniform model, drawn as a dashed line
     narrow: bool = True
     kind: ClassVar[str] = "intervals"
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Ends of an axis that holds all that is finite, with a margin."""
+        """Ends of an axis that contains all finite values, with a margin."""
         reference = [] if self.reference is None else [self.reference]
         ends = np.array([end for dot in self.dots for end in dot[1:4]] + reference)
         low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
@@ -167,8 +168,8 @@ class Intervals:
         low, high = self.limits
         return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
 
-    def at(self, value: float, left: float, right: float) -> float:
-        """Where a value lies on an axis from left to right."""
+    def position(self, value: float, left: float, right: float) -> float:
+        """Return the coordinate of a value on an axis drawn from ``left`` to ``right``."""
         return round(float(np.interp(value, self.limits, (left, right))), 1)
 
     @property
@@ -180,7 +181,7 @@ class Intervals:
 
 @dataclass(frozen=True, kw_only=True)
 class PictureFile:
-    """A PNG file, and the names of files beside it that hold the same picture in other formats, such as PDF."""
+    """A PNG file, and the names of files in the same folder with the same picture in other formats, such as PDF."""
 
     file: Path
     caption: str
@@ -193,7 +194,7 @@ Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Interv
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report; ``name`` is its address within the page, and puts it into the contents."""
+    """A part of a report. A section with a ``name`` is listed in the table of contents; the name is its anchor."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -206,21 +207,21 @@ class Section:
 
 
 class Thumbnail(str):
-    """A cell that is a picture: its text stands for it where there are only letters."""
+    """A table cell that is an image; text formats show its text instead."""
 
     __slots__ = ("uri",)
     uri: str
 
     @classmethod
     def of(cls, uri: str, text: str = "picture") -> Thumbnail:
-        """Show a picture that lies in a data URI, which is all that a page may load."""
+        """Return a cell with an image from a data URI, the only kind of image that a page may load."""
         cell = cls(text)
         cell.uri = uri
         return cell
 
 
-def brief(value: Any) -> str:
-    """Write a value for a cell: a number, a word, the beginning of a long text or list, or a picture as such.
+def format_cell(value: Any) -> str:
+    """Return a value as a table cell: a number, a word, a shortened text or list, or an image.
 
     Examples
     --------
@@ -228,18 +229,18 @@ def brief(value: Any) -> str:
     ('0.1235', '-', '0.25, 2, … (4)', 'wifi, pool', 'none')
     """
     if isinstance(value, str):
-        return Thumbnail.of(value) if is_picture(value) else _cut(value)
+        return Thumbnail.of(value) if is_image_uri(value) else _shorten(value)
     if not isinstance(value, list):
         return number(value)
-    if value and not isinstance(value[0], str) and len(value) > _FEW:
-        return f"{', '.join(map(number, value[: _FEW - 1]))}, … ({len(value):,})"
-    return _cut(", ".join(map(number, value))) or "none"
+    if value and not isinstance(value[0], str) and len(value) > _MAX_NUMBERS:
+        return f"{', '.join(map(number, value[: _MAX_NUMBERS - 1]))}, … ({len(value):,})"
+    return _shorten(", ".join(map(number, value))) or "none"
 
 
-def is_picture(value: Any) -> bool:
-    """Tell a picture, which comes as a data URI."""
+def is_image_uri(value: Any) -> bool:
+    """Return True if the value is an image in a data URI."""
     return isinstance(value, str) and value.startswith("data:image/")
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_CELL_LENGTH else f"{text[: _MAX_CELL_LENGTH - 1]}…"

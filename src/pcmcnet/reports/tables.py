@@ -1,10 +1,10 @@
-"""Cells of text -> a table in Markdown or in plain letters.
+"""Format cells of text as a table in Markdown, plain text or LaTeX.
 
-A table is a list of rows, the heads first. The first column is words, the others are numbers and stand to the right.
-A row shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
+A table is a list of rows, the header first. The first column is aligned left, the others right, as they are mostly
+numbers. In a row with fewer cells than the header, such as that of a failed model, the last cell spans the rest.
 
-Within ``fitting(width)``, as on a terminal, a table in plain letters is no wider: columns that do not fit stand below,
-with the first column before them again, and the texts of short rows are broken between words.
+Within ``limit_table_width(width)``, as on a terminal, plain-text tables are split to fit: columns that do not fit
+follow below, with the first column repeated, and the text of short rows wraps.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pcmcnet.errors import printable
 
 Cells = Sequence[Sequence[str]]
 
-_WIDTH: ContextVar[int | None] = ContextVar("width of tables in plain letters", default=None)
+_WIDTH: ContextVar[int | None] = ContextVar("width of plain-text tables", default=None)
 
 
 @contextmanager
-def fitting(width: int | None) -> Iterator[None]:
-    """Keep tables in plain letters within a width."""
+def limit_table_width(width: int | None) -> Iterator[None]:
+    """Limit the width of plain-text tables inside the block, in characters; None for no limit."""
     before = _WIDTH.set(width)
     try:
         yield
@@ -51,10 +51,10 @@ def markdown_table(cells: Cells) -> str:
 
 
 def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
-    """Return a table in plain letters, its columns aligned; what a terminal would obey is written out.
+    """Return a table as plain text with aligned columns; control characters are escaped.
 
-    With ``rules``, a line is drawn below the heads and above the rows of these numbers, the first after the heads being
-    0.
+    With ``rules``, a line is drawn below the header and above the rows with these indices, counted from 0 after the
+    header.
 
     Examples
     --------
@@ -64,32 +64,32 @@ def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
     net      failed: no data
     """
     cells = [list(map(printable, row)) for row in cells]
-    whole = [row for row in cells if len(row) == len(cells[0])]
-    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    full = [row for row in cells if len(row) == len(cells[0])]
+    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
     widths[0] = max(len(row[0]) for row in cells)
-    blocks = _blocks(widths, _WIDTH.get())
-    return "\n\n".join(_block(cells, widths, columns, rules, first=columns is blocks[0]) for columns in blocks)
+    blocks = _column_blocks(widths, _WIDTH.get())
+    return "\n\n".join(_block_text(cells, widths, columns, rules, first=columns is blocks[0]) for columns in blocks)
 
 
-def _blocks(widths: Sequence[int], limit: int | None) -> list[list[int]]:
-    """Part the columns after the first into blocks that fit with it into the limit; one column at least in each."""
+def _column_blocks(widths: Sequence[int], limit: int | None) -> list[list[int]]:
+    """Group the columns after the first so that each group fits the limit together with the first column."""
     blocks: list[list[int]] = [[]]
     for k, width in enumerate(widths[1:], start=1):
-        taken = widths[0] + sum(widths[c] + 2 for c in blocks[-1])
-        if limit is not None and blocks[-1] and taken + 2 + width > limit:
+        used = widths[0] + sum(widths[c] + 2 for c in blocks[-1])
+        if limit is not None and blocks[-1] and used + 2 + width > limit:
             blocks.append([])
         blocks[-1].append(k)
     return blocks
 
 
-def _block(
+def _block_text(
     cells: Cells, widths: Sequence[int], columns: Sequence[int], rules: Collection[int] | None, *, first: bool
 ) -> str:
-    """Write the first column and some others; texts of short rows, once, in the first block."""
+    """Format the first column and the given ones; short rows appear in the first block only."""
     limit, lines = _WIDTH.get(), []
     rule = "-" * (widths[0] + sum(widths[k] + 2 for k in columns))
-    for number, row in enumerate(cells):
-        if rules is not None and number > 0 and (number == 1 or number - 1 in rules):
+    for index, row in enumerate(cells):
+        if rules is not None and index > 0 and (index == 1 or index - 1 in rules):
             lines.append(rule)
         if len(row) == len(widths):
             lines.append("  ".join([row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in columns)]).rstrip())
@@ -103,26 +103,32 @@ def _block(
 
 
 class TableMixin:
-    """A result that is one table, in plain letters, in Markdown and in a notebook; a subclass gives its cells."""
+    """Formats for a result that is one table: plain text, Markdown and notebook; a subclass defines ``_cells``."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        keep_short(cls, TableMixin.__repr__)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        set_short_repr(cls, TableMixin.__repr__)
 
     def __repr__(self) -> str:
         n = len(self._cells()) - 1
         return f"{type(self).__name__}({n} {'row' if n == 1 else 'rows'}; print it for the table)"
 
     def _repr_html_(self) -> str:
-        from pcmcnet.reports.formats import to_fragment  # which builds on this module
+        from pcmcnet.reports.formats import to_fragment  # imported late: formats.py imports this module
         from pcmcnet.reports.sections import Table
 
         return to_fragment(type(self).__name__, [Table(cells=self._cells())])
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown."""
+        """Return the table in Markdown.
+
+        Returns
+        -------
+        str
+            The header, the alignment line and one line per row.
+        """
         return markdown_table(self._cells())
 
     def __str__(self) -> str:
@@ -132,14 +138,14 @@ class TableMixin:
         raise NotImplementedError
 
 
-def keep_short(kind: type, short: Callable[[Any], str]) -> None:
-    """Give a class a short ``__repr__``, unless it has its own: a dataclass would put all its numbers there."""
+def set_short_repr(kind: type, short: Callable[[Any], str]) -> None:
+    """Set a short ``__repr__`` unless the class defines one; that of a dataclass would print all its numbers."""
     if "__repr__" not in vars(kind):
         kind.__repr__ = short  # type: ignore[assignment]
 
 
 def escaped(text: str) -> str:
-    """Keep a cell of a Markdown table in its cell, what is no markup from being taken for it, and all of it visible."""
+    """Escape Markdown markup and control characters, and join lines, so that text stays inside its cell."""
     plain = printable(" ".join(text.split()))
     for sign in ("\\", "|", "*", "_", "<", "`"):
         plain = plain.replace(sign, f"\\{sign}")
@@ -147,7 +153,7 @@ def escaped(text: str) -> str:
 
 
 def number(value: Any) -> str:
-    """Write a value for people: four digits that matter, words as they are, a dash for none.
+    """Format a value for people: numbers with four significant digits, text unchanged, a dash for None.
 
     Examples
     --------
@@ -165,26 +171,24 @@ def number(value: Any) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share in per cent: one decimal, or as many as a small one needs to be told from 0.
+    """Format a share in per cent with one decimal, or more if a small share would otherwise read 0.0%.
 
     Examples
     --------
     >>> percent(0.1414), percent(0.000213), percent(-0.00004), percent(0.0)
     ('14.1%', '0.02%', '-0.004%', '0.0%')
     """
-    return f"{share:.{decimals_of_percent(share)}%}"
+    return f"{share:.{percent_decimals(share)}%}"
 
 
-def decimals_of_percent(share: float) -> int:
-    """Return how many decimals a share needs in per cent: one at least, seven at most."""
+def percent_decimals(share: float) -> int:
+    """Return the number of decimals that a share needs in per cent, from one to seven."""
     return 1 if share == 0 else min(max(1, math.ceil(-math.log10(abs(share)) - 2)), 7)
 
 
-# -- Latex -------------------------------------------------------------------------------------------------------------
-# Cells of text -> a table in LaTeX, with the rules of booktabs and no other package.
-#
-# Every text is escaped. A minus before a number is set as one, and stars behind a number are raised. The preamble needs
-# `\usepackage{booktabs}`.
+# -- LaTeX -------------------------------------------------------------------------------------------------------------
+# Tables for LaTeX. The preamble needs `\usepackage{booktabs}` and no other package. All text is escaped; a number gets
+# a proper minus sign and superscript stars.
 
 
 _SIGNS = {
@@ -201,28 +205,28 @@ _NUMBER = re.compile(r"(-?)((?:\d[\d.,]*(?:e[+-]?\d+)?|inf)%?)(\*{0,3})")
 
 
 def latex_text(text: str) -> str:
-    r"""Escape what LaTeX would obey; what a terminal would obey is written out.
+    r"""Escape LaTeX commands and control characters.
 
     Examples
     --------
     >>> print(latex_text("cost_eur [50%] & {x}"))
     cost\_eur [50\%] \& \{x\}
     """
-    return _SIGN.sub(lambda found: _SIGNS[found[0]], printable(" ".join(text.split())))
+    return _SIGN.sub(lambda match: _SIGNS[match[0]], printable(" ".join(text.split())))
 
 
 def latex_cell(text: str) -> str:
-    r"""Write a cell: a number with a true minus and raised stars, or text.
+    r"""Format a cell: a number with a proper minus sign and superscript stars, or escaped text.
 
     Examples
     --------
     >>> print(latex_cell("-1.278***"), latex_cell("0.5"), latex_cell("time_min"))
     $-$1.278$^{***}$ 0.5 time\_min
     """
-    number = _NUMBER.fullmatch(text)
-    if number is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return latex_text(text)
-    minus, digits, stars = number.groups()
+    minus, digits, stars = match.groups()
     return ("$-$" if minus else "") + digits.replace("%", r"\%") + (f"$^{{{stars}}}$" if stars else "")
 
 
@@ -235,25 +239,25 @@ def latex_table(
     caption: str | None = None,
     label: str | None = None,
 ) -> str:
-    """Return a ``tabular``, inside a ``table`` where there is a caption or a label.
+    """Return a ``tabular`` environment, inside a ``table`` environment if there is a caption or a label.
 
     Parameters
     ----------
     cells
-        The heads, then the rows; the first column stands to the left, the others to the right.
+        The header, then the rows; the first column is aligned left, the others right.
     rules
-        Rows after the heads, from 0, above which a rule is drawn.
+        Indices of rows with a rule above, counted from 0 after the header.
     facts
-        Lines of a name and a value below the rows.
+        Names and values to print below the rows.
     notes
-        Lines below the table, in small letters.
+        Lines to print below the table, in small print.
     caption, label
-        Of the ``table`` environment.
+        Caption and label of the ``table`` environment.
     """
     head, *body = cells
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", _row(head), r"\midrule"]
-    for place, row in enumerate(body):
-        lines += [r"\midrule"] if place in rules else []
+    for index, row in enumerate(body):
+        lines += [r"\midrule"] if index in rules else []
         lines.append(_row([*row, *[""] * (len(head) - len(row))]))
     if facts:
         lines += [r"\midrule"] if body else []
@@ -273,10 +277,10 @@ def _fact(name: str, value: str, width: int) -> str:
     return _line([latex_text(name), rf"\multicolumn{{{width - 1}}}{{r}}{{{latex_cell(value)}}}"])
 
 
-def _line(written: Sequence[str]) -> str:
-    r"""End a row; a bracket at its beginning would be taken for an option of the row end before."""
-    first = f"{{{written[0]}}}" if written[0].startswith("[") else written[0]
-    return " & ".join([first, *written[1:]]) + r" \\"
+def _line(cells: Sequence[str]) -> str:
+    r"""Join cells into a row; a leading bracket is put in braces, or LaTeX reads it as an option of the last ``\\``."""
+    first = f"{{{cells[0]}}}" if cells[0].startswith("[") else cells[0]
+    return " & ".join([first, *cells[1:]]) + r" \\"
 
 
 def _floating(lines: list[str], caption: str | None, label: str | None) -> list[str]:

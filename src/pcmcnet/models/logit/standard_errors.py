@@ -357,4 +357,4 @@ def estimate_frame(estimates: Estimates, errors: Errors, level: float = 0.95, ca
     """Return the rows of :func:`estimate_rows` as a pandas data frame, indexed by name."""
     rows = estimate_rows(estimates, errors, level, calibrated)
     columns = {field: [getattr(row, field) for row in rows] for field in EstimateRow._fields}
-    return data_frame(pa.table(columns), index="name", asked="estimates", instead="coefficients and standard_errors()")
+    return data_frame(pa.table(columns), index="name", method="estimates", instead="coefficients and standard_errors()")

@@ -7,27 +7,27 @@
     return { text: colour("--text"), rule: colour("--rule"), back: colour("--back") };
   };
   const clear = "rgba(0,0,0,0)";
-  const axis = (given, c) => given && ({
-    ...given, gridcolor: c.rule, zerolinecolor: c.rule, linecolor: c.rule, fixedrange: true,
-    title: { ...given.title, font: { size: 13 }, standoff: 8 },
+  const axis = (options, c) => options && ({
+    ...options, gridcolor: c.rule, zerolinecolor: c.rule, linecolor: c.rule, fixedrange: true,
+    title: { ...options.title, font: { size: 13 }, standoff: 8 },
   });
-  const layout = (given, c) => ({
+  const layout = (options, c) => ({
     margin: { l: 10, r: 14, t: 10, b: 10, autoexpand: true },
     paper_bgcolor: clear, plot_bgcolor: clear, dragmode: false, hovermode: "closest",
-    ...given,
+    ...options,
     font: { family: "system-ui, sans-serif", size: 13, color: c.text },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: clear },
-    xaxis: axis(given.xaxis, c), yaxis: axis(given.yaxis, c),
+    xaxis: axis(options.xaxis, c), yaxis: axis(options.yaxis, c),
   });
   const figures = [...document.querySelectorAll(".plot + script")].map((script) => ({
     place: script.previousElementSibling, ...JSON.parse(script.textContent),
   }));
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
-  const seen = (place) => place.closest("details:not([open])") === null; // a closed one has no width to draw in
-  const draw = (c) => figures.filter((f) => seen(f.place))
+  const isOpen = (place) => place.closest("details:not([open])") === null; // a closed one has no width to draw in
+  const draw = (c) => figures.filter((f) => isOpen(f.place))
     .map((f) => Plotly.react(f.place, f.data, layout(f.layout, c), config));
 
-  // A picture of a figure, on the page's own ground, with its caption for a name.
+  // Download a figure as PNG, on the background of the page.
   const save = async (figure, name) => {
     const c = screenColours();
     const { width, height } = figure.place.getBoundingClientRect();
@@ -38,7 +38,7 @@
     link.download = `${name}.png`;
     link.click();
   };
-  // The same of a picture that is drawn without a script: what the style sheet says goes into its elements.
+  // Download an SVG of the page as PNG: copy the computed styles into its elements first.
   const saveDrawn = async (svg, name) => {
     const { width, height } = svg.viewBox.baseVal;
     const copy = svg.cloneNode(true);
@@ -75,7 +75,7 @@
   figures.forEach((figure, k) => offer(figure.place, k, (name) => save(figure, name)));
   document.querySelectorAll("svg.intervals").forEach((svg, k) => offer(svg, k, (name) => saveDrawn(svg, name)));
 
-  // Tables that are wider than their place say so.
+  // Mark tables that are wider than the screen.
   const cue = () => document.querySelectorAll(".wide").forEach((wide) => {
     wide.classList.toggle("cut", wide.scrollWidth > wide.clientWidth + 1);
   });
