@@ -164,7 +164,7 @@ def test_the_reference_has_every_command_with_its_options() -> None:
     fit = page.split("## pcmcnet fit\n")[1].split("\n## ")[0]
     assert "| `TABLE` |" in fit
     assert "| `--output`, `-o` | path | required | Folder for the model. |" in fit
-    assert "| `--seed` | whole number from 0 | `0` | Seed of all randomness. |" in fit
+    assert "| `--seed` | whole number from 0 | `0` | Random seed. |" in fit
 
 
 def test_the_reference_has_the_options_of_a_model_and_those_it_inherits() -> None:

@@ -19,9 +19,9 @@ import pytest
 import forked
 import pcmcnet_command
 from pcmcnet import storage
-from pcmcnet.cli import Visible, main
+from pcmcnet.cli import MessageFormatter, main
 from pcmcnet.cli.app import app
-from pcmcnet.cli.output import say, show
+from pcmcnet.cli.output import print_message, print_result
 from pcmcnet.data.files import write_files
 
 Run = Callable[..., tuple[int, str, str]]
@@ -117,25 +117,25 @@ def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_
 
 def test_a_message_about_endless_input_ends(cli: Callable[..., Any], table: Path, roles: list[str]) -> None:
     said = cli("fit", table, *roles, "--model", "mnl", "--set", "formula=" + "(" * 50_000, "-o", "model").message
-    assert said.endswith("expected the name of a column, found '('.")
+    assert "expected the name of a column" in said[-60:]
     assert len(said) < 5_000
 
 
 def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    show("a\tb\x1b[2J\r\u202e\udcff é\nc", {}, as_json=False)
-    say("read \x9b31m")
+    print_result("a\tb\x1b[2J\r\u202e\udcff é\nc", {}, as_json=False)
+    print_message("read \x9b31m")
     assert capsys.readouterr() == ("a\tb\\x1b[2J\\r\\u202e\\udcff é\nc\n", "read \\x9b31m\n")
     record = logging.LogRecord("pcmcnet", logging.INFO, "", 0, "column %s", ("x\x1b[2J",), None)
-    assert Visible("%(message)s").format(record) == r"column x\x1b[2J"
+    assert MessageFormatter("%(message)s").format(record) == r"column x\x1b[2J"
 
 
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (MemoryError(), 1, "not enough memory. Read the table part by part (--stream), or take a smaller one."),
+        (MemoryError(), 1, "not enough memory. Read the table in chunks (--stream), or use a smaller table."),
         (RuntimeError("CUDA out of memory. Tried\nand failed"), 1, "not enough memory (CUDA out of memory. Tried)."),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough memory (DefaultCPU"),
-        (RecursionError(), 2, "something that was given is nested too deeply."),
+        (RecursionError(), 2, "the input is nested too deeply."),
     ],
 )
 def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
@@ -172,7 +172,7 @@ def test_a_name_that_a_library_cannot_take_is_told(cli: Callable[..., Any], role
     place.write_text("trip,took,income,price,comfort\n1,1,1,1,1\n")
     said = cli("fit", place, *roles, "-o", tmp_path / "model")
     assert said.status == 2
-    assert said.message.endswith(r"\udcff.csv: the name has bytes that are no UTF-8. Rename it.")
+    assert said.message.endswith(r"\udcff.csv: the file name is not valid UTF-8. Rename the file.")
 
 
 ENDS = pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["--version"], ["datasets", "--json"]])

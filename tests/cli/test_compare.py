@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.csv
 import pytest
 
-from pcmcnet.cli.model_specs import read_models
+from pcmcnet.cli.model_specs import parse_models
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation import compare
 from pcmcnet.models import MNL
@@ -47,7 +47,7 @@ def test_a_table_becomes_a_folder_of_results(
     assert status == 0, err
     assert sorted(path.name for path in Path("out").iterdir()) == ["cells", *RESULTS]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    expected = compare(read_models(MODELS, SETTINGS), data(table), folds=2, top=(1, 2), progress=False)
+    expected = compare(parse_models(MODELS, SETTINGS), data(table), folds=2, top=(1, 2), progress=False)
     found = json.loads(Path("out/comparison.json").read_text())
     assert [row["values"] for row in found["rows"]] == [row["values"] for row in expected.to_dict()["rows"]]
     assert [row["label"] for row in found["rows"]] == ["uniform", "Cheapest", "Wrong", "pcmcnet"]
@@ -117,21 +117,24 @@ FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "pr
 CASES = {
     "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
     "unknown model": ([*FINE, "--models", "uniform,pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
-    "twice": ([*FINE, "--models", "uniform,uniform"], r"--models names 'uniform' twice"),
+    "twice": ([*FINE, "--models", "uniform,uniform"], r"--models: 'uniform' occurs twice"),
     "no models": (FINE[:-2], r"Missing option '--models': see pcmcnet compare --help"),
     "unknown option": ([*FINE, "--set", "uniform.hidden=3"], r"unknown option 'hidden'"),
     "no chosen column": (
         ["{table}", "--choice-set", "trip", "--models", "uniform"],
-        r"comparing needs the choices: --chosen COLUMN",
+        r"comparing needs the choices: add --chosen COLUMN",
     ),
-    "no choice set": (["{table}", "--chosen", "took", "--models", "uniform"], r"say which column holds the id"),
+    "no choice set": (
+        ["{table}", "--chosen", "took", "--models", "uniform"],
+        r"with the id of the choice set is missing",
+    ),
     "folds and split": ([*FINE, "--folds", "3", "--split", "0.2"], r"--folds and --split exclude each other"),
     "one fold": ([*FINE, "--folds", "1"], r"the number of folds must be between 2 and 24"),
     "split of all": ([*FINE, "--split", "1"], r"--split must be a number above 0 and below 1"),
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "missing group": ([*FINE, "--by", "persn"], r"has no column 'persn'"),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not available"),
-    "top of words": ([*FINE, "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
+    "top of words": ([*FINE, "--top", "one"], r"--top: expected comma-separated integers such as 1,5, got 'one'"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and holds no comparison: choose another"),
     "output in a file": ([*FINE, "-o", "{table}/out"], r"cannot be written"),
 }
@@ -190,7 +193,7 @@ def test_an_interruption_keeps_what_is_done_and_tells_how_to_go_on(
 
 
 def require_told(err: str, folder: Path) -> None:
-    last = f"interrupted; to go on, give the same command again (state in {folder})."
+    last = f"interrupted; to continue, run the same command again (state in {folder})."
     assert err.splitlines()[-1] == last
     assert "Traceback" not in err
 

@@ -63,7 +63,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "unknown part": (["{model}", "{table}", "--skip", "axiom"], r"no part 'axiom' to skip. Did you mean 'axioms'\?"),
     "unknown baseline": (["{model}", "{table}", "--baseline", "mln"], r"mln.*Did you mean 'mnl'\?"),
-    "no baseline": (["{model}", "{table}", "--baseline", ","], r"--baseline names no model"),
+    "no baseline": (["{model}", "{table}", "--baseline", ","], r"--baseline: expected at least one model"),
     "no sets": (["{model}", "{table}", "--sets", "0"], r"--sets"),
 }
 

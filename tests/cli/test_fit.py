@@ -62,10 +62,8 @@ def test_the_result_as_json_is_all_that_standard_output_gets(
     assert re.findall(r"^epoch (\d)/3: train \d\.\d+, valid \d\.\d+, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
 
 
-def test_members_make_an_ensemble_that_can_be_resumed(
-    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
-) -> None:
-    words = ["fit", table, *roles, *quick, "--members", 2, "--seed", 3]
+def test_an_ensemble_can_be_resumed(cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path) -> None:
+    words = ["fit", table, *roles, *quick, "--ensemble", 2, "--seed", 3]
     status, out, _ = cli(*words, "-o", tmp_path / "model", "--json")
     assert status == 0
     model = load(tmp_path / "model")
@@ -82,8 +80,10 @@ def test_members_make_an_ensemble_that_can_be_resumed(
     assert cli("evaluate", tmp_path / "stopped", table)[0] == 0
 
 
-def test_members_may_see_the_choice_sets_weighed_anew(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
-    words = ["fit", table, *roles, "--model", "mnl", "--members", 2]
+def test_models_of_an_ensemble_may_get_bootstrap_weights(
+    cli: Run, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["fit", table, *roles, "--model", "mnl", "--ensemble", 2]
     assert cli(*words, "-o", tmp_path / "alike")[0] == cli(*words, "--resample", "-o", tmp_path / "other")[0] == 0
     for name, alike in (("alike", True), ("other", False)):
         one, two = (member.predict_proba(table) for member in load(tmp_path / name).members_)
@@ -165,7 +165,7 @@ CASES = {
     "column of text": ([*FINE, "--chosen", "comfort"], r"column 'comfort'.* expected 0 or 1"),
     "unknown model": ([*FINE, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
     "unknown option": ([*FINE, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
-    "members of one": ([*FINE, "--resample"], r"--resample weighs the choice sets .*: give --members"),
+    "ensemble of one": ([*FINE, "--resample"], r"--resample needs an ensemble .*: add --ensemble"),
     "option without value": ([*FINE, "--set", "hidden"], r"expected name=value, got 'hidden'"),
     "unreadable value": ([*FINE, "--set", "patience=ten"], r"option patience: cannot read 'ten' as a whole number"),
     "neither number nor auto": (
@@ -173,8 +173,8 @@ CASES = {
         r"epochs must be a whole number of at least 1, got 'ten'",
     ),
     "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
-    "no choice set": (["{table}", "--chosen", "took"], r"say which column holds the id of the choice set"),
-    "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),
+    "no choice set": (["{table}", "--chosen", "took"], r"the column with the id of the choice set is missing"),
+    "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: add --chosen COLUMN"),
     "no features": (FINE[:-2], r"PCMCNet needs features or labels of alternatives"),
     "two chosen": ([*FINE, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
     "chosen as feature": ([*FINE, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
@@ -188,13 +188,13 @@ CASES = {
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "share for a logit": (
         [*FINE, "--model", "mnl", "--valid", ".2"],
-        r"are for models that train in epochs, and mnl does",
+        r"are not supported by mnl",
     ),
     "resuming a logit": (
         [*FINE, "--model", "mnl", "--resume"],
-        r"are for models that train in epochs, and mnl does not",
+        r"are not supported by mnl",
     ),
-    "memory without stream": ([*FINE, "--memory", "1 GiB"], r"read part by part: add --stream"),
+    "memory without stream": ([*FINE, "--memory", "1 GiB"], r"read in chunks: add --stream"),
     "too little memory": ([*FINE, "--stream", "--memory", "3 cups"], r"memory must be an amount of at least 1 MiB"),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not available"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
@@ -312,7 +312,7 @@ def test_an_interrupt_tells_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    last = f"interrupted; to go on, give the same command with --resume (state in {folder})."
+    last = f"interrupted; to continue, run the same command with --resume (state in {folder})."
     assert err.decode().splitlines()[-1] == last
     assert b"Traceback" not in err
     require_unfinished(cli, words, folder)

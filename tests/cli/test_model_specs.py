@@ -2,13 +2,13 @@ import re
 
 import pytest
 
-from pcmcnet.cli.model_specs import read_models
+from pcmcnet.cli.model_specs import parse_models
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import PCMCNet, RankBy, Uniform
 
 
 def test_names_values_and_labels_make_rows_in_their_order() -> None:
-    found = read_models("uniform, rank-by:price,Cheapest = rank-by:total price,pcmcnet,", [])
+    found = parse_models("uniform, rank-by:price,Cheapest = rank-by:total price,pcmcnet,", [])
     assert list(found) == ["uniform", "rank-by:price", "Cheapest", "pcmcnet"]
     assert [type(model) for model in found.values()] == [Uniform, RankBy, RankBy, PCMCNet]
     assert [found[label].config.column for label in ("rank-by:price", "Cheapest")] == ["price", "total price"]
@@ -17,7 +17,7 @@ def test_names_values_and_labels_make_rows_in_their_order() -> None:
 def test_options_go_to_a_label_or_to_every_row_of_a_model() -> None:
     words = "Small=pcmcnet,Large=pcmcnet,a.b=rank-by:price"
     settings = ["pcmcnet.epochs=7", "Large.hidden=64,64", "a.b.ascending=false", "Small.lr=0.5"]
-    found = read_models(words, settings)
+    found = parse_models(words, settings)
     assert (found["Small"].config.epochs, found["Large"].config.epochs) == (7, 7)
     assert (found["Small"].config.hidden, found["Large"].config.hidden) == (PCMCNet().config.hidden, (64, 64))
     assert found["Small"].config.lr == 0.5
@@ -25,27 +25,27 @@ def test_options_go_to_a_label_or_to_every_row_of_a_model() -> None:
 
 
 def test_a_label_takes_precedence_over_a_name() -> None:
-    found = read_models("uniform=pcmcnet,Other=uniform,pcmcnet", ["uniform.epochs=7"])
+    found = parse_models("uniform=pcmcnet,Other=uniform,pcmcnet", ["uniform.epochs=7"])
     assert found["uniform"].config.epochs == 7
     assert found["pcmcnet"].config.epochs == PCMCNet().config.epochs
 
 
 def test_an_indispensable_option_may_be_set() -> None:
-    assert read_models("rank-by", ["rank-by.column=price"])["rank-by"].config.column == "price"
+    assert parse_models("rank-by", ["rank-by.column=price"])["rank-by"].config.column == "price"
 
 
 @pytest.mark.parametrize(
     ("words", "settings", "message"),
     [
-        ("", [], "--models names no model"),
-        (" , ", [], "--models names no model"),
+        ("", [], "--models: expected at least one model"),
+        (" , ", [], "--models: expected at least one model"),
         ("uniform,pcmcnett", [], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
-        ("uniform,uniform", [], "--models names 'uniform' twice: give one of them a label, as in Other=uniform"),
-        ("A=uniform,A=pcmcnet", [], "--models names 'A' twice"),
-        ("=uniform", [], "expected a label before the sign ="),
+        ("uniform,uniform", [], "--models: 'uniform' occurs twice. Give one of them a label: Other=uniform"),
+        ("A=uniform,A=pcmcnet", [], "--models: 'A' occurs twice"),
+        ("=uniform", [], "expected a label before '='"),
         ("uniform:3", [], r"uniform takes no value after a colon; use --set uniform\.option=value"),
-        ("rank-by", [], r"rank-by needs its option column: rank-by:VALUE, or --set rank-by\.column=VALUE"),
-        ("rank-by:", [], "column must name the feature to rank by"),
+        ("rank-by", [], r"rank-by requires column: write rank-by:VALUE, or --set rank-by\.column=VALUE"),
+        ("rank-by:", [], "column must be the feature to rank by"),
         ("pcmcnet", ["hidden=3"], r"--set: expected MODEL\.option=value, .* got 'hidden=3'"),
         ("pcmcnet", ["pcmcnet.hidden"], r"--set: expected MODEL\.option=value"),
         ("pcmcnet", ["pcmcnt.hidden=3"], r"no model 'pcmcnt' in --models\. Did you mean 'pcmcnet'\?"),
@@ -57,5 +57,5 @@ def test_an_indispensable_option_may_be_set() -> None:
 )
 def test_words_that_make_no_model_are_refused(words: str, settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        read_models(words, settings)
+        parse_models(words, settings)
     assert re.search(message, str(refusal.value))

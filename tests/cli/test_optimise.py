@@ -79,15 +79,15 @@ def test_offers_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tm
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say what to optimise: --revenue COLUMN for the offer, or --price COLUMN"),
-        (["--revenue", "margin", "--price", "price"], "say what to optimise"),
-        (["--revenue", "margin", "--ladder", "1,2"], "--ladder is about prices: add --price"),
-        (["--revenue", "margin", "--inventory", "x"], "--inventory is about prices: add --price"),
+        ([], "expected either --revenue COLUMN for the offer or --price COLUMN"),
+        (["--revenue", "margin", "--price", "price"], "expected either --revenue"),
+        (["--revenue", "margin", "--ladder", "1,2"], "--ladder is an option for prices: add --price"),
+        (["--revenue", "margin", "--inventory", "x"], "--inventory is an option for prices: add --price"),
         (["--revenue", "margin", "--size", "few"], "--size: expected a number, got 'few'"),
         (["--revenue", "margin", "--individual", "income"], "--individual: expected NAME=VALUE, got 'income'"),
         (["--revenue", "margin", "--at-least", "x=1"], "--at-least: expected COLUMN=VALUE:COUNT"),
         (["--price", "price", "--bounds", "5"], "--bounds: expected a lowest and a highest price"),
-        (["--price", "price", "--individuals", "people.csv"], "--individuals is for offers alone"),
+        (["--price", "price", "--individuals", "people.csv"], "--individuals optimises offers only"),
         (
             ["--revenue", "margin", "--individual", "income=1", "--size", "9.."],
             "expected a minimum of at most 3",

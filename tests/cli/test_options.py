@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pcmcnet.cli import options
-from pcmcnet.cli.options import keeping, of_command, read_schema
+from pcmcnet.cli.options import keep_columns, read_schema, schema_of_command
 from pcmcnet.data import Schema
 from pcmcnet.data.columns.arrays import CURVES
 from pcmcnet.data.kinds import KINDS
@@ -22,8 +22,8 @@ from pcmcnet.tuning.space import SPACE_NAMES
 
 def test_the_names_are_those_of_the_registries() -> None:
     """A name that is missing in ``pcmcnet/cli/options.py`` is not completed: add it there."""
-    assert list(options.models()) == sorted(MODELS)
-    assert tuple(TABLE_SPECIFIC_MODELS) == options.BUILT
+    assert list(options.model_names()) == sorted(MODELS)
+    assert tuple(TABLE_SPECIFIC_MODELS) == options.LEADERBOARD_MODELS
     assert tuple(TABLES) == options.TABLES
     assert tuple(simulators()) == options.SIMULATORS
     assert (*KINDS, *CURVES) == options.KINDS
@@ -33,13 +33,13 @@ def test_the_names_are_those_of_the_registries() -> None:
 @pytest.mark.parametrize(
     ("complete", "incomplete", "found"),
     [
-        (options.model_names, "pcmcn", ["pcmcnet"]),
-        (options.model_lists, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
-        (options.contestant_lists, "mnl+", ["mnl+individual"]),
-        (options.table_names, "mode-", ["mode-canada"]),
-        (options.table_lists, "mode-canada,ml", ["mode-canada,mlba"]),
-        (options.simulator_names, "rock", ["rock-paper-scissors"]),
-        (options.space_names, "p", ["paper"]),
+        (options.complete_model, "pcmcn", ["pcmcnet"]),
+        (options.complete_models, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
+        (options.complete_contestants, "mnl+", ["mnl+individual"]),
+        (options.complete_table, "mode-", ["mode-canada"]),
+        (options.complete_tables, "mode-canada,ml", ["mode-canada,mlba"]),
+        (options.complete_simulator, "rock", ["rock-paper-scissors"]),
+        (options.complete_space, "p", ["paper"]),
     ],
 )
 def test_the_last_word_is_completed(complete: Callable[[str], list[str]], incomplete: str, found: list[str]) -> None:
@@ -105,18 +105,18 @@ def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path:
 
 
 def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
-    with pytest.raises(SchemaError, match="say which column holds the id of the choice set: --choice-set COLUMN, or"):
+    with pytest.raises(SchemaError, match="id of the choice set is missing: add --choice-set COLUMN"):
         read_schema(None, features="price")
 
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
     arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing", "kinds"])
-    with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN, or --rank COLUMN"):
-        of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
-    found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
+    with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN or --rank COLUMN"):
+        schema_of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
+    found = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
     assert found == Schema(choice_set="trip", chosen="took")
-    ranked = of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
+    ranked = schema_of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
     assert ranked == Schema(choice_set="trip", rank="place")
 
 
@@ -125,7 +125,7 @@ def test_kinds_are_pairs_separated_by_commas() -> None:
     assert found.kinds == {"v": "vector", "a=b": "multi", "x": "spline"}
     assert (found.contents, found.curves) == ({"v": "vector", "a=b": "multi"}, {"x": "spline"})
     for odd in ("v", "v=", "=vector"):
-        with pytest.raises(SchemaError, match="--kinds: expected column=kind separated by commas, got"):
+        with pytest.raises(SchemaError, match="--kinds: expected comma-separated column=kind, got"):
             read_schema(None, choice_set="trip", features="v", kinds=odd)
 
 
@@ -135,7 +135,7 @@ def test_columns_to_keep_are_a_list_that_groups_can_be_made_of() -> None:
 
 def test_columns_for_grouping_are_kept_once() -> None:
     schema = Schema(choice_set="trip", individual=("income",), person="who", keep=("town",))
-    assert keeping(schema, "person", None, "income", "town", "person", "who", "trip").keep == ("town", "person")
+    assert keep_columns(schema, "person", None, "income", "town", "person", "who", "trip").keep == ("town", "person")
 
 
 def test_a_person_may_be_named_by_an_option_or_in_the_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_page_is_opened_in_the_browser_or_its_place_is_told(
     monkeypatch.setattr(webbrowser, "open", lambda address: asked.append(address) or opens)
     open_page(tmp_path / "a report.html")
     assert asked == [(tmp_path / "a report.html").as_uri()]
-    assert ("no browser could be opened here" in capsys.readouterr().err) is not opens
+    assert ("no browser is available" in capsys.readouterr().err) is not opens
 
 
 def test_commands_open_the_page_that_they_write(

@@ -95,7 +95,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "missing column": (["{model}", "{here}/other.csv"], r"has no column 'price'. Did you mean 'prise'\?"),
     "column taken": (["{model}", "{table}", "--column", "income"], r"already has a column 'income': choose another"),
-    "memory for a file": (["{model}", "{table}", "--memory", "1 GiB"], r"part by part: give a folder as --output"),
+    "memory for a file": (["{model}", "{table}", "--memory", "1 GiB"], r"in chunks: use a folder as --output"),
     "unknown ending": (["{model}", "{table}", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown file format. Expected a name"),
     "ending before work": (["{here}/nowhere", "nowhere.csv", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown file format"),
 }
@@ -137,7 +137,7 @@ def test_codes_and_times_in_a_csv_mean_the_same_to_the_command_as_to_the_library
 def test_a_table_is_not_overwritten_by_its_own_prediction(cli: Run, model: Path, table: Path) -> None:
     before = table.read_bytes()
     result = cli("predict", model, table, "-o", table)
-    assert "is the table itself: choose another file" in result.message
+    assert "is the input table: choose another output file" in result.message
     assert table.read_bytes() == before
 
 

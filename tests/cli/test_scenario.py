@@ -50,7 +50,7 @@ def test_several_changes_and_files(cli: Callable[..., Any], model: Path, table: 
         (["--change", "price = 1 where mode == 'plane'"], "the condition selects none of"),
         (["--change", "took = 1"], "column 'took' holds the choices"),
         (["--change", "price ="], "expected a number, a word in quotes or a column name, found the end"),
-        (["--change", "price = 1", "-o", "x.xls"], "unknown kind of file. Expected a name that ends in .csv"),
+        (["--change", "price = 1", "-o", "x.xls"], "expected a file name that ends in .csv"),
         (["--change", "price = 1", "--by", "colour"], "no column 'colour'"),
     ],
 )

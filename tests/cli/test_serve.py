@@ -20,8 +20,8 @@ def test_a_folder_that_is_no_model_is_refused(cli: Any, model: Path, tmp_path: P
         (["--token", ""], "token must be one line of printable ASCII characters, and not empty."),
         (["--deadline", "-1"], "deadline must be"),
         (["--max-values", "0"], "max_values must be"),
-        (["--host", "no-such-host.invalid", "--insecure"], "cannot listen at no-such-host.invalid:8000"),
-        (["--host", "no-such-host.invalid", "--token", "secret"], "cannot listen at no-such-host.invalid:8000"),
+        (["--host", "no-such-host.invalid", "--insecure"], "cannot listen on no-such-host.invalid:8000"),
+        (["--host", "no-such-host.invalid", "--token", "secret"], "cannot listen on no-such-host.invalid:8000"),
         (["--port", "65536"], "65535"),
     ],
 )
@@ -41,7 +41,7 @@ def test_without_the_extra_the_command_that_installs_it_is_named(
 def test_an_empty_token_in_the_environment_is_refused(cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what a secret that was not found becomes; serving everyone would be the worst way to read it."""
     monkeypatch.setenv("PCMCNET_TOKEN", "")
-    expected = "the environment variable PCMCNET_TOKEN is empty: give it a token, or unset it."
+    expected = "the environment variable PCMCNET_TOKEN is empty: set a token, or unset it."
     assert cli("serve", model).message == expected
     assert cli("serve", model, "--insecure").message == expected
     assert "cannot listen" in cli("serve", model, "--token", "secret", "--host", "no-such-host.invalid").message
@@ -50,6 +50,6 @@ def test_an_empty_token_in_the_environment_is_refused(cli: Any, model: Path, mon
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
 def test_other_machines_are_not_let_in_without_a_token(host: str, cli: Any, model: Path) -> None:
     assert cli("serve", model, "--host", host).message == (
-        f"at '{host}' other machines could ask the model without a token: set the environment variable PCMCNET_TOKEN, "
-        "or say --insecure if everyone who can reach it may ask."
+        f"at '{host}' other machines could use the model without a token: set the environment variable PCMCNET_TOKEN, "
+        "or add --insecure to allow it."
     )

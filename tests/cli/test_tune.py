@@ -124,7 +124,7 @@ def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
         (["--model", "uniform"], "uniform has no options: there is nothing to tune."),
         (["--model", "pcmnet"], "unknown model 'pcmnet'. Did you mean 'pcmcnet'?"),
         (["--search", "lr"], "--search: expected name=low:high, name=log:low:high or name=a,b,c; got 'lr'."),
-        (["--search", "lr=1:2", "--set", "lr=1"], "lr is both held fixed by --set and searched by --search"),
+        (["--search", "lr=1:2", "--set", "lr=1"], "lr is both fixed by --set and searched by --search"),
         (["--space", "huge"], "unknown space 'huge'. Known: default, paper, wide."),
         (["--trials", "0"], "trials must be a whole number of at least 1"),
         (["--valid", "0"], "valid must be a number above 0 and below 1"),
@@ -144,7 +144,7 @@ def test_bad_input_ends_in_one_line(
 
 def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
     result = cli("tune", table, "--choice-set", "trip", "--features", "price", "-o", tmp_path / "study")
-    assert result.message == "tuning needs the choices: --chosen COLUMN, or --rank COLUMN."
+    assert result.message == "tuning needs the choices: add --chosen COLUMN or --rank COLUMN."
 
 
 def test_a_folder_of_something_else_is_refused(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch.setattr("pcmcnet.tuning.study.run_trial", interrupted)
     status, out, err = cli("tune", table, *roles, *QUICK, "-o", tmp_path / "study")
     assert (status, out) == (130, "")
-    assert "interrupted; to go on, give the same command again" in err
+    assert "interrupted; to continue, run the same command again" in err

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import pcmcnet as pn
-from pcmcnet.cluster.engine import start_local
+from pcmcnet.cluster.engine import start_local_ray
 from pcmcnet.datasets import airline
 
 if sys.platform != "linux":
@@ -113,7 +113,7 @@ def local_ray() -> Iterator[None]:
         before = below(os.getpid())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of its start
-            start_local(ray, 2, object_store_memory=100_000_000, _temp_dir=folder)
+            start_local_ray(ray, 2, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
         for _ in range(100):  # up to 10 seconds, as processes take their time to end

@@ -42,7 +42,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_ray_one_line_says_what_to_install(command: list[str]) -> None:
     run = CliRunner().invoke(app, [*command, "--engine", "ray"])
     assert isinstance(run.exception, ConfigError)
-    assert str(run.exception) == "Ray is not installed, and this needs it: pip install 'pcmcnet[ray]'."
+    assert str(run.exception) == "Ray is not installed: pip install 'pcmcnet[ray]'."
 
 
 @pytest.mark.usefixtures("without_ray")
@@ -53,14 +53,14 @@ def test_without_ray_the_functions_say_so_too(data: pn.ChoiceData) -> None:
 
 def test_workers_are_for_an_engine_that_has_them() -> None:
     run = CliRunner().invoke(app, ["predict", "model", "table", "-o", "out", "--workers", "2"])
-    assert "--workers is for --engine ray" in str(run.exception)
+    assert "--workers needs --engine ray" in str(run.exception)
     run = CliRunner().invoke(app, ["predict", "model", "table", "-o", "out", "--engine", "rey"])
     assert "unknown engine 'rey'. Did you mean 'ray'?" in str(run.exception)
 
 
 @pytest.mark.usefixtures("local_ray")
 def test_more_workers_than_there_is_room_for_are_refused(data: pn.ChoiceData) -> None:
-    with pytest.raises(ConfigError, match="9 workers need as many CPUs, and this Ray has 2"):
+    with pytest.raises(ConfigError, match="9 workers need 9 CPUs, but Ray has 2"):
         cluster.fit(pn.PCMCNet(), data, workers=9)
     with pytest.raises(ConfigError, match="workers must be a whole number of at least 1"):
         cluster.tune("pcmc-linear", data, workers=0)
@@ -70,7 +70,7 @@ def test_more_workers_than_there_is_room_for_are_refused(data: pn.ChoiceData) ->
 def test_a_ray_of_this_machine_listens_on_the_loopback_alone(openings: Callable[[], set[tuple[str, str]]]) -> None:
     ray = engine.require_ray()
     assert ray.get(ray.remote(lambda: "done").remote()) == "done"
-    assert engine.on_loopback(ray)
+    assert engine.is_on_loopback(ray)
     with socket.create_server(("", 0)):
         assert openings() == {("0.0.0.0", "this process")}  # so a port that is open is seen
     assert openings() == set()
@@ -85,10 +85,10 @@ def test_a_ray_that_listens_to_other_machines_is_stopped_and_refused(monkeypatch
         init=lambda **options: calls.append(os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]),
         shutdown=lambda: calls.append("stopped"),
     )
-    monkeypatch.setattr(engine, "own_token", lambda: None)
+    monkeypatch.setattr(engine, "ensure_private_token", lambda: None)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
-    with pytest.raises(ConfigError, match=r"Ray 9\.9 would listen to other machines"):
-        engine.start_local(stubborn, 1)
+    with pytest.raises(ConfigError, match=r"Ray 9\.9 would accept connections from other machines"):
+        engine.start_local_ray(stubborn, 1)
     assert calls == ["0", "stopped"]
     assert stubborn._private.ray_constants.ENABLE_RAY_CLUSTER
     assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
@@ -100,25 +100,25 @@ def test_the_token_of_ray_is_for_its_owner_alone(tmp_path: Path, monkeypatch: py
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     token = tmp_path / ".ray" / "auth_token"
-    engine.own_token()
+    engine.ensure_private_token()
     first = token.read_text()
     assert len(first) == 64
     assert token.stat().st_mode & 0o777 == 0o600
     token.chmod(0o644)  # as Ray writes it
-    engine.own_token()
+    engine.ensure_private_token()
     assert token.read_text() == first
     assert token.stat().st_mode & 0o777 == 0o600
     token.unlink()
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    engine.own_token()
+    engine.ensure_private_token()
     assert not token.exists()
 
 
 def test_an_address_where_no_ray_is_is_named() -> None:
-    code = "from pcmcnet.cluster.engine import connected\nwith connected(1): pass"
+    code = "from pcmcnet.cluster.engine import ray_connection\nwith ray_connection(1): pass"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_ADDRESS": "not an address"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    assert "ConfigError: cannot connect to the Ray that RAY_ADDRESS=not an address names" in run.stderr
+    assert "ConfigError: cannot connect to Ray at RAY_ADDRESS=not an address" in run.stderr
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
     gone.unlink()
     os.utime(source / changed.relative_to(target))
     if not kills:
-        monkeypatch.setattr(prediction, "_by_ray_data", in_this_process)
+        monkeypatch.setattr(prediction, "_predict_files", in_this_process)
     again = cluster.predict(fitted, source, target, workers=1, progress=False)
     assert again.kept == files - 2
     redone = {file for file in times if file.stat().st_mtime_ns != times[file]}
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_predicted_is_named_and_the_others_are_done(
     write_parts(table, source, 4)
     whole = (source / "part-002.parquet").read_bytes()
     (source / "part-002.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SchemaError, match=r"part-002\.parquet: cannot be read.* All others are predicted"):
+    with pytest.raises(SchemaError, match=r"part-002\.parquet: cannot be read.* All other files are predicted"):
         cluster.predict(fitted, source, target, workers=2, progress=False)
     assert sorted(file.name for file in target.iterdir()) == [f"part-00{k}.parquet" for k in (0, 1, 3)]
     (source / "part-002.parquet").write_bytes(whole)
@@ -120,14 +120,14 @@ def test_a_folder_with_other_results_is_left_as_it_is(table: pa.Table, fitted: p
     source, target = tmp_path / "in", tmp_path / "out"
     write_parts(table, source, 1)
     write_parts(table, target, 1)
-    with pytest.raises(ArtifactError, match=r"part-000\.parquet is no result of this command: choose another folder"):
+    with pytest.raises(ArtifactError, match=r"part-000\.parquet was not written by this command: choose another"):
         cluster.predict(fitted, source, target, progress=False)
     assert pq.read_table(target / "part-000.parquet").equals(pq.read_table(source / "part-000.parquet"))
 
 
 def test_folders_within_each_other_are_refused(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "out", tmp_path.parent):
-        with pytest.raises(SchemaError, match="lie within each other"):
+        with pytest.raises(SchemaError, match="must not contain each other"):
             cluster.predict(fitted, tmp_path, target)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pcmcnet as pn
-from pcmcnet.cluster.serving import app, served
+from pcmcnet.cluster.serving import app, ray_service
 from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.serving.settings import ServeSettings
 
@@ -27,7 +27,7 @@ def ask(address: str, path: str, body: Any = None, token: str = "secret") -> Any
 @pytest.mark.usefixtures("local_ray")
 def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model")
-    with served(tmp_path / "model", settings=ServeSettings(token="secret"), workers=1, port=0) as address:
+    with ray_service(tmp_path / "model", settings=ServeSettings(token="secret"), workers=1, port=0) as address:
         assert ask(address, "/health") == {"status": "ok"}
         example = ask(address, "/v1/example")
         (one,) = example["sets"]
@@ -47,7 +47,7 @@ def test_a_replica_that_was_killed_is_replaced(
     fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Callable[..., list[int]]
 ) -> None:
     fitted.save(tmp_path / "model")
-    with served(tmp_path / "model", workers=1, port=0) as address:
+    with ray_service(tmp_path / "model", workers=1, port=0) as address:
         assert ask(address, "/health") == {"status": "ok"}
         killed = kill_workers("ServeReplica", [lambda: True])
         until = time.monotonic() + 120
@@ -62,7 +62,7 @@ def test_a_replica_that_was_killed_is_replaced(
 
 def test_the_arguments_of_serve_run_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PCMCNET_TOKEN", "secret")
-    with pytest.raises(ConfigError, match="say which model to serve"):
+    with pytest.raises(ConfigError, match="the model to serve is missing"):
         app({})
     with pytest.raises(ConfigError, match=r"unknown argument 'modle'\. Did you mean 'model'"):
         app({"modle": "x"})
@@ -94,11 +94,15 @@ def test_serve_run_takes_its_token_from_the_environment_as_the_command_does(
 @pytest.mark.parametrize(
     ("environment", "arguments", "message"),
     [
-        (None, {}, "everyone who can reach Ray Serve could ask the model: set the environment variable PCMCNET_TOKEN"),
-        (None, {"insecure": "false"}, "or say insecure=true if they may"),
+        (
+            None,
+            {},
+            "any machine that can reach Ray Serve .*: set the environment variable PCMCNET_TOKEN",
+        ),
+        (None, {"insecure": "false"}, "or add insecure=true to allow it"),
         (None, {"insecure": "yes"}, "unknown insecure 'yes'"),
         (None, {"token": ""}, "token must be one line of printable ASCII characters, and not empty"),
-        ("", {}, "the environment variable PCMCNET_TOKEN is empty: give it a token, or unset it"),
+        ("", {}, "the environment variable PCMCNET_TOKEN is empty: set a token, or unset it"),
         (" ", {"insecure": "true"}, "the environment variable PCMCNET_TOKEN is empty"),
     ],
 )

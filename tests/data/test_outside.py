@@ -253,7 +253,7 @@ def test_the_option_has_a_name(name: Any) -> None:
 def test_what_cannot_complete_a_table_says_so(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="scan does not support an outside option: write rows of 'none'"):
         ChoiceData.scan(tmp_path / "table.csv", **ROLES)
-    with pytest.raises(ConfigError, match="the outside option 'none', which a request has no place for"):
+    with pytest.raises(ConfigError, match="the outside option 'none' of the model is not supported"):
         input_columns(Schema.from_dict(ROLES))
     catalogue = {"brand": ["A", "B"], "price": [1.0, 2.0], "colour": ["red", "blue"]}
     schema = read().schema

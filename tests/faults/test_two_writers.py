@@ -27,7 +27,7 @@ PAUSE = """
 FIT = ["--set=hidden=4", "--set=epochs=2", "--set=weight_decay=0"]
 COMMANDS: dict[str, list[Any]] = {
     "fit": ["fit", "{table}", "{roles}", *FIT, "-o", "{out}"],
-    "members": ["fit", "{table}", "{roles}", *FIT, "--members", 2, "-o", "{out}"],
+    "members": ["fit", "{table}", "{roles}", *FIT, "--ensemble", 2, "-o", "{out}"],
     "tune": ["tune", "{table}", "{roles}", "--search", "lr=0.01,0.02", *FIT, "--trials", 1, "-o", "{out}"],
     "compare": ["compare", "{table}", "{roles}", "--models", "uniform", "--folds", 2, "-o", "{out}"],
     "predict": ["predict", "{model}", "{table}", "-o", "{out}.csv"],

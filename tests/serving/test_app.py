@@ -99,7 +99,7 @@ def test_rates_lead_to_the_probabilities(net: PCMCNet, make_client: Any, sets: A
 
 def test_a_model_without_rates_says_so(net: PCMCNet, logit: MNL, make_client: Any, sets: Any) -> None:
     answer = make_client(net, logit).post("/v1/rates", json={"set": sets[0], "model": "baseline"})
-    assert error(answer) == "MNL has no rates: ask for probabilities, or serve a PCMC model."
+    assert error(answer) == "MNL has no rates: use /v1/probabilities, or serve a PCMC model."
 
 
 def three() -> dict[str, Any]:
@@ -143,23 +143,23 @@ def test_a_map_has_no_share_where_neither_is_ever_chosen(make_client: Any, make_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": "prise"}, "x: expected a column of the alternatives with numbers, got 'prise'. Did you mean 'price'?"),
-        ({"x": "comfort"}, "x: expected a column of the alternatives with numbers, got 'comfort'."),
-        ({"x": "income"}, "x: expected a column of the alternatives with numbers, got 'income'."),
-        ({"x": 3}, "x: expected a column of the alternatives with numbers, got 3."),
-        ({"y": "price"}, "y: expected another column than x, got 'price' twice."),
-        ({"place": 3}, "place: expected the place of an alternative, from 0 to 2, got 3."),
-        ({"place": True}, "place: expected the place of an alternative, from 0 to 2, got true."),
-        ({"between": [0]}, "between: expected the places of two alternatives, got a list of 1."),
-        ({"between": [0, -1]}, "between, entry 1: expected the place of an alternative, from 0 to 2, got -1."),
+        ({"x": "prise"}, "x: expected a numeric feature, got 'prise'. Did you mean 'price'?"),
+        ({"x": "comfort"}, "x: expected a numeric feature, got 'comfort'."),
+        ({"x": "income"}, "x: expected a numeric feature, got 'income'."),
+        ({"x": 3}, "x: expected a numeric feature, got 3."),
+        ({"y": "price"}, "y: expected a column other than x, got 'price' twice."),
+        ({"place": 3}, "place: expected the index of an alternative, from 0 to 2, got 3."),
+        ({"place": True}, "place: expected the index of an alternative, from 0 to 2, got true."),
+        ({"between": [0]}, "between: expected the indices of two alternatives, got a list of 1."),
+        ({"between": [0, -1]}, "between, entry 1: expected the index of an alternative, from 0 to 2, got -1."),
         ({"between": [1, 1]}, "between: expected two different alternatives, got 1 twice."),
-        ({"points": 51}, "points: expected a whole number from 2 to 50 along each axis, got 51."),
-        ({"points": 2.5}, "points: expected a whole number from 2 to 50 along each axis, got 2.5."),
-        ({"x_range": [3, 3]}, "x_range: expected a low end below the high one, both below 3.4e+38, got [3, 3]."),
-        ({"x_range": [3]}, "x_range: expected the lowest and the highest value as [low, high], got a list of 1."),
-        ({"y_range": "all"}, "y_range: expected the lowest and the highest value as [low, high], got 'all'."),
-        ({"model": "baseline"}, "model: no model 'baseline' is served. Known: main."),
-        ({"model": []}, "model: no model a list of 0 is served."),
+        ({"points": 51}, "points: expected an integer from 2 to 50 along each axis, got 51."),
+        ({"points": 2.5}, "points: expected an integer from 2 to 50 along each axis, got 2.5."),
+        ({"x_range": [3, 3]}, "x_range: expected low < high, both below 3.4e+38, got [3, 3]."),
+        ({"x_range": [3]}, "x_range: expected the lowest and highest value as [low, high], got a list of 1."),
+        ({"y_range": "all"}, "y_range: expected the lowest and highest value as [low, high], got 'all'."),
+        ({"model": "baseline"}, "model: 'baseline' is not served. Known: main."),
+        ({"model": []}, "model: a list of 0 is not served."),
         ({"colour": 1}, "the request: unknown entry 'colour'."),
     ],
 )
@@ -173,8 +173,7 @@ def test_a_map_that_cannot_be_drawn_is_refused(
 def test_a_map_of_too_many_pairs_is_refused_and_of_an_unavailable_alternative(net: PCMCNet, make_client: Any) -> None:
     asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 10}
     assert error(make_client(net, max_pairs=899).post("/v1/map", json=asked)) == (
-        "points: expected at most 899 pairs of alternatives in a map, got 900: ask for fewer points, or leave out "
-        "alternatives."
+        "points: expected at most 899 pairs of alternatives in a map, got 900: use fewer points, or fewer alternatives."
     )
     asked["set"]["alternatives"][2]["open"] = 0
     assert (
@@ -286,7 +285,7 @@ def test_a_process_that_lives_may_not_be_ready(net: PCMCNet, make_client: Any) -
     worker = client.app.state.service.worker
     assert [client.get(path).json() for path in ("/health", "/live", "/ready")] == [{"status": "ok"}] * 3
     with worker.admit():
-        assert error(client.get("/ready"), 503) == "the server has 1 requests under way: try again in a moment."
+        assert error(client.get("/ready"), 503) == "the server has 1 requests in progress: try again in a moment."
         assert [client.get(path).status_code for path in ("/health", "/live")] == [200, 200]
     assert client.get("/ready").status_code == 200
     worker.stop()
@@ -296,8 +295,8 @@ def test_a_process_that_lives_may_not_be_ready(net: PCMCNet, make_client: Any) -
 
 def test_paths_and_methods_that_are_not_there_are_answered_in_json(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
-    assert error(client.get("/v1/nowhere"), 404) == "there is nothing at this path: see /openapi.json."
-    assert error(client.get("/v1/map"), 405) == "this path does not take this method."
+    assert error(client.get("/v1/nowhere"), 404) == "unknown path: see /openapi.json."
+    assert error(client.get("/v1/map"), 405) == "this method is not supported by this path."
     assert error(client.get("/../pyproject.toml"), 404)
     assert error(client.get("/%2e%2e/app.py"), 404)
 
@@ -344,4 +343,7 @@ def test_a_site_whose_name_was_made_to_point_here_gets_no_answer(net: PCMCNet, m
     for host in ("evil.example", "localhost.evil.example:8000", "", "é", "127.0.0.1:8000:9000"):
         for path in ("/v1/example", "/", "/health"):
             answer = client.get(path, headers={"Host": host.encode("latin-1")})
-            assert error(answer, 421) == "host: expected one of localhost, 127.0.0.1, [::1]; or serve with a token."
+            assert (
+                error(answer, 421)
+                == "host: expected one of localhost, 127.0.0.1, [::1]; or serve the model with a token."
+            )

@@ -18,10 +18,10 @@ from torch import nn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving import openapi
-from pcmcnet.serving.request_body import RefusalError
+from pcmcnet.serving.request_body import RequestError
 from pcmcnet.serving.request_sets import SetReader, input_columns
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import together
+from pcmcnet.serving.worker import concat_requests
 
 AT = "set 1, alternative 2, column '{}': "
 
@@ -110,7 +110,7 @@ def test_wrong_contents_are_refused_with_their_place(
     column: str, value: Any, message: str, reader: SetReader, room_sets: list[dict[str, Any]]
 ) -> None:
     room_sets[1]["alternatives"][2][column] = value
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(RequestError) as refused:
         reader.read(room_sets)
     assert refused.value.status == 422
     assert refused.value.message.startswith(AT.format(column))
@@ -120,7 +120,7 @@ def test_wrong_contents_are_refused_with_their_place(
 @pytest.mark.parametrize("value", ["yesterday", "2024-13-01", "", 20240501])
 def test_a_wrong_instant_is_refused(value: Any, reader: SetReader, room_sets: list[dict[str, Any]]) -> None:
     room_sets[2]["individual"]["at"] = value
-    with pytest.raises(RefusalError, match=r"^set 2, individual, column 'at': expected a date or a time such as"):
+    with pytest.raises(RequestError, match=r"^set 2, individual, column 'at': expected a date or a time such as"):
         reader.read(room_sets)
 
 
@@ -172,7 +172,7 @@ def test_pixels_are_counted_before_they_are_decoded(
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
     room_sets[0]["alternatives"][0]["photo"] = base64.b64encode(bomb(side)).decode()
     with pytest.raises(
-        RefusalError, match=r"alternative 0, column 'photo': expected at most 10,000 pixels in the pict"
+        RequestError, match=r"alternative 0, column 'photo': expected at most 10,000 pixels in the pict"
     ):
         reader.read(room_sets)
 
@@ -182,7 +182,7 @@ def test_pixels_of_all_pictures_of_a_request_are_counted(
 ) -> None:
     for k, alternative in enumerate([*room_sets[0]["alternatives"], *room_sets[1]["alternatives"]]):
         alternative["photo"] = base64.b64encode(draw(k, (50, 40))).decode()
-    with pytest.raises(RefusalError, match="set 1, alternative 2, column 'photo': expected at most 10,000 pixels"):
+    with pytest.raises(RequestError, match="set 1, alternative 2, column 'photo': expected at most 10,000 pixels"):
         reader.read(room_sets)
     for one in room_sets[:2]:  # copies of a picture are one
         for alternative in one["alternatives"]:
@@ -196,7 +196,7 @@ def test_only_formats_that_run_no_other_program_are_taken(
     """Pillow hands PostScript to Ghostscript."""
     for kind in ("EPS", "TIFF", "PPM"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
-        with pytest.raises(RefusalError, match="bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP"):
+        with pytest.raises(RequestError, match="bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP"):
             reader.read(room_sets)
     for kind in ("PNG", "JPEG", "GIF", "WEBP", "BMP"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
@@ -209,7 +209,7 @@ def test_a_picture_that_breaks_off_is_refused_with_its_place(
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(255, size=(60, 60)).astype(np.uint8)).save(file, "PNG")
     room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(file.getvalue()[:900]).decode()
-    with pytest.raises(RefusalError, match="set 1, alternative 2, column 'photo': the picture is broken"):
+    with pytest.raises(RequestError, match="set 1, alternative 2, column 'photo': the picture is broken"):
         reader.read(room_sets)
 
 
@@ -242,11 +242,11 @@ def test_a_baseline_may_leave_contents_out(
 
 def test_requests_are_put_together(reader: SetReader, rich: PCMCNet, room_sets: list[dict[str, Any]]) -> None:
     parts = [reader.read([one]) for one in room_sets]
-    whole = together(parts)
+    whole = concat_requests(parts)
     each = np.concatenate([rich.predict_log_proba(part) for part in parts])
     np.testing.assert_allclose(rich.predict_log_proba(whole), each, atol=1e-6)
     assert whole.fingerprint() == reader.read(room_sets).fingerprint()
-    assert together(parts[:2]).set_ids.tolist() == [0, 1]
+    assert concat_requests(parts[:2]).set_ids.tolist() == [0, 1]
 
 
 class Nodes(nn.Module):

@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.middleware import SECONDS, Histogram, ServerMetrics, while_wanted
-from pcmcnet.serving.request_body import RefusalError
+from pcmcnet.serving.middleware import SECONDS_BUCKETS, Histogram, ServerMetrics, run_until_deadline
+from pcmcnet.serving.request_body import RequestError
 from pcmcnet.serving.worker import Job
 
 
@@ -61,8 +61,8 @@ def test_at_the_deadline_the_answer_is_504_and_what_waits_is_not_begun(
     for _ in range(2):
         answer = client.post("/v1/probabilities", json={"sets": sets})
         assert answer.status_code == 504
-        assert answer.json()["error"].startswith("there was no answer within 0.01 seconds: ask about fewer")
-        assert service.worker.under_way == 0
+        assert answer.json()["error"].startswith("timeout after 0.01 seconds: send fewer")
+        assert service.worker.in_flight == 0
     held.may_go.set()
     assert len(first.result(60)) > len(sets)
     service.worker.close()
@@ -76,11 +76,11 @@ def test_ten_abandoned_requests_leave_nothing_to_do(held: Held, net: PCMCNet, ma
     async def run() -> Any:
         left = asyncio.Event()
         handlers = [asyncio.create_task(abandoned(client.app, left, {"sets": sets * 10})) for _ in range(10)]
-        while client.app.state.service.worker.under_way < 10 or not held.begun.is_set():
+        while client.app.state.service.worker.in_flight < 10 or not held.begun.is_set():
             await asyncio.sleep(0.001)
         left.set()
         await asyncio.gather(*handlers)
-        assert client.app.state.service.worker.under_way == 0
+        assert client.app.state.service.worker.in_flight == 0
         held.may_go.set()
         return await client.http.post("/v1/probabilities", json={"sets": sets[:1]})
 
@@ -116,10 +116,10 @@ def test_work_that_is_done_in_time_is_its_result_or_its_error() -> None:
 
     async def run() -> None:
         request = request_of(asyncio.Event())
-        assert await while_wanted(work(), request, 60) == 3
-        for error in (RefusalError(422, "no"), TimeoutError("the model's own")):
+        assert await run_until_deadline(work(), request, 60) == 3
+        for error in (RequestError(422, "no"), TimeoutError("the model's own")):
             with pytest.raises(type(error), match=str(error)):
-                await while_wanted(work(error), request, 60)
+                await run_until_deadline(work(error), request, 60)
 
     asyncio.run(run())
 
@@ -135,8 +135,8 @@ def test_work_is_cancelled_when_the_client_leaves() -> None:
             finally:
                 cancelled.set()
 
-        with pytest.raises(RefusalError, match="the connection was closed") as refusal:
-            await while_wanted(work(), request_of(left), 60)
+        with pytest.raises(RequestError, match="the connection was closed") as refusal:
+            await run_until_deadline(work(), request_of(left), 60)
         assert refusal.value.status == 499
         assert cancelled.is_set()
 
@@ -205,4 +205,4 @@ def test_every_number_is_written_as_the_format_has_it(value: float) -> None:
     metrics = ServerMetrics()
     metrics.request("/health", 200, value)
     assert samples(metrics.text())['pcmcnet_request_seconds_sum{route="/health"}'] == value
-    assert len(SECONDS) + 1 == metrics.text().count("_seconds_bucket")
+    assert len(SECONDS_BUCKETS) + 1 == metrics.text().count("_seconds_bucket")

@@ -35,4 +35,4 @@ def test_what_the_server_refuses_is_said_in_the_panel(address: str, visit: Calla
     panel.get_by_label("at least").fill("3")
     panel.get_by_label("at most").fill("2")
     panel.get_by_role("button", name="Find the best offer").click()
-    expect(panel).to_contain_text("expected no less than 'least'")
+    expect(panel).to_contain_text("expected at least 'least'")

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.request_body import LARGE, Bodies, RefusalError, Size, parse, size_of
+from pcmcnet.serving.request_body import (
+    LARGE_BODY_BYTES,
+    BodyReader,
+    JsonSize,
+    RequestError,
+    json_size,
+    parse_strict_json,
+)
 from pcmcnet.serving.settings import ServeSettings
 
 JSON = {"Content-Type": "application/json"}
@@ -46,7 +53,7 @@ def test_a_content_type_may_have_parameters(kind: str, net: PCMCNet, make_client
 
 def test_a_body_is_measured_by_its_declared_length_or_while_it_arrives(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net, max_body=1_000)
-    message = "the body is larger than 1,000 bytes: ask about fewer choice sets at once, or raise --max-body."
+    message = "the body is larger than 1,000 bytes: send fewer choice sets, or raise --max-body."
     taken = []
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -71,13 +78,13 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(net: PCMCNet, make_client
 
     answer = client.post("/v1/probabilities", content=chunks(), headers=JSON)
     assert (answer.status_code, answer.json()["error"]) == (408, "the body did not arrive within 0.01 seconds.")
-    assert client.app.state.service.worker.under_way == 0
+    assert client.app.state.service.worker.in_flight == 0
 
 
 def test_a_client_that_goes_away_is_no_mishap() -> None:
-    bodies = Bodies(ServeSettings())
-    with bodies.place() as place, pytest.raises(RefusalError, match="the connection was closed"):
-        asyncio.run(place.read(arriving(b"{", end="http.disconnect")))
+    bodies = BodyReader(ServeSettings())
+    with bodies.slot() as slot, pytest.raises(RequestError, match="the connection was closed"):
+        asyncio.run(slot.read(arriving(b"{", end="http.disconnect")))
 
 
 def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_client: Any, sets: Any) -> None:
@@ -95,7 +102,7 @@ def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_
         slow = [asyncio.create_task(ask("/v1/rates", content=chunks(), headers=JSON)) for _ in range(3)]
         for _ in slow:
             await begun.acquire()
-        assert client.app.state.service.worker.under_way == 0
+        assert client.app.state.service.worker.in_flight == 0
         answer = await ask("/v1/probabilities", json={"sets": sets})
         for task in slow:
             task.cancel()
@@ -105,28 +112,31 @@ def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_
 
 
 def test_large_bodies_are_bounded_together_and_small_ones_are_always_read() -> None:
-    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=5 * LARGE))
-    large, small = b" " * 2 * LARGE, b" " * LARGE
+    bodies = BodyReader(ServeSettings(max_body=3 * LARGE_BODY_BYTES, max_bodies=5 * LARGE_BODY_BYTES))
+    large, small = b" " * 2 * LARGE_BODY_BYTES, b" " * LARGE_BODY_BYTES
 
-    def read(place: Any, *chunks: bytes) -> int:
-        return len(asyncio.run(place.read(arriving(*chunks))))
+    def read(slot: Any, *chunks: bytes) -> int:
+        return len(asyncio.run(slot.read(arriving(*chunks))))
 
     with ExitStack() as stack:
         for _ in range(2):
-            assert read(stack.enter_context(bodies.place()), large[:LARGE], large[LARGE:]) == 2 * LARGE
-        with bodies.place() as third, pytest.raises(RefusalError, match="holds as many large requests") as refusal:
+            assert (
+                read(stack.enter_context(bodies.slot()), large[:LARGE_BODY_BYTES], large[LARGE_BODY_BYTES:])
+                == 2 * LARGE_BODY_BYTES
+            )
+        with bodies.slot() as third, pytest.raises(RequestError, match="reading too many large requests") as refusal:
             read(third, large)
         assert refusal.value.status == 503
         for _ in range(10):
-            assert read(stack.enter_context(bodies.place()), small) == LARGE
-        assert bodies.held == 4 * LARGE
+            assert read(stack.enter_context(bodies.slot()), small) == LARGE_BODY_BYTES
+        assert bodies.held == 4 * LARGE_BODY_BYTES
     assert bodies.held == 0
 
 
 def test_one_body_of_the_largest_size_is_always_taken() -> None:
-    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=1))
-    with bodies.place() as place:
-        assert len(asyncio.run(place.read(arriving(b" " * 3 * LARGE)))) == 3 * LARGE
+    bodies = BodyReader(ServeSettings(max_body=3 * LARGE_BODY_BYTES, max_bodies=1))
+    with bodies.slot() as slot:
+        assert len(asyncio.run(slot.read(arriving(b" " * 3 * LARGE_BODY_BYTES)))) == 3 * LARGE_BODY_BYTES
 
 
 def test_a_large_body_is_read_beside_the_event_loop(net: PCMCNet, make_client: Any, sets: Any) -> None:
@@ -139,7 +149,7 @@ def test_a_large_body_is_read_beside_the_event_loop(net: PCMCNet, make_client: A
 # JSON is strict, and its size is known before any object is made of it.
 
 
-MOST = Size(ServeSettings().max_depth, 1_000_000)
+MOST = JsonSize(ServeSettings().max_depth, 1_000_000)
 
 texts = st.text(alphabet=st.sampled_from('[]{},:"\\\\/ aé😀'), max_size=8)
 anything = st.recursive(
@@ -148,12 +158,12 @@ anything = st.recursive(
 )
 
 
-def counted(value: Any) -> Size:
+def counted(value: Any) -> JsonSize:
     """Count levels and values of what was made."""
     if not isinstance(value, dict | list):
-        return Size(0, 1)
+        return JsonSize(0, 1)
     inside = [counted(one) for one in (value.values() if isinstance(value, dict) else value)]
-    return Size(1 + max((one.depth for one in inside), default=0), 1 + sum(one.values for one in inside))
+    return JsonSize(1 + max((one.depth for one in inside), default=0), 1 + sum(one.values for one in inside))
 
 
 @pytest.mark.parametrize(
@@ -162,20 +172,20 @@ def counted(value: Any) -> Size:
         (b"", "the body is not valid JSON: Expecting value (line 1, column 1)."),
         (b'{"a": 1,}', "the body is not valid JSON"),
         (b'{"a": 1} x', "the body is not valid JSON: Extra data (line 1, column 10)."),
-        (b'{"a": NaN}', "the body holds NaN, which JSON does not know: leave the value out, or write null."),
-        (b"[-Infinity]", "the body holds -Infinity, which JSON does not know"),
-        (b'{"a": 1, "b": 2, "a": 3}', "'a' stands twice in one object: keep one."),
-        (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' stands twice in one object"),
+        (b'{"a": NaN}', "the body has NaN, which is not valid JSON: use null, or omit the value."),
+        (b"[-Infinity]", "the body has -Infinity, which is not valid JSON"),
+        (b'{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in one object: keep one."),
+        (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' occurs twice in one object"),
         (b"\xff\xfe", "the body is not valid Unicode: expected JSON in UTF-8."),
         (b'["\\ud800"]', "the body is not valid Unicode: expected JSON in UTF-8."),
         (b"[" * 100_000, "the body is nested too deeply: expected at most 100 levels."),
         (b'{"a":' * 100_000, "the body is nested too deeply: expected at most 100 levels."),
-        (b"9" * 5_000, "the body holds a number with too many digits."),
+        (b"9" * 5_000, "the body has a number with too many digits."),
     ],
 )
 def test_what_is_not_strict_json_is_refused(content: bytes, message: str) -> None:
-    with pytest.raises(RefusalError) as refusal:
-        parse(content, MOST)
+    with pytest.raises(RequestError) as refusal:
+        parse_strict_json(content, MOST)
     assert refusal.value.status == 400
     assert refusal.value.message.startswith(message)
 
@@ -183,12 +193,12 @@ def test_what_is_not_strict_json_is_refused(content: bytes, message: str) -> Non
 def test_many_names_that_are_all_different_but_two_are_told_apart_quickly() -> None:
     """One look-up a name: a count of each would take minutes for this body."""
     names = ",".join(f'"{k}": 0' for k in range(200_000))
-    with pytest.raises(RefusalError, match="'199999' stands twice"):
-        parse(f'{{{names}, "199999": 0}}'.encode(), MOST)
+    with pytest.raises(RequestError, match="'199999' occurs twice"):
+        parse_strict_json(f'{{{names}, "199999": 0}}'.encode(), MOST)
 
 
 def test_a_pair_of_surrogates_is_one_character() -> None:
-    assert parse(b'["\\ud83d\\ude00"]', MOST) == ["😀"]
+    assert parse_strict_json(b'["\\ud83d\\ude00"]', MOST) == ["😀"]
 
 
 # -- size -----------------------------------------------------------------------------------------------------------
@@ -197,7 +207,7 @@ def test_a_pair_of_surrogates_is_one_character() -> None:
 @given(value=anything, ascii_=st.booleans(), indent=st.none() | st.just(1))
 def test_the_size_is_that_of_the_values_whatever_texts_hold(value: Any, ascii_: bool, indent: int | None) -> None:
     """An empty list is counted as if it held one value: there are never more values than that."""
-    found = size_of(json.dumps(value, ensure_ascii=ascii_, indent=indent).encode())
+    found = json_size(json.dumps(value, ensure_ascii=ascii_, indent=indent).encode())
     depth, values = counted(value)
     assert found.depth == depth
     assert values <= found.values <= 2 * values
@@ -205,12 +215,12 @@ def test_the_size_is_that_of_the_values_whatever_texts_hold(value: Any, ascii_: 
 
 @given(content=st.binary(max_size=30) | st.text(alphabet='[]{}",\\\\1', max_size=30).map(str.encode))
 def test_the_size_of_any_bytes_can_be_asked_for(content: bytes) -> None:
-    assert size_of(content).depth <= len(content)
+    assert json_size(content).depth <= len(content)
 
 
 def test_texts_with_brackets_and_commas_are_within_any_bound() -> None:
     text = '[{,"' * 1_000 + "\\"
-    assert parse(json.dumps([text]).encode(), Size(depth=1, values=2)) == [text]
+    assert parse_strict_json(json.dumps([text]).encode(), JsonSize(depth=1, values=2)) == [text]
 
 
 @pytest.mark.parametrize(
@@ -219,8 +229,8 @@ def test_texts_with_brackets_and_commas_are_within_any_bound() -> None:
 )
 def test_too_many_values_are_refused_before_any_is_made(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("objects were made"))
-    with pytest.raises(RefusalError, match=r"holds more than 100,000 values: .* raise --max-values") as refusal:
-        parse(content, Size(depth=10, values=100_000))
+    with pytest.raises(RequestError, match=r"has more than 100,000 values: .* raise --max-values") as refusal:
+        parse_strict_json(content, JsonSize(depth=10, values=100_000))
     assert refusal.value.status == 413
 
 

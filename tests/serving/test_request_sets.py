@@ -9,8 +9,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.request_body import RefusalError
-from pcmcnet.serving.request_sets import SetReader, input_columns, require_known
+from pcmcnet.serving.request_body import RequestError
+from pcmcnet.serving.request_sets import SetReader, input_columns, require_known_columns
 from pcmcnet.serving.settings import ServeSettings
 
 Change = Callable[[Any], Any]
@@ -66,15 +66,15 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
             put(2, "individual", value=None),
             "set 2, individual: expected an object with a value for each column, got null.",
         ),
-        (drop(2, "individual"), "set 2, individual: column 'income' is missing: give its number."),
-        (drop(2, "individual", "purpose"), "set 2, individual: column 'purpose' is missing: give its category."),
+        (drop(2, "individual"), "set 2, individual: column 'income' is missing: add its number."),
+        (drop(2, "individual", "purpose"), "set 2, individual: column 'purpose' is missing: add its category."),
         (
             put(2, "individual", "incme", value=1),
             "set 2, individual: unknown column 'incme'. Did you mean 'income'?",
         ),
         (
             put(2, "individual", "price", value=1),
-            "set 2, individual: column 'price' is given for each alternative: move it there.",
+            "set 2, individual: column 'price' belongs to each alternative: move it there.",
         ),
         (
             put(2, "individual", "income", value="30"),
@@ -87,7 +87,7 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
         (put(2, "alternatives", value=[]), "set 2, alternatives: expected a list with at least one, got a list of 0."),
         (
             put(2, "alternatives", value=[{}] * 7),
-            "set 2: expected at most 6 alternatives, got 7: leave some out, or raise --max-alternatives.",
+            "set 2: expected at most 6 alternatives, got 7: remove some, or raise --max-alternatives.",
         ),
         (
             put(*FIRST, value=3),
@@ -96,13 +96,13 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
         (put(*FIRST, "prise", value=3), "set 1, alternative 1: unknown column 'prise'. Did you mean 'price'?"),
         (
             put(*FIRST, "took", value=1),
-            "set 1, alternative 1: column 'took' takes no part in a prediction: leave it out.",
+            "set 1, alternative 1: column 'took' is not used in predictions: remove it.",
         ),
         (
             put(*FIRST, "income", value=1),
-            "set 1, alternative 1: column 'income' is given for the individual: move it there.",
+            "set 1, alternative 1: column 'income' belongs to the individual: move it there.",
         ),
-        (drop(*FIRST, "minutes"), "set 1, alternative 1: column 'minutes' is missing: give its number."),
+        (drop(*FIRST, "minutes"), "set 1, alternative 1: column 'minutes' is missing: add its number."),
         (put(*FIRST, "price", value=None), "set 1, alternative 1, column 'price': expected a number, got null."),
         (put(*FIRST, "price", value=True), "set 1, alternative 1, column 'price': expected a number, got true."),
         (put(*FIRST, "price", value=[1]), "set 1, alternative 1, column 'price': expected a number, got a list of 1."),
@@ -132,17 +132,17 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
         ),
         (
             put(*FIRST, "mode", value="car"),
-            "set 1, alternative 1, column 'mode': the label 'car' stands more than once in this set: labels must",
+            "set 1, alternative 1, column 'mode': the label 'car' occurs more than once in this set: labels must",
         ),
         (
             lambda sets: [{**sets[0], "alternatives": [{}] * 6}] * 9,
-            "sets: expected at most 300 pairs of alternatives in a request, got 324: send fewer sets at once, or",
+            "sets: expected at most 300 pairs of alternatives in a request, got 324: send fewer or",
         ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(change: Change, message: str, reader: SetReader, sets: Any) -> None:
     sets[1]["alternatives"][1]["open"] = 1  # what stands in an unavailable one does no harm
-    with pytest.raises(RefusalError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         reader.read(change(sets))
     assert refusal.value.status == 422
     assert refusal.value.message.startswith(message)
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_with_its_place(change: Change, message: str, read
 
 def test_a_long_name_is_not_sent_back_in_full(reader: SetReader, sets: Any) -> None:
     sets[0]["alternatives"][0]["x" * 100_000] = 1
-    with pytest.raises(RefusalError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         reader.read(sets)
     assert len(refusal.value.message) < 300
 
@@ -183,7 +183,7 @@ def test_a_label_that_is_also_a_feature_of_numbers_is_read_as_both() -> None:
 def test_columns_of_a_table_that_no_prediction_reads_are_told_apart_from_unknown_ones(name: str, net: PCMCNet) -> None:
     """The person is one of them, as are the id of the set, the choice and what is kept."""
     schema = replace(net.schema, keep=("town",), person="who")
-    with pytest.raises(RefusalError, match=rf"set 0: column '{name}' takes no part in a prediction: leave it out"):
-        require_known([name], input_columns(schema), schema, individual=True, at="set 0")
-    with pytest.raises(RefusalError, match="set 0: unknown column 'whom'"):
-        require_known(["whom"], input_columns(schema), schema, individual=True, at="set 0")
+    with pytest.raises(RequestError, match=rf"set 0: column '{name}' is not used in predictions: remove it"):
+        require_known_columns([name], input_columns(schema), schema, individual=True, at="set 0")
+    with pytest.raises(RequestError, match="set 0: unknown column 'whom'"):
+        require_known_columns(["whom"], input_columns(schema), schema, individual=True, at="set 0")

@@ -22,7 +22,7 @@ from forked import COMMAND, Forked
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.server import TimedProtocol, bind, own_names, require_guarded, run, server_url, timed
+from pcmcnet.serving.server import TimedProtocol, bind, loopback_names, require_token, run, server_url, timed_protocol
 from pcmcnet.serving.settings import ServeSettings
 
 TOKEN = "a-token-to-look-for"
@@ -257,7 +257,7 @@ def test_a_client_that_leaves_is_noticed_over_a_real_connection(
     with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as client:
         client.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert running.begun.wait(TIMEOUT)
-    wait_until(lambda: worker.under_way == 0)
+    wait_until(lambda: worker.in_flight == 0)
     assert 'route="/v1/probabilities",status="499"} 1' in worker.metrics.text()
     running.may_go.set()
     running.stop()
@@ -274,9 +274,9 @@ def test_sigterm_ends_the_program_well(folders: Any) -> None:
 def test_an_address_that_cannot_be_had_is_named() -> None:
     with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"cannot listen at 127.0.0.1:{port}: .* Choose another by --host and"):
+        with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}: .* Choose another --host or"):
             bind("127.0.0.1", port)
-    with pytest.raises(ConfigError, match=r"cannot listen at no-such-host.invalid:80"):
+    with pytest.raises(ConfigError, match=r"cannot listen on no-such-host.invalid:80"):
         bind("no-such-host.invalid", 80)
 
 
@@ -300,19 +300,19 @@ def test_an_address_can_be_typed_into_a_browser() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost", "LOCALHOST"])
 def test_on_this_machine_alone_the_server_goes_by_its_own_names_and_needs_no_token(host: str) -> None:
-    names = own_names(host)
+    names = loopback_names(host)
     assert names is not None
     assert {"localhost", "127.0.0.1", "[::1]"} <= set(names)
-    require_guarded(host, None, insecure=False)
+    require_token(host, None, insecure=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.7", "example.org", "localhost.example.org"])
 def test_for_other_machines_a_token_is_needed_or_a_word_that_none_is(host: str) -> None:
-    assert own_names(host) is None
-    with pytest.raises(ConfigError, match=r"without a token: set .* PCMCNET_TOKEN, or say --insecure"):
-        require_guarded(host, None, insecure=False)
-    require_guarded(host, None, insecure=True)
-    require_guarded(host, "secret", insecure=False)
+    assert loopback_names(host) is None
+    with pytest.raises(ConfigError, match=r"without a token: set .* PCMCNET_TOKEN, or add --insecure"):
+        require_token(host, None, insecure=False)
+    require_token(host, None, insecure=True)
+    require_token(host, "secret", insecure=False)
 
 
 # -- Protocol ----------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def protocol(clock: Clock) -> TimedProtocol:
         raise AssertionError
 
     config = uvicorn.Config(app, log_config=None)
-    protocol = timed(10.0)(config, ServerState(), {}, clock)
+    protocol = timed_protocol(10.0)(config, ServerState(), {}, clock)
     protocol.connection_made(Transport())  # type: ignore[arg-type]
     return protocol
 
@@ -416,7 +416,7 @@ def test_a_head_that_comes_byte_by_byte_is_answered_with_408(protocol: TimedProt
     assert transport_of(protocol).state == "closed"
     assert transport_of(protocol).written.startswith(b"HTTP/1.1 408 ")
     assert transport_of(protocol).written.endswith(
-        b'{"error": "the head of the request did not arrive within 10 seconds."}'
+        b'{"error": "the headers of the request did not arrive within 10 seconds."}'
     )
     assert clock.requests == 0
 

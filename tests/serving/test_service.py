@@ -67,15 +67,15 @@ def test_a_model_of_no_known_structure_is_heuristic_and_for_few_alternatives(mak
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"revenue": "prise"}, "revenue: expected a column of the alternatives with numbers, got 'prise'. Did you"),
-        ({"target": 0}, "the request: expected one of 'revenue', a column, and 'target'"),
-        ({"keep": 0}, "keep: expected a list of places, got 0."),
-        ({"keep": [7]}, "keep, entry 0: expected the place of an alternative, from 0 to 2, got 7."),
-        ({"least": 0}, "least: expected a whole number above 0, got 0."),
-        ({"most": 1.5}, "most: expected a whole number above 0, got 1.5."),
-        ({"least": 3, "most": 2}, "most: expected no less than 'least' and the places to keep, got 2."),
+        ({"revenue": "prise"}, "revenue: expected a numeric feature, got 'prise'. Did you"),
+        ({"target": 0}, "the request: expected either 'revenue', a column, or 'target'"),
+        ({"keep": 0}, "keep: expected a list of indices, got 0."),
+        ({"keep": [7]}, "keep, entry 0: expected the index of an alternative, from 0 to 2, got 7."),
+        ({"least": 0}, "least: expected an integer of at least 1, got 0."),
+        ({"most": 1.5}, "most: expected an integer of at least 1, got 1.5."),
+        ({"least": 3, "most": 2}, "most: expected at least 'least' and the number of 'keep', got 2."),
         ({"colour": 1}, "the request: unknown entry 'colour'."),
-        ({"model": "other"}, "model: no model 'other' is served."),
+        ({"model": "other"}, "model: 'other' is not served."),
     ],
 )
 def test_bad_questions_are_refused(change: dict[str, Any], message: str, logit: MNL, make_client: Any) -> None:

@@ -51,12 +51,10 @@ def test_a_baseline_that_needs_more_than_the_model_is_refused(net: PCMCNet, logi
     few = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minute"][:1])
     small = Uniform().fit(few)
     create_app(net, small)
-    with pytest.raises(
-        ConfigError, match=r"the baseline was trained with column 'income', .* one request cannot serve"
-    ):
+    with pytest.raises(ConfigError, match=r"the baseline reads column 'income', .* one request cannot fit"):
         create_app(small, logit)
     other = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["income"])
     with pytest.raises(
-        ConfigError, match=r"column 'income' is a number \(individual\) to the model and a number \(feat"
+        ConfigError, match=r"column 'income' is a number \(individual\) for the main model and a number \(feat"
     ):
         create_app(net, Uniform().fit(other))

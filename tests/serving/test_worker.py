@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.request_body import RefusalError
+from pcmcnet.serving.request_body import RequestError
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Job, Worker
 
@@ -125,12 +125,12 @@ def test_a_large_question_that_was_taken_back_stops_between_two_pieces(worker: W
     assert slow.asked == [5, 1]
 
 
-@pytest.mark.parametrize(("price", "message"), [(13, "13 is refused"), (15, "too far from those it was trained on")])
+@pytest.mark.parametrize(("price", "message"), [(13, "13 is refused"), (15, "too far from its training data")])
 def test_a_large_question_with_a_bad_piece_is_refused_as_a_whole(
     price: float, message: str, worker: Worker, slow: Slow
 ) -> None:
     slow.may_go.set()
-    with pytest.raises(RefusalError, match=message):
+    with pytest.raises(RequestError, match=message):
         ask(worker, *range(20, 27), price, *range(30, 50)).result(60)
     assert ask(worker, 3).result(60).tolist() == [-3]
     assert slow.asked == [5, 5, 1], "what comes after the bad piece is not asked"
@@ -163,11 +163,11 @@ def test_a_bad_question_spoils_no_other(worker: Worker, slow: Slow) -> None:
     good, refused, broken, nothing = ask(worker, 2), ask(worker, 13), ask(worker, 14), ask(worker, 15)
     slow.may_go.set()
     assert good.result(60).tolist() == [-2]
-    with pytest.raises(RefusalError, match="13 is refused"):
+    with pytest.raises(RequestError, match="13 is refused"):
         refused.result(60)
     with pytest.raises(ZeroDivisionError):
         broken.result(60)
-    with pytest.raises(RefusalError, match="too far from those it was trained on"):
+    with pytest.raises(RequestError, match="too far from its training data"):
         nothing.result(60)
     assert ask(worker, 3).result(60).tolist() == [-3], "the thread goes on"
 
@@ -178,14 +178,14 @@ def test_beyond_the_queue_requests_are_turned_away_and_afterwards_let_in(worker:
     with ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(worker.admit())
-        with pytest.raises(RefusalError, match="has 8 requests under way") as refusal, worker.admit():
+        with pytest.raises(RequestError, match="has 8 requests in progress") as refusal, worker.admit():
             pass
         assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
         assert worker.refusal() is not None
         assert "pcmcnet_queue_length 8" in worker.metrics.text()
     with worker.admit():
-        assert worker.under_way == 1
-    assert worker.under_way == 0
+        assert worker.in_flight == 1
+    assert worker.in_flight == 0
 
 
 def test_closing_answers_what_waits_and_lets_nothing_more_in(worker: Worker, slow: Slow) -> None:
@@ -198,7 +198,7 @@ def test_closing_answers_what_waits_and_lets_nothing_more_in(worker: Worker, slo
     closing.join(60)
     assert not closing.is_alive()
     assert [answer.result(0).tolist() for answer in answers] == [[-1], [-2]]
-    with pytest.raises(RefusalError, match="the server is stopping"), worker.admit():
+    with pytest.raises(RequestError, match="the server is stopping"), worker.admit():
         pass
 
 
@@ -216,19 +216,19 @@ def test_a_full_server_answers_503_and_stays_healthy(net: PCMCNet, sets: Any, mo
 
     async def run() -> tuple[list[httpx.Response], httpx.Response, httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            under_way = [asyncio.create_task(client.post("/v1/probabilities", json={"sets": sets})) for _ in range(3)]
-            while app.state.service.worker.under_way < 3 or not begun.is_set():
+            in_flight = [asyncio.create_task(client.post("/v1/probabilities", json={"sets": sets})) for _ in range(3)]
+            while app.state.service.worker.in_flight < 3 or not begun.is_set():
                 await asyncio.sleep(0.001)
             refused = await client.post("/v1/probabilities", json={"sets": sets})
             health = await client.get("/health")
             may_go.set()
-            return list(await asyncio.gather(*under_way)), refused, health
+            return list(await asyncio.gather(*in_flight)), refused, health
 
     answered, refused, health = asyncio.run(run())
     app.state.service.worker.close()
     assert [answer.status_code for answer in answered] == [200, 200, 200]
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert refused.json() == {"error": "the server has 3 requests under way: try again in a moment."}
+    assert refused.json() == {"error": "the server has 3 requests in progress: try again in a moment."}
     assert health.status_code == 200
 
 
@@ -241,7 +241,7 @@ def test_a_model_that_breaks_down_is_a_500_with_a_message(
     monkeypatch.setattr(net, "predict_log_proba", broken, raising=False)
     answer = make_client(net).post("/v1/probabilities", json={"sets": sets})
     assert answer.status_code == 500
-    assert answer.json() == {"error": "something went wrong inside the server: its log says what."}
+    assert answer.json() == {"error": "internal error: see the log of the server."}
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 

@@ -1,7 +1,8 @@
-"""The command line: ``pcmcnet --help``. A command parses, delegates and prints.
+"""The command line: ``pcmcnet --help``. Each command parses its options, calls the library and prints the result.
 
-Results go to standard output, messages and progress to standard error. Bad input ends in one line and a non-zero
-exit status: 2 for what was given, 1 for what the machine lacks, 130 for Ctrl-C. A closed pipe ends quietly, with 141.
+Results go to standard output, messages and progress to standard error. An error prints one line and sets the exit
+status: 2 for bad input, 1 for a failure of the machine (memory, disk), 130 for Ctrl-C. If the reader of a pipe closes
+it, the program ends silently with 141.
 """
 
 from __future__ import annotations
@@ -15,40 +16,40 @@ from typing import Any, NoReturn
 
 from pcmcnet.concurrency import was_interrupted
 
-PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
-_LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
-_NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch has no class for it on a CPU
+PIPE_CLOSED = 141  # 128 + SIGPIPE, the exit status that a shell reports
+_MAX_MESSAGE_LENGTH = 4_000  # characters; the middle of a longer message is cut, since it only repeats the input
+_OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch raises RuntimeError on a CPU
 
 
 def main() -> None:
-    """Run the program; this is what the ``pcmcnet`` command calls."""
-    for stream in (sys.stdout, sys.stderr):  # a character that the terminal has not is no reason to end
+    """Run the program: the entry point of the ``pcmcnet`` command."""
+    for stream in (sys.stdout, sys.stderr):  # do not crash on characters the terminal cannot encode
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # A stream is None if the parent process closed it.
+    output = sys.stdout and NamedStream(sys.stdout, "standard output")
+    error = sys.stderr and NamedStream(sys.stderr, "standard error")
     try:
-        with redirect_stdout(_named(sys.stdout, "output")), redirect_stderr(_named(sys.stderr, "error")):
+        with redirect_stdout(output), redirect_stderr(error):
             _run()
-    except KeyboardInterrupt:  # also while the libraries are being loaded
+    except KeyboardInterrupt:  # also raised while libraries are being imported
         _fail("interrupted.", 130)
     except Exception:
-        if not was_interrupted():  # a library that was cut short has its own words for it
+        if not was_interrupted():  # an interrupted library may raise its own exception
             raise
         _fail("interrupted.", 130)
 
 
-def _named(stream: Any, name: str) -> Any:
-    return stream and NamedStream(stream, f"standard {name}")  # there is none where it was closed
-
-
 def _run() -> None:
+    """Run the command in ``sys.argv``; end with one line for each kind of error."""
     import typer
 
     from pcmcnet.cli.app import app
     from pcmcnet.errors import InputError, PcmcNetError
 
-    usage_error: Any = typer.BadParameter.__mro__[1]  # click's, which typer carries along under a private name
+    usage_error: Any = typer.BadParameter.__mro__[1]  # click.UsageError, which typer vendors under a private name
     messages = logging.StreamHandler(sys.stderr)
-    messages.setFormatter(Visible("%(message)s"))
+    messages.setFormatter(MessageFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[messages])
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="pcmcnet", standalone_mode=False)
@@ -57,42 +58,42 @@ def _run() -> None:
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pcmcnet"
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
-    except OSError as error:  # a disk that is full, a file that may not be written
+    except OSError as error:  # full disk, missing write permission
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
-    except UnicodeEncodeError as error:  # of a library that reads files by their names
+    except UnicodeEncodeError as error:  # a library was passed a file name that is not UTF-8
         line = error.object[: error.end].rpartition("\n")[2] + error.object[error.end :].partition("\n")[0]
-        _fail(f"{line}: the name has bytes that are no UTF-8. Rename it.", 2)
+        _fail(f"{line}: the file name is not valid UTF-8. Rename the file.", 2)
     except RecursionError:
-        _fail("something that was given is nested too deeply.", 2)
+        _fail("the input is nested too deeply.", 2)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
             raise
         reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
-        _fail(f"not enough memory{reason}. Read the table part by part (--stream), or take a smaller one.", 1)
-    if status == 130:  # typer's for a Ctrl-C; commands that tell how to go on end by themselves
+        _fail(f"not enough memory{reason}. Read the table in chunks (--stream), or use a smaller table.", 1)
+    if status == 130:  # typer's status for Ctrl-C; commands that can be resumed print their own message
         _fail("interrupted.", 130)
     sys.exit(status or 0)
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    """End with one line, whatever a library or a person put into its message."""
-    from pcmcnet.cli.output import in_colour
+    """Print a message as one line on standard error, and exit with ``status``."""
+    from pcmcnet.cli.output import supports_colour
     from pcmcnet.errors import printable
 
     line = printable(" ".join(message.splitlines()))
-    if len(line) > _LONGEST:
-        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    if len(line) > _MAX_MESSAGE_LENGTH:
+        line = f"{line[: _MAX_MESSAGE_LENGTH // 2]} … {line[-_MAX_MESSAGE_LENGTH // 2 :]}"
     if sys.stderr is not None:
-        with suppress(OSError):  # nowhere to say it: the status does
-            word = "\x1b[1;31merror:\x1b[0m" if in_colour(sys.stderr) else "error:"
+        with suppress(OSError):  # if standard error cannot be written, the exit status still reports the error
+            word = "\x1b[1;31merror:\x1b[0m" if supports_colour(sys.stderr) else "error:"
             print(f"{word} {line}", file=sys.stderr)  # noqa: T201
     sys.exit(status)
 
 
 class NamedStream:
-    """Standard output or error, that names itself where it cannot be written, and ends with the pipe it goes to.
+    """Standard output or error whose write errors name the stream.
 
-    ``pcmcnet ... | head`` has read enough: that is no error, and the status is that of a program ended by SIGPIPE.
+    If the reader of a pipe closes it, as in ``pcmcnet ... | head``, the program exits as if ended by SIGPIPE.
     """
 
     def __init__(self, stream: Any, name: str) -> None:
@@ -102,18 +103,19 @@ class NamedStream:
         return getattr(self._stream, attribute)
 
     def write(self, text: str) -> int:
-        """Write a text."""
-        with self._named():
+        """Write text to the stream."""
+        with self._named_errors():
             count: int = self._stream.write(text)
         return count
 
     def flush(self) -> None:
-        """Write what was held back."""
-        with self._named():
+        """Flush the buffer of the stream."""
+        with self._named_errors():
             self._stream.flush()
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
+        """Exit if the pipe is closed; add the name of the stream to any other error."""
         try:
             yield
         except BrokenPipeError:
@@ -123,11 +125,11 @@ class NamedStream:
             raise
 
 
-class Visible(logging.Formatter):
-    """The form of messages that the library logs."""
+class MessageFormatter(logging.Formatter):
+    """Log formatter that escapes control characters and wraps lines for the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message alone."""
-        from pcmcnet.cli.output import as_message
+        """Return the message without level or time."""
+        from pcmcnet.cli.output import format_message
 
-        return as_message(super().format(record))
+        return format_message(super().format(record))

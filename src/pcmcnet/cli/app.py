@@ -1,7 +1,7 @@
-"""The program and its commands, one module each.
+"""The program and its commands, one module per command.
 
-The modules load nothing but the frame of their command, so that help and completion answer at once. What the commands
-work with, PyTorch above all, is loaded when one of them is run, after its words were read.
+Importing a command module loads only its options, so that help and shell completion are fast. Heavy libraries, PyTorch
+above all, are imported when a command runs, after its options have been parsed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pcmcnet.storage import package_version
 
 
 class Command(TyperCommand):
-    """A command that loads the libraries before it runs, and ends at once where Ctrl-C comes meanwhile."""
+    """A command that imports the libraries before it runs. Ctrl-C during the import ends the program immediately."""
 
-    stage: ClassVar[str] = "pcmcnet.plots"  # is loaded, and with it all stages to its left
+    stage: ClassVar[str] = "pcmcnet.plots"  # imported first, together with all stages before it
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -42,8 +42,8 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class PlainCommand(Command):
-    """A command that neither explains nor draws."""
+class LightCommand(Command):
+    """A command that needs neither explanations nor plots, and so fewer imports."""
 
     stage = "pcmcnet.evaluation"
 
@@ -55,8 +55,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for plain in (fit, predict, evaluate):
-    app.command(cls=PlainCommand)(plain)
+for light in (fit, predict, evaluate):
+    app.command(cls=LightCommand)(light)
 for command in (compare, leaderboard, tune, explain, scenario, optimise, simulate, datasets, models):
     app.command(cls=Command)(command)
 for experiment in reproduce.registered_commands:
@@ -68,7 +68,7 @@ app.command(cls=Command)(export)
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
     """Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare."""
     if version:

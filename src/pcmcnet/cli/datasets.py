@@ -1,4 +1,4 @@
-"""``pcmcnet datasets``: the tables that ship inside installed packages."""
+"""``pcmcnet datasets``: the example tables that ship inside installed Python packages."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, print_result
 
 
 def datasets(
     name: Annotated[
-        str | None, typer.Argument(help="A table; none lists them all.", autocompletion=options.table_names)
+        str | None,
+        typer.Argument(help="Name of a table. Without a name, list all tables.", autocompletion=options.complete_table),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table here, in long form.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="Write the roles of its columns here, as TOML.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the table to this file, in long form.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="Write the column roles to this TOML file.")] = None,
     json_: Json = False,
 ) -> None:
-    """List the named tables, or write one of them to a file with the roles of its columns.
+    """List the example tables, or write one of them and its column roles to files.
 
     Example: `pcmcnet datasets itinerary -o itinerary.parquet --schema itinerary.toml`, then
     `pcmcnet fit itinerary.parquet --schema itinerary.toml -o model`
@@ -42,10 +45,10 @@ def datasets(
     entry = packaged.TABLES[name]
     text = (
         f"{name}: {entry.title}\n\nuse: {entry.use}\nsource: {entry.source}\nlicence of the data: {entry.licence}\n\n"
-        f"{table.num_rows:,} rows; roles of the columns:\n\n{roles.to_toml()}"
+        f"{table.num_rows:,} rows; column roles:\n\n{roles.to_toml()}"
     )
     result = {**_about(name), "rows": table.num_rows, "schema": roles.to_dict()}
-    show(text.rstrip(), result, as_json=json_)
+    print_result(text.rstrip(), result, as_json=json_)
 
 
 def _list(*, as_json: bool) -> None:
@@ -58,11 +61,11 @@ def _list(*, as_json: bool) -> None:
     for command in dict.fromkeys(t.install for t in absent):
         names = ", ".join(t.name for t in absent if t.install == command)
         lines.append(f"\nNot installed: {names}\n    {command}")
-    show("\n".join(lines), about, as_json=as_json)
+    print_result("\n".join(lines), about, as_json=as_json)
 
 
 def _about(name: str) -> dict[str, Any]:
-    """Return what is declared of a table, and where it is: None where it is not installed."""
+    """Return the catalogue entry of a table with its path, which is None if the package is not installed."""
     from pcmcnet.datasets import packaged
     from pcmcnet.errors import DatasetError
 

@@ -1,4 +1,4 @@
-"""``pcmcnet evaluate``: how good a saved model's probabilities are on a table with choices."""
+"""``pcmcnet evaluate``: the predictive quality of a saved model on a table with choices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, show, whole_numbers
+from pcmcnet.cli.output import Json, parse_integers, print_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: options.SavedModel,
-    table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, choices included.")],
+    table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, including choices.")],
     top: options.Top = "1,5",
-    truth: Annotated[str | None, typer.Option(help="Column with known probabilities: adds the KL divergence.")] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="Column with the true probabilities; adds the KL divergence.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     stream: options.Stream = False,
     cache: options.Cache = None,
@@ -29,8 +31,8 @@ def evaluate(
 ) -> None:
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
 
-    A model that gives a ranking alone gets accuracies alone; values of scores that are no probabilities are marked.
-    Where the model was trained on the table, or on a part of it, a note says that the figures flatter it.
+    For a model that only ranks alternatives, only accuracies are printed. Scores that are not probabilities are marked.
+    If the model was trained on the table or a part of it, a note warns that the results are optimistic.
 
     Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
 
@@ -39,32 +41,34 @@ def evaluate(
     from pcmcnet.data import ChoiceData, ScannedData, Sets
     from pcmcnet.data.files.tabular import read_table
     from pcmcnet.errors import ConfigError
-    from pcmcnet.evaluation import evaluate as assess
+    from pcmcnet.evaluation import evaluate as compute_report
     from pcmcnet.evaluation.predictions import in_sample_warning, training_overlap
     from pcmcnet.models import load
 
-    sizes = whole_numbers("--top", top)
+    top_sizes = parse_integers("--top", top)
     estimator = load(model)
-    known = None
+    true_probabilities = None
     if stream:
         if truth is not None:
-            raise ConfigError("--truth is for a table that is read whole: leave out --stream, or --truth.")
-        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or options.MEMORY)
+            raise ConfigError("--truth is not supported by --stream: remove one of them.")
+        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or options.DEFAULT_MEMORY)
     elif cache is not None or memory is not None:
-        raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
+        raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")
     else:
         schema, more = estimator.schema, [] if truth is None else [truth]
         columns = None if schema.wide else list(dict.fromkeys([*schema.columns, *more]))
         rows = read_table(table, columns, text=schema.text_columns, ids=schema.id_columns)
-        known = None if truth is None else _numbers(rows, truth)
+        true_probabilities = None if truth is None else _numbers(rows, truth)
         data = ChoiceData.from_schema(rows, schema)
-    report, seen = assess(estimator, data, sizes, seed, truth=known), training_overlap(estimator, data)
-    note = in_sample_warning(estimator, data, seen)
-    show((report,) if note is None else (report, note), {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
+    report = compute_report(estimator, data, top_sizes, seed, truth=true_probabilities)
+    overlap = training_overlap(estimator, data)
+    note = in_sample_warning(estimator, data, overlap)
+    result = {**report.to_dict(), "seen_in_training": overlap}
+    print_result((report,) if note is None else (report, note), result, as_json=json_)
 
 
 def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
-    """Read a column of numbers, one per row."""
+    """Return a numeric column as floats, one per row."""
     import numpy as np
     import pyarrow as pa
 
@@ -74,4 +78,4 @@ def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
     try:
         return np.asarray(read_table(rows, [column])[column].cast(pa.float64()).to_numpy())
     except pa.ArrowException as error:
-        raise SchemaError(f"column {column!r}: expected numbers, found {rows[column].type}.") from error
+        raise SchemaError(f"column {column!r}: expected numbers, got {rows[column].type}.") from error

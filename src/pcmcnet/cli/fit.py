@@ -1,4 +1,4 @@
-"""``pcmcnet fit``: a table to a saved model."""
+"""``pcmcnet fit``: fit a model to a table and save it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, say, show
+from pcmcnet.cli.output import Json, print_message, print_result
 
 if TYPE_CHECKING:
     from pcmcnet.data import Sets
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pcmcnet.models import ChoiceModel
 
 
-@options.with_roles
+@options.with_role_options
 def fit(
     context: typer.Context,
     table: options.Table,
@@ -26,42 +26,44 @@ def fit(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Option of the model, as name=value; repeatable. `pcmcnet models MODEL` lists them."
+            "--set", help="Model option, as name=value; repeatable. `pcmcnet models MODEL` lists the options."
         ),
     ] = None,
-    members: Annotated[
-        int, typer.Option(min=1, help="Fit that many models from different seeds, and save them as one ensemble.")
+    ensemble: Annotated[
+        int, typer.Option(min=1, help="Fit this many models from different seeds and save them as one ensemble.")
     ] = 1,
     resample: Annotated[
-        bool, typer.Option("--resample", help="With --members: weigh the choice sets anew for each, by the bootstrap.")
+        bool, typer.Option("--resample", help="With --ensemble: fit each model with new bootstrap weights.")
     ] = False,
-    valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
+    valid: Annotated[
+        float, typer.Option(help="Share of the choice sets held out for early stopping; 0 for none.")
+    ] = 0.0,
     by: options.By = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     stream: options.Stream = False,
     cache: options.Cache = None,
     memory: options.Memory = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted fit in the same folder.")] = False,
     engine: options.Engine = "local",
     workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
     """Fit a model to TABLE and save it.
 
-    The state is kept in the output folder after epochs: after an interruption the same command with
-    `--resume` goes on and ends in the same model.
+    Checkpoints are saved in the output folder during training. After an interruption, run the same command with
+    `--resume`: it continues and ends with the same model.
 
     Example: `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
 
-    With the roles of the columns in a file, and early stopping:
+    With column roles from a file, and early stopping:
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
 
-    A table larger than memory, whose converted form is kept for the next time beside it or in `--cache`:
+    A table larger than memory. The converted table is cached next to it, or in `--cache`:
     `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
 
-    By several workers, which share each batch. The model fits as well as that of one process, but its weights are not
-    the same numbers: sums in another order round otherwise, and the differences grow with every step:
+    Several workers that share each batch. The model fits equally well, but its weights differ slightly from a
+    single-process fit because of floating-point rounding:
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
     from pcmcnet.checks import require_number
@@ -72,49 +74,49 @@ def fit(
     from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import start_preloading
 
-    # 1. The model and its options.
-    began, many = time.perf_counter(), options.workers_of(engine, workers)
-    one = model_from_options(model, set_ or [])
-    if resample and members == 1:
-        raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
-    estimator = one if members == 1 else Ensemble(one, members, resample=resample)
-    # 2. The roles of the columns, and what goes with what.
-    found = options.of_command(context.params, "fitting")
+    # 1. Build the model from its options.
+    start, many = time.perf_counter(), options.worker_count(engine, workers)
+    single = model_from_options(model, set_ or [])
+    if resample and ensemble == 1:
+        raise ConfigError("--resample needs an ensemble of several models: add --ensemble N.")
+    estimator = single if ensemble == 1 else Ensemble(single, ensemble, resample=resample)
+    # 2. Read the column roles, and check that the options fit together.
+    schema = options.schema_of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
-        raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
+        raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
-    if (valid or resume) and not one.stops_early:
-        raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
-    found = options.keeping(found, by, getattr(one.config, "cluster", None))
+    if (valid or resume) and not single.stops_early:
+        raise ConfigError(f"--valid and --resume are not supported by {model}, which has no epochs: remove them.")
+    schema = options.keep_columns(schema, by, getattr(single.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free_folder(output)
-    if one.stops_early and not many:
+    if single.stops_early and not many:
         start_preloading(device)
-    # 3. The table: whole, or scanned by this process or by workers.
+    # 3. Read the table into memory, or scan it in chunks in this process or by workers.
     if stream and many:
-        from pcmcnet.cluster.engine import connected
-        from pcmcnet.cluster.training import scan_by_roles
+        from pcmcnet.cluster.engine import ray_connection
+        from pcmcnet.cluster.training import scan_with_schema
 
-        context.with_resource(connected(many))  # for the scan and for the fit
-        data: Sets = scan_by_roles(table, found, workers=many, cache=cache, memory=memory or options.MEMORY)
+        context.with_resource(ray_connection(many))  # one connection for the scan and the fit
+        data: Sets = scan_with_schema(table, schema, workers=many, cache=cache, memory=memory or options.DEFAULT_MEMORY)
     elif stream:
-        data = ScannedData.of(table, found, cache=cache, memory=memory or options.MEMORY)
+        data = ScannedData.of(table, schema, cache=cache, memory=memory or options.DEFAULT_MEMORY)
     else:
-        data = ChoiceData.from_schema(table, found)
-    # 4. Fit, save and show.
+        data = ChoiceData.from_schema(table, schema)
+    # 4. Fit, save and print the result.
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
-    say(f"read {data!r}")
+    print_message(f"read {data!r}")
     _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
     if held_out is not None:
         estimator.add_table_facts(drawn_from=data.fingerprint())
     estimator.save(output)
-    _show_fit(estimator, train, held_out, output, time.perf_counter() - began, as_json=json_)
+    _show_fit(estimator, train, held_out, output, time.perf_counter() - start, as_json=json_)
 
 
 def _train(
     estimator: ChoiceModel, train: Sets, held_out: Sets | None, workers: int, *, run_folder: Path, **settings: Any
 ) -> None:
-    """Fit, by workers if there are some; say whether an interrupted fit can go on."""
+    """Fit the model, in this process if ``workers`` is 0. On Ctrl-C, print whether the fit can be resumed."""
     from pcmcnet.training.run_folder import checkpoint_files
 
     try:
@@ -126,40 +128,44 @@ def _train(
             estimator.fit(train, held_out, run_folder=run_folder, **settings)
     except KeyboardInterrupt:
         if checkpoint_files(run_folder):
-            say(f"\ninterrupted; to go on, give the same command with --resume (state in {run_folder}).")
+            print_message(f"\ninterrupted; to continue, run the same command with --resume (state in {run_folder}).")
         else:
-            say("\ninterrupted before the first epoch was done: there is nothing to resume.")
+            print_message("\ninterrupted before the end of the first epoch: there is nothing to resume.")
         raise SystemExit(130) from None
 
 
 def _show_fit(
     estimator: ChoiceModel, train: Sets, held_out: Sets | None, output: Path, seconds: float, *, as_json: bool
 ) -> None:
-    """Print the model, how well it fits, and what the fit has chosen."""
+    """Print the summary of the model, its goodness of fit, and the epochs and weight decay of the fit."""
     from pcmcnet.evaluation import evaluate
 
     parts = {"training": train, **({} if held_out is None else {"held-out": held_out})}
     reports = {part: evaluate(estimator, sets, top=(), resamples=0) for part, sets in parts.items()}
-    own = reports["training"]
+    training = reports["training"]
     result: dict[str, Any] = {"model": str(output), "choice_sets": len(train)}
-    result |= {"nll": own.to_dict()["nll"], "nll_uniform": own.uniform["nll"], "pseudo_r2": own.pseudo_r2}
+    result |= {
+        "nll": training.to_dict()["nll"],
+        "nll_uniform": training.uniform["nll"],
+        "pseudo_r2": training.pseudo_r2,
+    }
     lines = [f"NLL of the {report.n_sets:,} {part} sets: {_quality(report)}" for part, report in reports.items()]
-    if estimator.history:  # of the epoch whose weights were kept
+    if estimator.history:  # report the epoch whose weights were kept
         record, config = estimator.record_, estimator.config
         last = estimator.history[record.epochs - 1]
         result |= {key: last[key] for key in ("epoch", "train_loss", "valid_loss")}
         result |= {"epochs": record.epochs, "weight_decay": record.weight_decay}
-        learnt = "learnt from the table" if config.weight_decay == "auto" else "as given"
-        decay = f"{record.weight_decay:.3g}, {learnt}"
+        source = "learnt from the table" if config.weight_decay == "auto" else "as given"
+        decay = f"{record.weight_decay:.3g}, {source}"
         lines.append(f"epochs: {record.epochs} of {config.passes}; weight decay: {decay}")
     lines.append(f"saved to {output} after {seconds:.1f} s")
     result |= {"seconds": seconds}
-    show((estimator.summary(), "\n".join(lines)), result, as_json=as_json, strong=lines[: len(reports)])
+    print_result((estimator.summary(), "\n".join(lines)), result, as_json=as_json, strong=lines[: len(reports)])
 
 
 def _quality(report: Report) -> str:
-    """Say how well choices are predicted, beside the model that tells no alternatives apart."""
+    """Return the NLL, the NLL of the uniform model and the pseudo-R2 as text."""
     if report.nll is None:
-        return "none, since a ranking gives no probabilities"
+        return "none, since a ranking has no probabilities"
     ratio = "" if report.pseudo_r2 is None else f"; pseudo-R2 {report.pseudo_r2:.3f}"
     return f"{report.nll:.4f} (uniform {report.uniform['nll']:.4f}){ratio}"

@@ -1,7 +1,7 @@
-"""The models of a comparison in words: ``uniform,Cheapest=rank-by:price,mnl`` and ``--set mnl.ridge=0.1``.
+"""Parse the models of a comparison: ``uniform,Cheapest=rank-by:price,mnl`` and ``--set mnl.ridge=0.1``.
 
-A word is ``name``, ``name:value`` with the value of the model's one indispensable option, or either behind
-``Label=``. An option goes to the row with that label, else to every row of the model with that name.
+An entry is ``name``, or ``name:value`` with the value of the model's one required option, or either of them after
+``Label=``. An option of ``--set`` applies to the model with that label, else to all models with that registry name.
 """
 
 from __future__ import annotations
@@ -16,69 +16,69 @@ from pcmcnet.models.interface.parse_options import parse_option, parse_options
 
 
 @dataclass(frozen=True)
-class Spec:
-    """One row to be: its label, the kind of model and the options given so far."""
+class ModelSpec:
+    """A model to build: its label, its class and the options read so far."""
 
     label: str
     kind: type[ChoiceModel]
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def read_models(words: str, settings: Sequence[str], *, option: str = "--models") -> dict[str, ChoiceModel]:
-    """Build the models that the words of an option name, by label; nothing is fitted."""
-    specs: dict[str, Spec] = {}
+def parse_models(words: str, settings: Sequence[str], *, option: str = "--models") -> dict[str, ChoiceModel]:
+    """Return unfitted models by label, from a comma-separated list and ``--set`` settings."""
+    specs: dict[str, ModelSpec] = {}
     for word in words.split(","):
         if word.strip():
             spec = _spec(word.strip(), option)
             if spec.label in specs:
-                raise ConfigError(f"{option} names {spec.label!r} twice: give one of them a label, as in Other={word}.")
+                raise ConfigError(f"{option}: {spec.label!r} occurs twice. Give one of them a label: Other={word}.")
             specs[spec.label] = spec
     if not specs:
-        raise ConfigError(f"{option} names no model: give some, as in uniform,mnl,pcmcnet.")
+        raise ConfigError(f"{option}: expected at least one model, such as uniform,mnl,pcmcnet.")
     for setting in settings:
         _set(specs, setting)
     return {label: _build(spec) for label, spec in specs.items()}
 
 
-def _spec(word: str, option: str) -> Spec:
+def _spec(word: str, option: str) -> ModelSpec:
     label, equals, model = word.partition("=")
     if not equals:
         label, model = word, word
     if not label.strip():
-        raise ConfigError(f"{option}, {word!r}: expected a label before the sign =.")
+        raise ConfigError(f"{option}, {word!r}: expected a label before '='.")
     name, colon, value = model.strip().partition(":")
     kind = model_class(name)
     if not colon:
-        return Spec(label.strip(), kind)
-    needed = _needed(kind)
-    if len(needed) != 1:
+        return ModelSpec(label.strip(), kind)
+    required = _required_options(kind)
+    if len(required) != 1:
         raise ConfigError(f"{option}, {word!r}: {name} takes no value after a colon; use --set {name}.option=value.")
-    return Spec(label.strip(), kind, dict([parse_option(kind.config_class, f"{needed[0]}={value}")]))
+    return ModelSpec(label.strip(), kind, dict([parse_option(kind.config_class, f"{required[0]}={value}")]))
 
 
-def _needed(kind: type[ChoiceModel]) -> list[str]:
-    """Return the options that a model cannot do without."""
+def _required_options(kind: type[ChoiceModel]) -> list[str]:
+    """Return the options of a model that have no default."""
     return [f.name for f in fields(kind.config_class) if f.default is MISSING and f.default_factory is MISSING]
 
 
-def _set(specs: dict[str, Spec], setting: str) -> None:
+def _set(specs: dict[str, ModelSpec], setting: str) -> None:
     left, equals, value = setting.partition("=")
-    known = {*specs, *(spec.kind.name for spec in specs.values())}
-    named = [name for name in known if left.startswith(f"{name}.")]  # a label may hold dots, and so may an option
-    target = max(named, key=len) if named else left.partition(".")[0]
+    names = {*specs, *(spec.kind.name for spec in specs.values())}
+    prefixes = [name for name in names if left.startswith(f"{name}.")]  # labels and options may contain dots
+    target = max(prefixes, key=len) if prefixes else left.partition(".")[0]
     option = left[len(target) + 1 :]
     if not equals or not option:
         raise ConfigError(f"--set: expected MODEL.option=value, such as pcmcnet.hidden=64,64; got {setting!r}.")
-    found = [specs[target]] if target in specs else [spec for spec in specs.values() if spec.kind.name == target]
-    if not found:
-        raise ConfigError(f"--set {setting}: no model {target!r} in --models." + did_you_mean(target, known))
-    for spec in found:
+    targets = [specs[target]] if target in specs else [spec for spec in specs.values() if spec.kind.name == target]
+    if not targets:
+        raise ConfigError(f"--set {setting}: no model {target!r} in --models." + did_you_mean(target, names))
+    for spec in targets:
         parse_options(spec.kind.config_class, [f"{option}={value}"], into=spec.options)
 
 
-def _build(spec: Spec) -> ChoiceModel:
-    lacking = [name for name in _needed(spec.kind) if name not in spec.options]
-    if lacking:
+def _build(spec: ModelSpec) -> ChoiceModel:
+    missing = [name for name in _required_options(spec.kind) if name not in spec.options]
+    if missing:
         name = spec.kind.name
-        raise ConfigError(f"{name} needs its option {lacking[0]}: {name}:VALUE, or --set {name}.{lacking[0]}=VALUE.")
+        raise ConfigError(f"{name} requires {missing[0]}: write {name}:VALUE, or --set {name}.{missing[0]}=VALUE.")
     return spec.kind(**spec.options)

@@ -1,7 +1,8 @@
-"""Options that several commands share, each declared once: models, seeds, devices, roles of columns, the engine.
+"""Options shared by several commands: models, seeds, devices, column roles, the engine.
 
-Help and completion load none of the modules that define the names a shell completes, since these load PyTorch: names of
-models are read out of their source, the others stand here as words. The tests compare all of them with the registries.
+Shell completion needs the names of models and tables, but the modules that define them import PyTorch, which is slow.
+So model names are read from the source text of the models, and the other names are repeated here. Tests compare all of
+them with the registries.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 # -- Completion --------------------------------------------------------------------------------------------------------
 
 
-_NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # in the class of a model
+_NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # the class attribute with the registry name of a model
 
-BUILT = ("mnl+individual", "lc-mnl+individual")  # for each table of a leaderboard
+LEADERBOARD_MODELS = ("mnl+individual", "lc-mnl+individual")  # variants that the leaderboard builds for each table
 TABLES = (
     *("itinerary", "mtc-work", "swissmetro", "mode-canada", "train", "modechoice", "optima", "mode", "electricity"),
     *("car", "heating", "hc", "vehicle", "fishing", "catsup", "cracker", "yogurt", "ketchup", "tuna"),
@@ -34,190 +35,201 @@ TABLES = (
 SIMULATORS = ("mlba", "airline", "rock-paper-scissors")
 KINDS = ("vector", "datetime", "multi", "text", "image", "id", "piecewise", "spline")
 SPACES = ("default", "paper", "wide")
-_WRAPPERS = {"wrapper", "calibrated", "ensemble", "with_constants"}  # files of models that are no contestants
+_WRAPPERS = {"wrapper", "calibrated", "ensemble", "with_constants"}  # files of models that wrap other models
 
 
 @cache
-def models() -> tuple[str, ...]:
-    """Return the names of the models."""
+def model_names() -> tuple[str, ...]:
+    """Return the registry names of all models, sorted."""
     files = (Path(__file__).parents[1] / "models").rglob("*.py")
     texts = [file.read_text("utf-8") for file in files if file.stem not in _WRAPPERS]
     return tuple(sorted(name for text in texts for name in _NAME.findall(text)))
 
 
-def _completing(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:
-    """Return what completes one of the names, or the last of several: ``uniform,Small=pcm``."""
+def _completer(names: Callable[[], tuple[str, ...]], *, several: bool = False) -> Callable[[str], list[str]]:
+    """Return a function that completes a name or, with ``several``, the last name of a list: ``uniform,Small=pcm``."""
 
     def complete(incomplete: str) -> list[str]:
-        at = max(incomplete.rfind(","), incomplete.rfind("=")) + 1 if several else 0
-        return [incomplete[:at] + name for name in names() if name.startswith(incomplete[at:])]
+        start = max(incomplete.rfind(","), incomplete.rfind("=")) + 1 if several else 0
+        return [incomplete[:start] + name for name in names() if name.startswith(incomplete[start:])]
 
     return complete
 
 
-model_names = _completing(models)
-model_lists = _completing(models, several=True)
-contestant_lists = _completing(lambda: (*models(), *BUILT), several=True)
-table_names = _completing(lambda: TABLES)
-table_lists = _completing(lambda: (*TABLES, *SIMULATORS), several=True)
-simulator_names = _completing(lambda: SIMULATORS)
-space_names = _completing(lambda: SPACES)
+complete_model = _completer(model_names)
+complete_models = _completer(model_names, several=True)
+complete_contestants = _completer(lambda: (*model_names(), *LEADERBOARD_MODELS), several=True)
+complete_table = _completer(lambda: TABLES)
+complete_tables = _completer(lambda: (*TABLES, *SIMULATORS), several=True)
+complete_simulator = _completer(lambda: SIMULATORS)
+complete_space = _completer(lambda: SPACES)
 
 
 # -- Models, tables and fits -------------------------------------------------------------------------------------------
 
 
 Table = Annotated[
-    Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
+    Path, typer.Argument(help="CSV, Parquet or Arrow file, or folder of Parquet files; one row per alternative.")
 ]
 SavedModel = Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")]
-ModelName = Annotated[str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=model_names)]
-By = Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
-Top = Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")]
+ModelName = Annotated[
+    str, typer.Option(help="Name of the model; `pcmcnet models` lists them.", autocompletion=complete_model)
+]
+By = Annotated[str | None, typer.Option(help="Column that defines groups, which are held out as a whole.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, ...")]
+Top = Annotated[str, typer.Option(help="Report the top-N accuracy for these N.")]
 
 
 # -- Roles -------------------------------------------------------------------------------------------------------------
-# The options that say what each column is, for the commands that read a training table.
+# Options that declare the role of each column, for commands that read a training table.
 
 
 _LISTS = ("individual", "features", "categorical", "keep")
 _ROLES = {
     "choice_set": "Column with the id of the choice set.",
-    "chosen": "Column 0/1: which alternative was chosen.",
-    "rank": "In place of --chosen: column with the place in a ranking, 1 for the best.",
-    "alternative": "Column with the alternative's label.",
-    "person": "Column with the id of the person, whose sets stay together.",
-    "individual": "Columns constant within a set, separated by commas.",
-    "features": "Columns of the alternative, separated by commas.",
-    "categorical": "Which of those are categorical; by type if not given.",
-    "available": "Column 0/1: rows with 0 are left out.",
-    "weight": "Column with the weight of the set.",
-    "keep": "Columns carried along for grouping, not shown to the model.",
-    "outside": "Name of an alternative of every set without rows, such as none.",
-    "conflict": "error, or first: individual columns that vary in a set.",
-    "missing": "error, or indicator: missing values.",
-    "kinds": f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.",
+    "chosen": "Column that is 1 for the chosen alternative and 0 for the others.",
+    "rank": "Instead of --chosen: column with the rank of the alternative, 1 for the best.",
+    "alternative": "Column with the label of the alternative.",
+    "person": "Column with the id of the person. Choice sets of a person stay together in splits.",
+    "individual": "Comma-separated columns that are constant within a choice set.",
+    "features": "Comma-separated columns that describe the alternative.",
+    "categorical": "Columns to treat as categories (default: text columns).",
+    "available": "Column that is 0 for unavailable alternatives, which get probability 0.",
+    "weight": "Column with the weight of the choice set.",
+    "keep": "Comma-separated columns to keep for grouping; the model does not use them.",
+    "outside": 'Name of an outside option, such as "none", that is in every choice set but has no row.',
+    "conflict": "If an individual column varies within a choice set: 'error', or 'first' to use its first value.",
+    "missing": "Missing values: 'error', or 'indicator' to add indicator features.",
+    "kinds": f"Comma-separated kinds of rich columns, as column=kind: {', '.join(KINDS)}.",
 }
 
 
-def with_roles(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for the schema file and for each role to a command, which reads them by :func:`of_command`."""
-    # 1. Options of text in a panel of their own.
-    file: Any = typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel="Columns")
+def with_role_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add options for the schema file and each column role to a command.
+
+    The command reads them with :func:`schema_of_command`.
+    """
+    # 1. Declare the options, in a separate panel of the help.
+    file: Any = typer.Option("--schema", help="TOML file with the column roles below.", rich_help_panel="Columns")
     added = {"schema": Annotated[Path | None, file]}
     for role, meaning in _ROLES.items():
         added[role] = Annotated[str | None, typer.Option(help=meaning, rich_help_panel="Columns")]
-    # 2. They stand behind the parameters that a command cannot do without.
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    needed = sum(parameter.default is parameter.empty for parameter in own)
-    roles = [inspect.Parameter(name, own[0].kind, default=None, annotation=kind) for name, kind in added.items()]
+    # 2. Insert them after the required parameters of the command.
+    parameters = list(inspect.signature(command, eval_str=True).parameters.values())
+    required = sum(parameter.default is parameter.empty for parameter in parameters)
+    roles = [inspect.Parameter(name, parameters[0].kind, default=None, annotation=kind) for name, kind in added.items()]
 
-    # 3. The command itself is called without them: they are in its context.
+    # 3. Call the command without them: it reads them from its context.
     @wraps(command)
     def run(**values: Any) -> None:
-        command(**{parameter.name: values[parameter.name] for parameter in own})
+        command(**{parameter.name: values[parameter.name] for parameter in parameters})
 
-    run.__signature__ = inspect.Signature([*own[:needed], *roles, *own[needed:]])  # type: ignore[attr-defined]
+    signature = inspect.Signature([*parameters[:required], *roles, *parameters[required:]])
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
 
 
-MEMORY = "1 GiB"
+DEFAULT_MEMORY = "1 GiB"
 _LARGE = "Tables larger than memory"
 Stream = Annotated[
-    bool, typer.Option("--stream", help="Read the table part by part, not whole.", rich_help_panel=_LARGE)
+    bool, typer.Option("--stream", help="Read the table in chunks, not into memory.", rich_help_panel=_LARGE)
 ]
 Cache = Annotated[
-    Path | None, typer.Option(help="Folder for the converted table.", show_default=False, rich_help_panel=_LARGE)
+    Path | None,
+    typer.Option(help="Folder to cache the converted table in.", show_default=False, rich_help_panel=_LARGE),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(help=f"What choice sets may take in memory; {MEMORY} if not given.", rich_help_panel=_LARGE),
+    typer.Option(help=f"Memory limit for choice sets (default: {DEFAULT_MEMORY}).", rich_help_panel=_LARGE),
 ]
 
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
-    """Take the roles from a TOML file, if there is one, and from the options, which prevail; kinds column by column."""
+    """Return the schema from a TOML file and command-line options. An option overrides the file."""
     from pcmcnet.data import Schema
 
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
-    given = {role: _read(role, text) for role, text in roles.items() if text is not None}
-    if "kinds" in given:
-        given["kinds"] = {**entries.get("kinds", {}), **given["kinds"]}
-    entries |= given
+    overrides = {role: _parse_role(role, text) for role, text in roles.items() if text is not None}
+    if "kinds" in overrides:  # override the kinds of single columns
+        overrides["kinds"] = {**entries.get("kinds", {}), **overrides["kinds"]}
+    entries |= overrides
     if "choice_set" not in entries:
-        raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
+        raise SchemaError(
+            "the column with the id of the choice set is missing: add --choice-set COLUMN or --schema FILE."
+        )
     return Schema.from_dict(entries)
 
 
-def of_command(params: Mapping[str, Any], purpose: str) -> Schema:
-    """Take the roles out of the parameters of a command that needs the choices, ``context.params``."""
-    found = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
-    if found.choices is None:
-        raise SchemaError(f"{purpose} needs the choices: --chosen COLUMN, or --rank COLUMN.")
-    return found
+def schema_of_command(params: Mapping[str, Any], purpose: str) -> Schema:
+    """Return the schema from ``context.params`` of a command that needs choices; raise SchemaError if it has none."""
+    schema = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
+    if schema.choices is None:
+        raise SchemaError(f"{purpose} needs the choices: add --chosen COLUMN or --rank COLUMN.")
+    return schema
 
 
-def keeping(schema: Schema, *columns: str | None) -> Schema:
-    """Carry along columns that grouping asks for, where no role names them yet."""
-    wanted = [
+def keep_columns(schema: Schema, *columns: str | None) -> Schema:
+    """Add columns that are used for grouping to the schema, unless they already have a role that keeps them."""
+    added = [
         c for c in columns if c is not None and c not in (schema.choice_set, *schema.individual, *schema.kept_columns)
     ]
-    return replace(schema, keep=(*schema.keep, *dict.fromkeys(wanted)))
+    return replace(schema, keep=(*schema.keep, *dict.fromkeys(added)))
 
 
-def _read(role: str, text: str) -> Any:
+def _parse_role(role: str, text: str) -> Any:
     if role != "kinds":
-        return words(text) if role in _LISTS else text
-    pairs = [word.rpartition("=") for word in words(text)]
+        return comma_separated(text) if role in _LISTS else text
+    pairs = [word.rpartition("=") for word in comma_separated(text)]
     if not all(name and kind for name, _, kind in pairs):
-        raise SchemaError(f"--kinds: expected column=kind separated by commas, got {text!r}.")
+        raise SchemaError(f"--kinds: expected comma-separated column=kind, got {text!r}.")
     kinds = {name.strip(): kind.strip() for name, _, kind in pairs}
     if len(kinds) < len(pairs):
         raise SchemaError(f"--kinds: expected each column once, got {text!r}.")
     return kinds
 
 
-def words(text: str) -> list[str]:
-    """Return what stands between the commas of a text."""
+def comma_separated(text: str) -> list[str]:
+    """Return the non-empty entries of a comma-separated list, stripped."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 # -- Engine ------------------------------------------------------------------------------------------------------------
-# The options that say how many processes or machines do the work.
+# Options for distributing the work over processes or machines.
 
 
 _ENGINE_PANEL = "Several processes or machines"
-WORKERS = 2
+DEFAULT_WORKERS = 2
 
 Engine = Annotated[
     str,
     typer.Option(
-        help="local: this process. ray: workers of the Ray that RAY_ADDRESS names, or of one on this machine.",
+        help="local: this process. ray: workers of the Ray cluster at RAY_ADDRESS, or of a new one on this machine.",
         rich_help_panel=_ENGINE_PANEL,
     ),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
-        help=f"Workers of --engine ray; {WORKERS} if not given.", show_default=False, rich_help_panel=_ENGINE_PANEL
+        help=f"Number of workers with --engine ray (default: {DEFAULT_WORKERS}).",
+        show_default=False,
+        rich_help_panel=_ENGINE_PANEL,
     ),
 ]
 
 
-def workers_of(engine: str, workers: int | None) -> int:
-    """Return the number of workers: 0 for this process."""
+def worker_count(engine: str, workers: int | None) -> int:
+    """Return the number of workers, 0 for ``--engine local``; raise ConfigError if the two options do not fit."""
     from pcmcnet.checks import require_number, require_word
     from pcmcnet.errors import ConfigError
 
     require_word("engine", engine, ("local", "ray"))
     if engine == "local":
         if workers is not None:
-            raise ConfigError("--workers is for --engine ray: one process has no workers.")
+            raise ConfigError("--workers needs --engine ray.")
         return 0
     from pcmcnet.cluster.engine import require_ray
 
-    require_ray()  # before any table is read
-    require_number("--workers", WORKERS if workers is None else workers, whole=True, low=1)
-    return workers or WORKERS
+    require_ray()  # raises before any table is read
+    require_number("--workers", DEFAULT_WORKERS if workers is None else workers, whole=True, low=1)
+    return workers or DEFAULT_WORKERS

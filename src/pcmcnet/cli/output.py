@@ -1,4 +1,4 @@
-"""How commands print results, for people or as JSON, and messages: names out of a table never steer the terminal."""
+"""Print results, as text or JSON, and messages. Control characters from tables are escaped."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ import typer
 from pcmcnet.errors import printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser when it is written.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser when it is written.")]
 
 
 @contextmanager
-def kept_when_interrupted(folder: Path) -> Iterator[None]:
-    """End on Ctrl-C with a word on how to go on: the state of the work is in the folder."""
+def resume_hint_on_interrupt(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, print how to continue from the state saved in ``folder``, and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        say(f"\ninterrupted; to go on, give the same command again (state in {folder}).")
+        print_message(f"\ninterrupted; to continue, run the same command again (state in {folder}).")
         raise SystemExit(130) from None
 
 
-def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
-    """Print one of the two forms of a result to standard output.
+def print_result(text: object, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
+    """Print a result to standard output, as text or as JSON.
 
-    ``text`` is whatever prints, or several such things, between which a line stays empty. On a terminal tables fit its
-    width, other lines are broken between words, and the lines in ``strong`` stand out.
+    ``text`` is any printable object, or a tuple of them, which are separated by empty lines. On a terminal, tables fit
+    the width, other lines wrap between words, and the lines in ``strong`` are bold.
     """
     if as_json:
         typer.echo(json.dumps(result, indent=1))
@@ -43,60 +43,60 @@ def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collect
     from pcmcnet.reports.formats import to_plain_text
 
     results = text if isinstance(text, tuple) else (text,)
-    words = to_plain_text(*results, width=columns() if sys.stdout.isatty() else None)
-    marked = {printable(line) for line in strong} if in_colour(sys.stdout) else set()
-    for line in printable(words).split("\n"):
-        shown = _broken(line, sys.stdout)
-        typer.echo(typer.style(shown, bold=True) if line in marked else shown)
+    plain = to_plain_text(*results, width=line_width() if sys.stdout.isatty() else None)
+    bold = {printable(line) for line in strong} if supports_colour(sys.stdout) else set()
+    for line in printable(plain).split("\n"):
+        wrapped = _wrap(line, sys.stdout)
+        typer.echo(typer.style(wrapped, bold=True) if line in bold else wrapped)
 
 
-def _broken(line: str, stream: Any) -> str:
-    """Break a line for a terminal between words; what is longer than its width, such as a path, stays whole."""
-    if not stream.isatty() or len(line) <= columns():
+def _wrap(line: str, stream: Any) -> str:
+    """Wrap a line between words if the stream is a terminal; a longer word, such as a path, is not broken."""
+    if not stream.isatty() or len(line) <= line_width():
         return line
-    name = re.match(r"\S+(?: \S+)* {2,}", line)  # the value of a fact stays below itself
+    name = re.match(r"\S+(?: \S+)* {2,}", line)  # "name  value": indent the value on the next lines
     indent = " " * len(name[0]) if name else ""
-    return fill(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return fill(line, line_width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def in_colour(stream: Any) -> bool:
-    """Tell whether a stream goes to a terminal that shows colours, and NO_COLOR does not ask for none."""
+def supports_colour(stream: Any) -> bool:
+    """Return True if the stream is a terminal with colours and NO_COLOR is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def columns() -> int:
-    """Return how many letters a line may have: those of the terminal; where there is none, those of a page."""
+def line_width() -> int:
+    """Return the width of the terminal in characters, or 100 without a terminal."""
     return get_terminal_size((100, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else 100
 
 
-def written(files: Iterable[Path]) -> str:
-    """Say which files a command has written."""
+def written_files(files: Iterable[Path]) -> str:
+    """Return a line that lists the files a command has written."""
     return f"written: {', '.join(map(str, files))}"
 
 
 def open_page(page: Path) -> None:
-    """Show a page in the browser, or say where it is."""
+    """Open a page in the browser; without a browser, print its path."""
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        say(f"no browser could be opened here: open {page} in one.")
+        print_message(f"no browser is available: open {page} yourself.")
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print a message to standard error."""
-    typer.echo(as_message(message), err=True)
+    typer.echo(format_message(message), err=True)
 
 
-def as_message(text: str) -> str:
-    """Return a text as standard error shows it."""
-    return "\n".join(_broken(line, sys.stderr) for line in printable(text).split("\n"))
+def format_message(text: str) -> str:
+    """Return text with control characters escaped, wrapped for standard error."""
+    return "\n".join(_wrap(line, sys.stderr) for line in printable(text).split("\n"))
 
 
-def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Read whole numbers separated by commas."""
+def parse_integers(option: str, text: str) -> tuple[int, ...]:
+    """Parse comma-separated integers."""
     from pcmcnet.errors import ConfigError
 
     try:
         return tuple(int(n) for n in text.split(","))
     except ValueError:
-        raise ConfigError(f"{option}: expected whole numbers such as 1,5, got {text!r}.") from None
+        raise ConfigError(f"{option}: expected comma-separated integers such as 1,5, got {text!r}.") from None

@@ -1,4 +1,4 @@
-"""``pcmcnet reproduce``: the paper's experiments, one command each."""
+"""``pcmcnet reproduce``: the experiments of the paper, one command each."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, show, written
+from pcmcnet.cli.output import Json, print_result, written_files
 
 if TYPE_CHECKING:
     from pcmcnet.experiments.report import ExperimentResult
 
 reproduce = typer.Typer(
     name="reproduce",
-    help="Repeat an experiment of the paper and print its figures beside the published ones.",
+    help="Repeat an experiment of the paper and print the results next to the published ones.",
     no_args_is_help=True,
 )
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of data and fits.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs of the networks, other than their defaults.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the fits.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Number of epochs of the networks.")]
 Table = Annotated[
     Path | None,
-    typer.Option(help="Learn from this table (choice_set, alternative, attr1, attr2, chosen), not simulated sets."),
+    typer.Option(help="Training table (choice_set, alternative, attr1, attr2, chosen) instead of simulated choices."),
 ]
 
 
@@ -37,17 +37,17 @@ def table1(
     output: Output,
     data: Table = None,
     sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
-    fresh: Annotated[int, typer.Option(min=1, help="Fresh choice sets to test on.")] = 10_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Fits of each network.")] = 3,
+    fresh: Annotated[int, typer.Option(min=1, help="New choice sets to test on.")] = 10_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of fits of each network.")] = 3,
     seed: Seed = 0,
     paper_settings: Annotated[
-        bool, typer.Option("--paper-settings", help="Also PCMC-Net as published: slow, more than an hour a fit.")
+        bool, typer.Option("--paper-settings", help="Also fit PCMC-Net as published: over an hour per fit.")
     ] = False,
     epochs: Epochs = None,
     device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Models of simulated context effects: divergence from the true model, beside table 1.
+    """Table 1: divergence of each model from the true model on simulated context effects.
 
     Writes report.md, report.html and result.json.
 
@@ -64,13 +64,13 @@ def figure2(
     output: Output,
     data: Table = None,
     sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
-    cells: Annotated[int, typer.Option(min=2, help="Places of c along each attribute.")] = 128,
+    cells: Annotated[int, typer.Option(min=2, help="Grid points of c along each attribute.")] = 128,
     seed: Seed = 0,
     epochs: Epochs = None,
     device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Maps of the preference for a over b as a third alternative moves, as in figure 2.
+    """Figure 2: maps of the preference for a over b as a third alternative c moves.
 
     Writes figure2.png, .pdf and .svg, report.md, report.html and result.json.
 
@@ -89,22 +89,26 @@ def table3(
         Path | None, typer.Option(help="Folder with the paper's files data_{train,dev,test}_50alternatives-....csv.")
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="On a simulated table of the same columns, whose best NLL is known.")
+        bool, typer.Option("--simulated", help="Use a simulated table with the same columns, whose best NLL is known.")
     ] = False,
-    sets: Annotated[int | None, typer.Option(min=10, help="With --simulated: choice sets.  [default: 33,951]")] = None,
-    folds: Annotated[int | None, typer.Option(min=2, help="Folds over larch's table.  [default: 5]")] = None,
+    sets: Annotated[
+        int | None, typer.Option(min=10, help="With --simulated: number of choice sets.  [default: 33,951]")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Cross-validation folds on the table of larch.  [default: 5]")
+    ] = None,
     seed: Seed = 0,
     paper_settings: Annotated[
         bool, typer.Option("--paper-settings", help="PCMC-Net as published: 2x512, dropout .5. Slow without a GPU.")
     ] = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of PCMC-Net, other than its default.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs of PCMC-Net.")] = None,
     device: options.Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Eight models of airline itinerary choice: TOP 1, TOP 5 and NLL, beside table 3.
+    """Table 3: TOP 1, TOP 5 and NLL of eight models of airline itinerary choice.
 
-    Without --data or --simulated, the 615 bookings that ship with the package larch are cross-validated. What has
-    been fitted is kept in the output folder: after an interruption, the same command goes on.
+    Without --data or --simulated, the models are cross-validated on the 615 bookings that ship with the package larch.
+    Fitted models are saved in the output folder. After an interruption, run the same command to continue.
 
     Example: `pcmcnet reproduce table3 -o table3`
     """
@@ -114,15 +118,16 @@ def table3(
 
 
 def _run(context: typer.Context, experiment: Callable[..., ExperimentResult]) -> None:
-    """Run an experiment, whose options are those of the command; print the result, and where it was written."""
+    """Run an experiment with the options of the command; print the result and the files written."""
     from pcmcnet.storage import sole_writer
     from pcmcnet.training.device import resolve_device
 
-    given = dict(context.params)
-    output, as_json = Path(given.pop("output")), given.pop("json_")  # not yet a path in the context
-    resolve_device(given["device"])
+    arguments = dict(context.params)
+    output, as_json = Path(arguments.pop("output")), arguments.pop("json_")  # the context holds the path as text
+    resolve_device(arguments["device"])
     context.with_resource(sole_writer(output))
-    result = experiment(output, **given, command=shlex.join(["pcmcnet", *sys.argv[1:]]))
+    result = experiment(output, **arguments, command=shlex.join(["pcmcnet", *sys.argv[1:]]))
     files = [output / name for name in ("report.md", "report.html", "result.json")]
     files += [picture.file for picture in result.pictures]
-    show((result, written(files)), {**result.to_dict(), "files": [str(file) for file in files]}, as_json=as_json)
+    values = {**result.to_dict(), "files": [str(file) for file in files]}
+    print_result((result, written_files(files)), values, as_json=as_json)

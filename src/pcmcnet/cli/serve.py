@@ -1,4 +1,4 @@
-"""``pcmcnet serve``: a saved model behind HTTP, with a page."""
+"""``pcmcnet serve``: serve a saved model over HTTP, with a web page."""
 
 from __future__ import annotations
 
@@ -8,39 +8,44 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import say
+from pcmcnet.cli.output import print_message
 
 
 def serve(
     model: options.SavedModel,
     baseline: Annotated[
-        Path | None, typer.Option(help="Folder of a second model to compare with, that reads no other columns.")
+        Path | None, typer.Option(help="Folder of a second model to compare with; its columns must be among MODEL's.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all network interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must show.")
+        str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must send.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host.")
+        bool,
+        typer.Option("--insecure", help="Allow unauthenticated access from any machine that can reach --host."),
     ] = False,
-    max_sets: Annotated[int, typer.Option(help="Choice sets in a request.")] = 1_000,
-    max_alternatives: Annotated[int, typer.Option(help="Alternatives in a choice set.")] = 500,
-    max_pairs: Annotated[int, typer.Option(help="Pairs of alternatives in a request, over all its sets.")] = 2_000_000,
-    max_body: Annotated[int, typer.Option(help="Bytes in a request.")] = 4_000_000,
-    max_values: Annotated[int, typer.Option(help="Values in a request, lists and objects among them.")] = 400_000,
-    max_pixels: Annotated[int, typer.Option(help="Pixels in the pictures of a request.")] = 25_000_000,
-    queue: Annotated[int, typer.Option(help="Requests under way at once; more are turned away for a moment.")] = 256,
-    deadline: Annotated[float, typer.Option(help="Seconds within which there is an answer, or none any more.")] = 30,
-    drain: Annotated[float, typer.Option(help="Seconds that requests under way have to finish at the end.")] = 20,
+    max_sets: Annotated[int, typer.Option(help="Most choice sets in a request.")] = 1_000,
+    max_alternatives: Annotated[int, typer.Option(help="Most alternatives in a choice set.")] = 500,
+    max_pairs: Annotated[
+        int, typer.Option(help="Most pairs of alternatives in a request, summed over its choice sets.")
+    ] = 2_000_000,
+    max_body: Annotated[int, typer.Option(help="Largest request body, in bytes.")] = 4_000_000,
+    max_values: Annotated[
+        int, typer.Option(help="Most JSON values in a request, counting lists and objects.")
+    ] = 400_000,
+    max_pixels: Annotated[int, typer.Option(help="Most pixels in the images of a request.")] = 25_000_000,
+    queue: Annotated[int, typer.Option(help="Most requests in progress at a time; further ones get status 503.")] = 256,
+    deadline: Annotated[float, typer.Option(help="Timeout per request, in seconds.")] = 30,
+    drain: Annotated[float, typer.Option(help="On shutdown, seconds that requests in progress have to finish.")] = 20,
     engine: options.Engine = "local",
     workers: options.Workers = None,
 ) -> None:
-    """Answer questions about MODEL over HTTP, and show a page to try it, until Ctrl+C or SIGTERM.
+    """Serve MODEL over HTTP, with a web page to try it, until Ctrl+C or SIGTERM.
 
     Example: `pcmcnet serve model --baseline logit --port 8000`
 
-    By several processes, behind one address: `pcmcnet serve model --engine ray --workers 4`
+    Several processes behind one address: `pcmcnet serve model --engine ray --workers 4`
     """
     from pcmcnet.errors import ConfigError
 
@@ -51,13 +56,13 @@ def serve(
         raise ConfigError(f"serving needs {error.name}: pip install 'pcmcnet[serve]'.") from error
     from pcmcnet.models import load
     from pcmcnet.serving.app import create_app
-    from pcmcnet.serving.server import bind, own_names, require_guarded, run, server_url, until_stopped
-    from pcmcnet.serving.settings import ServeSettings, token_of
+    from pcmcnet.serving.server import bind, loopback_names, require_token, run, server_url, stop_on_signal
+    from pcmcnet.serving.settings import ServeSettings, resolve_token
 
-    token, many = token_of(token), options.workers_of(engine, workers)
+    token, many = resolve_token(token), options.worker_count(engine, workers)
     settings = ServeSettings(
         token=token,
-        hosts=None if token else own_names(host),
+        hosts=None if token else loopback_names(host),
         max_sets=max_sets,
         max_alternatives=max_alternatives,
         max_pairs=max_pairs,
@@ -69,17 +74,17 @@ def serve(
         drain=drain,
         title=model.resolve().name,
     )
-    require_guarded(host, token, insecure=insecure)
+    require_token(host, token, insecure=insecure)
     if many:
         from pcmcnet.cluster.serving import run as run_replicas
 
-        def started(where: str) -> None:
-            say(f"serving {model} at {where} by {many} workers (Ctrl+C stops)")
+        def on_start(url: str) -> None:
+            print_message(f"serving {model} at {url} with {many} workers (Ctrl+C stops)")
 
-        with until_stopped():
-            run_replicas(started, model, baseline, settings, workers=many, host=host, port=port)
+        with stop_on_signal():
+            run_replicas(on_start, model, baseline, settings, workers=many, host=host, port=port)
         return
     app = create_app(load(model), None if baseline is None else load(baseline), settings)
-    with bind(host, port) as listening, until_stopped():
-        where = server_url(listening)
-        run(app, listening, on_start=lambda: say(f"serving {model} at {where} (Ctrl+C stops)"))
+    with bind(host, port) as listening, stop_on_signal():
+        url = server_url(listening)
+        run(app, listening, on_start=lambda: print_message(f"serving {model} at {url} (Ctrl+C stops)"))

@@ -1,4 +1,4 @@
-"""``pcmcnet simulate``: tables with known probabilities."""
+"""``pcmcnet simulate``: simulated tables with known choice probabilities."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, print_result
 
 
 def simulate(
     process: Annotated[
         str,
         typer.Argument(
-            help="What to simulate: mlba, airline or rock-paper-scissors.", autocompletion=options.simulator_names
+            help="Process to simulate: mlba, airline or rock-paper-scissors.", autocompletion=options.complete_simulator
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
     sets: Annotated[int, typer.Option(help="Number of choice sets.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     json_: Json = False,
 ) -> None:
-    """Write a table of simulated choices with their true probabilities, and print the best NLL there is.
+    """Write a table of simulated choices with their true probabilities, and print the lowest possible NLL.
 
-    `mlba`: the paper's first experiment: two alternatives and a third that changes the preference between them
+    `mlba`: the first experiment of the paper. A third alternative changes the preference between two others
     (attraction, similarity and compromise effects).
 
-    `airline`: searches for flights with the columns of the paper's airline data, which has 33951 choice sets: two
-    segments of travellers, attraction and similarity among up to 50 itineraries.
+    `airline`: flight searches with the columns of the airline data of the paper, which has 33951 choice sets. Two
+    segments of travellers, attraction and similarity effects, up to 50 itineraries.
 
-    `rock-paper-scissors`: a chain in which each of three items beats the next.
+    `rock-paper-scissors`: a Markov chain in which each of three items beats the next.
 
     Example: `pcmcnet simulate mlba --sets 20000 --seed 1 -o train.parquet`
 
@@ -58,4 +58,4 @@ def simulate(
         f"best possible NLL: {best.expected:.4f} expected, {best.realised:.4f} on these choices"
     )
     result = {"output": str(output), "choice_sets": sets, "rows": table.num_rows, "best_nll": best._asdict()}
-    show(text, result, as_json=json_)
+    print_result(text, result, as_json=json_)

@@ -1,4 +1,4 @@
-"""``pcmcnet tune``: search for a model's options on a table, and fit the best."""
+"""``pcmcnet tune``: search for the best options of a model on a table, and fit the model with them."""
 
 from __future__ import annotations
 
@@ -8,86 +8,91 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import options
-from pcmcnet.cli.output import Json, kept_when_interrupted, say, show, written
+from pcmcnet.cli.output import Json, print_message, print_result, resume_hint_on_interrupt, written_files
 
 
-@options.with_roles
+@options.with_role_options
 def tune(
     context: typer.Context,
     table: options.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
     model: options.ModelName = "pcmcnet",
-    trials: Annotated[int, typer.Option(help="Configurations to try, the defaults and failed ones included.")] = 25,
+    trials: Annotated[int, typer.Option(help="Number of trials, including the defaults and failed trials.")] = 25,
     space: Annotated[
         str | None,
         typer.Option(
-            help="default, paper or wide; those of --search come on top.  [default: default]",
-            autocompletion=options.space_names,
+            help="Search space: default, paper or wide; --search adds to it.  [default: default]",
+            autocompletion=options.complete_space,
         ),
     ] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(help="Option to search: name=low:high, name=log:low:high or name=a,b,c; repeatable."),
+        typer.Option(help="Option to search, as name=low:high, name=log:low:high or name=a,b,c; repeatable."),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Option to hold fixed, as name=value; repeatable.")
+        list[str] | None, typer.Option("--set", help="Option with a fixed value, as name=value; repeatable.")
     ] = None,
-    valid: Annotated[float, typer.Option(help="Share of the sets held out to measure trials; in folds if few.")] = 0.2,
+    valid: Annotated[
+        float, typer.Option(help="Share of the choice sets held out for validation; small tables use folds.")
+    ] = 0.2,
     by: options.By = None,
     seed: options.Seed = 0,
     device: options.Device = "auto",
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Start no new trial after this many seconds.")] = None,
     engine: options.Engine = "local",
     workers: options.Workers = None,
     json_: Json = False,
 ) -> None:
-    """Search for the options with which a model predicts held-out choices of TABLE best, and fit it with them.
+    """Search for the options with which a model best predicts held-out choices of TABLE, and fit the model with them.
 
-    The first trial has the defaults, with the options of --set. They are kept unless the best trial is better by more
-    than chance explains.
+    The first trial uses the defaults and the options of --set. They are kept unless the best trial is significantly
+    better.
 
-    Each trial is kept in the output folder when it ends: after an interruption the same command goes on, and with
-    more trials it searches further. The result is tuning.json, tuning.md, search.png and the fitted model in the folder
-    model. Judge that model on data that are not in TABLE.
+    Each trial is saved in the output folder when it ends. After an interruption, run the same command to continue; with
+    more --trials it searches further. The results are tuning.json, tuning.md, search.png and the fitted model in the
+    folder model. Evaluate the tuned model on data that are not in TABLE.
 
     Example: `pcmcnet tune trips.csv --choice-set trip --chosen took --features time,cost -o study`
 
-    With a space of your own; lists are separated by slashes:
+    With a custom search space; values that are lists are separated by slashes:
     `pcmcnet tune trips.csv --schema roles.toml --search lr=log:1e-4:1e-1 --search hidden=16/32,32
     --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
 
-    Four trials at once: `pcmcnet tune trips.csv --schema roles.toml --engine ray --workers 4 -o study`
+    Four trials in parallel: `pcmcnet tune trips.csv --schema roles.toml --engine ray --workers 4 -o study`
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.plots import draw_search, search_chart
     from pcmcnet.storage import sole_writer
-    from pcmcnet.tuning import tune as find
+    from pcmcnet.tuning import tune as run_search
 
-    many = options.workers_of(engine, workers)
-    estimator, searched = _read_search(model, space, search or [], set_ or [])
-    found = options.of_command(context.params, "tuning")
-    found = options.keeping(found, by, getattr(estimator.config, "cluster", None))
+    # 1. Check the options before the table is read.
+    many = options.worker_count(engine, workers)
+    estimator, search_space = _read_search(model, space, search or [], set_ or [])
+    schema = options.schema_of_command(context.params, "tuning")
+    schema = options.keep_columns(schema, by, getattr(estimator.config, "cluster", None))
     context.with_resource(sole_writer(output))
-    data = ChoiceData.from_schema(table, found)
-    say(f"read {data!r}")
-    given: dict[str, Any] = {"valid": valid, "by": by, "seed": seed, "device": device, "timeout": timeout}
-    given |= {"space": searched, "trials": trials, "folder": output}
-    with kept_when_interrupted(output):
+    # 2. Read the table and search.
+    data = ChoiceData.from_schema(table, schema)
+    print_message(f"read {data!r}")
+    settings: dict[str, Any] = {"valid": valid, "by": by, "seed": seed, "device": device, "timeout": timeout}
+    settings |= {"space": search_space, "trials": trials, "folder": output}
+    with resume_hint_on_interrupt(output):
         if many:
-            from pcmcnet.cluster import tune as find_by_workers
+            from pcmcnet.cluster import tune as search_by_workers
 
-            tuning = find_by_workers(estimator, data, workers=many, **given)
+            tuning = search_by_workers(estimator, data, workers=many, **settings)
         else:
-            tuning = find(estimator, data, **given)
-    title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
+            tuning = run_search(estimator, data, **settings)
+    # 3. Draw and print the result.
+    title = f"Tuning {model} on {table.name}: trial 1 uses the defaults\n{tuning.why}"
     draw_search(search_chart(tuning), output / "search.png", title=title)
     files = [output / name for name in ("tuning.json", "tuning.md", "search.png", "model")]
     result = {**tuning.to_dict(), "files": [str(file) for file in files]}
-    show((tuning, written(files)), result, as_json=json_, strong=[tuning.why])
+    print_result((tuning, written_files(files)), result, as_json=json_, strong=[tuning.why])
 
 
 def _read_search(model: str, name: str | None, search: list[str], settings: list[str]) -> tuple[Any, Any]:
-    """Build the model with its fixed options, and the space of those to search."""
+    """Return the model with its fixed options, and the search space of the other options."""
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_class
     from pcmcnet.models.interface.parse_options import parse_options
@@ -96,11 +101,13 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
 
     kind = model_class(model)
     fixed = parse_options(kind.config_class, settings)
-    given = dict(parse_search(kind, word) for word in search)
-    own = Space.of(kind, given) if given else Space({})
-    twice = [option for option in own.option_names if option in fixed]
-    if twice:
-        raise ConfigError(f"{twice[0]} is both held fixed by --set and searched by --search: give one of them.")
-    if given and name is None:
-        return kind(**fixed), own
-    return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *own.option_names]).combined_with(own)
+    dimensions = dict(parse_search(kind, word) for word in search)
+    custom = Space.of(kind, dimensions) if dimensions else Space({})
+    conflicts = [option for option in custom.option_names if option in fixed]
+    if conflicts:
+        raise ConfigError(f"{conflicts[0]} is both fixed by --set and searched by --search: use one of them.")
+    if dimensions and name is None:
+        return kind(**fixed), custom
+    return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *custom.option_names]).combined_with(
+        custom
+    )

@@ -1,7 +1,7 @@
-"""The same work on several processes or machines, by Ray.
+"""Fit, predict, tune and scan with several processes or machines, using Ray.
 
-Ray itself is loaded by the functions only, and they, with PyTorch, when one of them is first asked for: the process of
-a board of messages needs neither.
+The functions are imported on first access, and Ray when one of them is called: the process of the progress board needs
+neither them nor PyTorch.
 """
 
 from importlib import import_module

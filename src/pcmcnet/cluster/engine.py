@@ -1,8 +1,8 @@
-"""Ray itself: whether it is there, which one is meant, and that none is left behind.
+"""Connect to Ray, or start it on this machine and stop it at the end.
 
-The Ray that this process is connected to serves; else the one that ``RAY_ADDRESS`` names; else one is started on this
-machine, and stopped at the end. Whoever reaches a Ray can run code as the person who started it, so the one that is
-started here listens on the loopback alone, and asks for Ray's token, which other people of the machine cannot read.
+An existing connection of this process is reused; else the cluster at ``RAY_ADDRESS`` is used; else Ray is started on
+this machine. Any client of a Ray cluster can run code as the user who started it. So the cluster that is started here
+listens on the loopback interface only, and requires Ray's token, which other users of the machine cannot read.
 """
 
 from __future__ import annotations
@@ -29,40 +29,42 @@ log = logging.getLogger("pcmcnet")
 
 
 @contextmanager
-def connected(workers: int) -> Iterator[Any]:
-    """Yield the module ``ray``, connected to processes enough for so many workers.
+def ray_connection(workers: int) -> Iterator[Any]:
+    """Yield the module ``ray``, connected to a cluster with room for ``workers``.
 
     Raises
     ------
     ConfigError
-        When Ray is not installed, cannot be reached, or has too few CPUs for the workers.
+        If Ray is not installed, cannot be reached, or has fewer CPUs than workers.
     """
     require_number("workers", workers, whole=True, low=1)
     ray = require_ray()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")  # of its own use of old parts
-        warnings.filterwarnings("ignore", category=FutureWarning, module="ray")  # about its coming versions
-        ours = not ray.is_initialized()
-        if ours:
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")  # raised by Ray's own code
+        warnings.filterwarnings("ignore", category=FutureWarning, module="ray")  # about future versions of Ray
+        is_new = not ray.is_initialized()
+        if is_new:
             _start(ray, workers)
         try:
-            _require_room(ray, workers)
+            cpus = ray.cluster_resources().get("CPU", 0)
+            if len(ray.nodes()) == 1 and cpus < workers:  # some workers would never start
+                raise ConfigError(f"{workers} workers need {workers} CPUs, but Ray has {cpus:g}: use fewer workers.")
             yield ray
         finally:
-            if ours:
+            if is_new:
                 ray.shutdown()
 
 
-def wants_gpu(ray: Any, device: str, workers: int) -> bool:
-    """Tell whether each worker gets a GPU: where one is asked for, or where there are enough and nothing is."""
+def has_gpu_per_worker(ray: Any, device: str, workers: int) -> bool:
+    """Return True if each worker gets a GPU: with device "cuda", or with "auto" if there is a GPU for every worker."""
     if device == "auto":
         return bool(ray.cluster_resources().get("GPU", 0) >= workers)
     return device.startswith("cuda")
 
 
 @contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Keep the messages of a part of Ray from people, who get ours, and leave its logger as it was."""
+def silenced(name: str) -> Iterator[None]:
+    """Silence a logger of Ray inside the block; users get our messages instead."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -73,53 +75,53 @@ def quiet(name: str) -> Iterator[None]:
 
 
 def require_ray() -> Any:
-    """Return the module ``ray``, or say how to get it."""
+    """Return the module ``ray``; raise ConfigError if it is not installed."""
     if find_spec("ray") is None:
-        raise ConfigError("Ray is not installed, and this needs it: pip install 'pcmcnet[ray]'.")
+        raise ConfigError("Ray is not installed: pip install 'pcmcnet[ray]'.")
     import ray
 
     return ray
 
 
-def on_loopback(ray: Any) -> bool:
-    """Tell whether a Ray can be reached from this machine alone."""
+def is_on_loopback(ray: Any) -> bool:
+    """Return True if the cluster can be reached from this machine only."""
     return ip_address(ray.util.get_node_ip_address()).is_loopback
 
 
-def start_local(ray: Any, cpus: int, **options: Any) -> None:
-    """Start a Ray on this machine that nobody outside of it can reach.
+def start_local_ray(ray: Any, cpus: int, **options: Any) -> None:
+    """Start Ray on this machine so that other machines cannot reach it.
 
     Raises
     ------
     ConfigError
-        When this version of Ray listens to other machines all the same.
+        If this version of Ray still listens on other network interfaces.
     """
-    own_token()
+    ensure_private_token()
     with _loopback_only(ray):
-        quiet_: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address="local", num_cpus=cpus, **quiet_, **options)
-    if not on_loopback(ray):
+        quietly: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address="local", num_cpus=cpus, **quietly, **options)
+    if not is_on_loopback(ray):
         ray.shutdown()
         raise ConfigError(
-            f"Ray {ray.__version__} would listen to other machines: install the version that pcmcnet was tested with, "
-            f"or start a Ray of your own behind a firewall and name it in RAY_ADDRESS."
+            f"Ray {ray.__version__} would accept connections from other machines: install the version that pcmcnet was "
+            f"tested with, or start Ray yourself behind a firewall and set RAY_ADDRESS."
         )
 
 
-def own_token() -> None:
-    """See that Ray's token is there, and that nobody else can read it: Ray leaves that to the umask."""
-    given = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
-    if given or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
+def ensure_private_token() -> None:
+    """Create Ray's token if it is missing, readable by this user only; Ray itself would leave that to the umask."""
+    configured = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if configured or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return
-    with suppress(OSError):  # where no token can be written, Ray says so
-        place = Path.home() / ".ray" / "auth_token"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists():
-            if place.stat().st_mode & 0o077:
-                place.chmod(0o600)
+    with suppress(OSError):  # Ray reports a token that cannot be written
+        token_file = Path.home() / ".ray" / "auth_token"
+        token_file.parent.mkdir(parents=True, exist_ok=True)
+        if token_file.exists():
+            if token_file.stat().st_mode & 0o077:
+                token_file.chmod(0o600)
             return
-        place.touch(0o600, exist_ok=False)
-        place.write_text(secrets.token_hex(32), "ascii")
+        token_file.touch(0o600, exist_ok=False)
+        token_file.write_text(secrets.token_hex(32), "ascii")
 
 
 def _start(ray: Any, workers: int) -> None:
@@ -128,24 +130,24 @@ def _start(ray: Any, workers: int) -> None:
         try:
             if address:
                 ray.init(log_to_driver=False, logging_level=logging.ERROR)
-            else:  # processes that wait need no core of their own, so a machine may have more workers than cores
-                start_local(ray, max(os.cpu_count() or 1, workers))
+            else:  # waiting processes use no core, so more workers than cores are allowed
+                start_local_ray(ray, max(os.cpu_count() or 1, workers))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             if isinstance(error, ConfigError):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            where = f"the Ray that RAY_ADDRESS={address} names" if address else "a Ray on this machine"
-            raise ConfigError(f"cannot connect to {where}: {reason}") from error
+            cluster = f"Ray at RAY_ADDRESS={address}" if address else "Ray on this machine"
+            raise ConfigError(f"cannot connect to {cluster}: {reason}") from error
     log.info("using Ray at %s", address or "this machine")
 
 
 @contextmanager
 def _loopback_only(ray: Any) -> Iterator[None]:
-    """Let a Ray that is started take the loopback for this machine's address, as it does on macOS and Windows.
+    """Make Ray use the loopback address for this machine, as it does on macOS and Windows.
 
-    Every server of Ray follows that address. The connections of PyTorch between workers follow variables of their own.
+    All servers of Ray use that address. The connections of PyTorch between workers have separate environment variables.
     """
-    constants = ray._private.ray_constants  # of this process, which may have imported Ray before
+    constants = ray._private.ray_constants  # set here too, since Ray may have been imported before
     before = constants.ENABLE_RAY_CLUSTER
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     interface = {f"{library}_SOCKET_IFNAME": name for library in ("GLOO", "NCCL") for name in names}
@@ -159,7 +161,7 @@ def _loopback_only(ray: Any) -> Iterator[None]:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set variables of the environment while the processes of Ray are started."""
+    """Set environment variables inside the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -172,29 +174,22 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _require_room(ray: Any, workers: int) -> None:
-    """Refuse more workers than a single machine was declared to have room for: they would wait for ever."""
-    cpus = ray.cluster_resources().get("CPU", 0)
-    if len(ray.nodes()) == 1 and cpus < workers:
-        raise ConfigError(f"{workers} workers need as many CPUs, and this Ray has {cpus:g}: ask for fewer workers.")
-
-
 # -- Workers -----------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_WAITING = 2  # items for each worker that are handed out at a time, so that memory is bounded
+_TASKS_PER_WORKER = 2  # submitted at a time, so that memory is bounded
 
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """Workers of a Ray that this process is connected to."""
+    """Workers of the Ray cluster that this process is connected to."""
 
     ray: Any
     count: int
-    retries: int = 3  # new starts of an item whose worker died; -1: without end
+    retries: int = 3  # restarts of an item whose worker died; -1 for no limit
 
     def __enter__(self) -> RayWorkers:
         return self
@@ -203,30 +198,30 @@ class RayWorkers:
         pass
 
     def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
+        """Yield ``function(item)`` for each item, in order; raise the first error."""
         shared, task = self.ray.put(function), self.ray.remote(num_cpus=1, max_retries=self.retries)(_call)
-        begun: deque[Any] = deque()
+        pending: deque[Any] = deque()
         try:
             for item in items:
-                begun.append(task.remote(shared, item))
-                if len(begun) >= _WAITING * self.count:
-                    yield self._result(begun.popleft())
-            while begun:
-                yield self._result(begun.popleft())
+                pending.append(task.remote(shared, item))
+                if len(pending) >= _TASKS_PER_WORKER * self.count:
+                    yield self._result(pending.popleft())
+            while pending:
+                yield self._result(pending.popleft())
         finally:
-            for left in begun:
-                self.ray.cancel(left)
+            for reference in pending:
+                self.ray.cancel(reference)
 
-    def _result(self, begun: Any) -> Any:
-        result = self.ray.get(begun)
+    def _result(self, reference: Any) -> Any:
+        result = self.ray.get(reference)
         if isinstance(result, PcmcNetError):
             raise result
         return result
 
 
 def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
-    """Do a piece of the work; an error of ours is a result, as doing it again would not help."""
-    from pcmcnet.data.scan.workers import keep_freed_memory  # which the process of a board does without
+    """Call the function on a worker. A PcmcNetError is returned, not raised: Ray would retry, which cannot help."""
+    from pcmcnet.data.scan.workers import keep_freed_memory  # imported late: the progress board does not need it
 
     keep_freed_memory()
     try:
@@ -236,33 +231,32 @@ def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
 
 
 # -- Progress actor ----------------------------------------------------------------------------------------------------
-# A place where workers leave word of their epochs, and learn that they are to end.
-#
-# Ray keeps it in a process of its own. Whoever started the work takes what was left there.
+# Workers post the epochs of their jobs on a board, and learn from it that a job must stop. The board is a Ray actor in
+# its own process; the process that started the jobs collects the entries.
 
 
-class Board:
-    """Messages by the name of the work; the order of each work's messages is kept."""
+class ProgressBoard:
+    """Training entries by the name of the job, in the order they were posted."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[dict[str, Any]]] = {}
-        self.ended: dict[str, str] = {}
+        self.stop_reasons: dict[str, str] = {}
 
-    def leave(self, work: str, entry: dict[str, Any]) -> str | None:
-        """Leave an epoch's entry of the history; returns why the work is to end, if it is."""
-        self.entries.setdefault(work, []).append(entry)
-        return self.ended.get(work)
+    def post(self, job: str, entry: dict[str, Any]) -> str | None:
+        """Add the history entry of an epoch; return the reason if the job must stop, else None."""
+        self.entries.setdefault(job, []).append(entry)
+        return self.stop_reasons.get(job)
 
-    def take(self) -> dict[str, list[dict[str, Any]]]:
-        """Return all entries since the last time."""
-        taken, self.entries = self.entries, {}
-        return taken
+    def collect(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all entries since the last call, and clear the board."""
+        collected, self.entries = self.entries, {}
+        return collected
 
-    def end(self, work: str, why: str) -> None:
-        """Let a work end at its next entry."""
-        self.ended[work] = why
+    def stop(self, job: str, reason: str) -> None:
+        """Stop a job at its next entry."""
+        self.stop_reasons[job] = reason
 
 
-def new_board(ray: Any) -> Any:
-    """Start a board that takes no CPU from workers and outlives none of them."""
-    return ray.remote(num_cpus=0)(Board).remote()
+def start_board(ray: Any) -> Any:
+    """Start a board that uses no CPU of the workers and ends with this process."""
+    return ray.remote(num_cpus=0)(ProgressBoard).remote()

@@ -1,10 +1,10 @@
-"""Predict a folder of Parquet files into another: one file for each, by several workers.
+"""Predict all Parquet files of a folder with several workers, and write one file for each to another folder.
 
-    files -> those not done yet -> Ray Data hands each to a worker -> written beside its place, renamed into it
+    files -> those not yet predicted -> Ray Data assigns each to a worker -> written under a temporary name, renamed
 
-A file in its place is whole, and says in its footer which model and which file it was made from: a run that goes on
-makes only what is missing. When a worker dies, Ray Data gives its file to another, so that each row is there exactly
-once, in its order. A choice set lies within one file; sets that go across files are refused before anything is written.
+A file in the output folder is complete. Its footer names the model and the input file, so that a second run predicts
+only the missing files. If a worker dies, Ray Data assigns its file to another worker: each row appears exactly once, in
+order. All rows of a choice set must be in one file; this is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from pcmcnet.cluster.engine import RayWorkers, connected, quiet
+from pcmcnet.cluster.engine import RayWorkers, ray_connection, silenced
 from pcmcnet.data.files.read_files import is_hidden
 from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.files.write_files import write_table
@@ -35,21 +35,21 @@ from pcmcnet.models.interface.saving import state_files
 from pcmcnet.progress import show_steps
 from pcmcnet.storage import as_path, parse_json, require_folder, sole_writer
 
-_KEY = b"pcmcnet.prediction"  # in the footer of a result
+_FOOTER_KEY = b"pcmcnet.prediction"
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What came of it: files and rows of the result, and how many of the files were there already."""
+class FolderPrediction:
+    """Result of :func:`predict`."""
 
-    files: int
-    rows: int
-    kept: int
+    files: int  # in the output folder
+    rows: int  # in all files
+    kept: int  # files that had been predicted before
 
 
 @dataclass(frozen=True)
-class Origin:
-    """What a result was made from: a digest of the model, the column's name, and the file that was read."""
+class PredictionOrigin:
+    """The inputs of a predicted file: a digest of the model, the name of the column, and the file that was read."""
 
     model: str
     column: str
@@ -58,8 +58,8 @@ class Origin:
     rows: int
 
     @classmethod
-    def of(cls, model: str, column: str, file: Path) -> Origin:
-        """Look at a file without reading its rows."""
+    def of(cls, model: str, column: str, file: Path) -> PredictionOrigin:
+        """Return the origin for an input file, without reading its rows."""
         stat = file.stat()
         return cls(model, column, stat.st_size, stat.st_mtime_ns, _rows(file))
 
@@ -72,55 +72,70 @@ def predict(
     workers: int = 2,
     column: str = "probability",
     progress: bool = True,
-) -> Predicted:
-    """Write each Parquet file of a folder, with the probability of each row as one more column, into another folder.
+) -> FolderPrediction:
+    """Predict all Parquet files of a folder with several workers.
+
+    Each file is written to another folder with one more column, the probability of each row. Call it again after an
+    interruption to predict only the missing files.
 
     Parameters
     ----------
     model
-        A fitted model, or the folder of one.
+        A fitted model, or the folder of a saved one.
     folder_in, folder_out
-        Workers on other machines must see both. Files are found at any depth and keep their names; files and folders
-        whose names begin with a dot or an underscore are passed over. Each file must fit into a worker's memory.
+        Input and output folder, accessible from the machines of all workers. Files are found at any depth and keep
+        their names; files and folders whose names begin with a dot or an underscore are skipped. Each file must fit
+        into the memory of a worker.
     workers
-        Processes that predict.
+        Number of processes that predict; default 2.
     column
-        Name of the new column.
+        Name of the new column; default "probability".
     progress
-        Show a bar on a terminal, or log a line per file elsewhere.
+        Show a progress bar on a terminal, or log one line per file elsewhere; default True.
+
+    Returns
+    -------
+    FolderPrediction
+        Number of files and rows, and of files that had been predicted before.
 
     Raises
     ------
     SchemaError
-        When files cannot be predicted, or a choice set goes across files. All other files are predicted first.
+        If some files cannot be predicted (all other files are predicted first), or if a choice set has rows in several
+        files.
     ArtifactError
-        When the folder holds results of another model.
+        If the output folder holds predictions of another model.
+    ConfigError
+        If Ray is not available.
     """
     fitted = model if isinstance(model, ChoiceModel) else load(model)
     source, target = Path(folder_in).absolute(), Path(folder_out).absolute()
     if target == source or source in target.parents or target in source.parents:
-        raise SchemaError(f"{folder_out} and {folder_in} lie within each other: choose another folder for the result.")
+        raise SchemaError(f"{folder_out} and {folder_in} must not contain each other: choose another output folder.")
     names = _file_names(source)
     task = _Task(fitted, hashlib.sha256(b"".join(state_files(fitted).values())).hexdigest(), source, target, column)
-    with connected(workers) as ray, sole_writer(target), show_steps(len(names), show=progress) as report:
+    with ray_connection(workers) as ray, sole_writer(target), show_steps(len(names), show=progress) as report:
         require_folder(target)
-        kept = {name for name in names if task.is_done(name)}
+        # 1. Find the files that are predicted already, and check that no choice set has rows in two files.
+        done = {name for name in names if task.is_done(name)}
         _require_sets_within_files(_ids_by_file(ray, task, names), fitted.schema.choice_set)
-        for name in sorted(kept):
+        for name in sorted(done):
             report.end(name, "already predicted")
+        # 2. Predict the others. A file that fails does not stop the rest.
         failures = []
-        for found in _by_ray_data(ray, task, [name for name in names if name not in kept], workers):
-            report.end(found["name"], f"failed: {found['error']}" if found["error"] else f"{found['rows']:,} rows")
-            failures += [found["error"]] if found["error"] else []
+        for outcome in _predict_files(ray, task, [name for name in names if name not in done], workers):
+            error = outcome["error"]
+            report.end(outcome["name"], f"failed: {error}" if error else f"{outcome['rows']:,} rows")
+            failures += [error] if error else []
     if failures:
-        more = f" So it is with {len(failures) - 1} more files." if len(failures) > 1 else ""
-        raise SchemaError(f"{min(failures)}{more} All others are predicted; the same call goes on with these.")
-    return Predicted(len(names), sum(_rows(target / name) for name in names), len(kept))
+        more = f" {len(failures) - 1} more files failed." if len(failures) > 1 else ""
+        raise SchemaError(f"{min(failures)}{more} All other files are predicted; the same call retries these.")
+    return FolderPrediction(len(names), sum(_rows(target / name) for name in names), len(done))
 
 
 @dataclass(frozen=True)
 class _Task:
-    """All that a worker needs to know."""
+    """The inputs of a worker: the model, its digest, both folders and the name of the column."""
 
     model: ChoiceModel
     digest: str
@@ -128,34 +143,34 @@ class _Task:
     target: Path
     column: str
 
-    def origin(self, name: str) -> Origin:
-        return Origin.of(self.digest, self.column, self.source / name)
+    def origin(self, name: str) -> PredictionOrigin:
+        return PredictionOrigin.of(self.digest, self.column, self.source / name)
 
     def is_done(self, name: str) -> bool:
-        """Tell whether a result is there; refuse one that is of another model, or none of ours."""
+        """Return True if a file is predicted already; raise ArtifactError if its output is of another origin."""
         file = self.target / name
         if not file.exists():
             return False
-        found = _origin_of(file)
-        if found is None or (found.model, found.column) != (self.digest, self.column):
-            what = "is no result of this command" if found is None else "was predicted by another model"
-            raise ArtifactError(f"{file} {what}: choose another folder for the result, or empty this one.")
-        return found == self.origin(name) and found.rows == _rows(file)
+        origin = _origin_of(file)
+        if origin is None or (origin.model, origin.column) != (self.digest, self.column):
+            problem = "was not written by this command" if origin is None else "was predicted by another model"
+            raise ArtifactError(f"{file} {problem}: choose another output folder, or empty this one.")
+        return origin == self.origin(name) and origin.rows == _rows(file)
 
     def run(self, name: str) -> int:
-        """Predict a file; returns its number of rows."""
+        """Predict a file; return its number of rows."""
         origin, target = self.origin(name), self.target / name
         rows = read_table(self.source / name, text=self.model.schema.text_columns)
         if self.column in rows.column_names:
             raise SchemaError(f"{self.source / name} already has a column {self.column!r}: choose another name.")
         rows = rows.append_column(self.column, pa.array(self.model.predict_proba(rows)))
-        notes = {**(rows.schema.metadata or {}), _KEY: json.dumps(asdict(origin))}
-        write_table(rows.replace_schema_metadata(notes), target)
+        footer = {**(rows.schema.metadata or {}), _FOOTER_KEY: json.dumps(asdict(origin))}
+        write_table(rows.replace_schema_metadata(footer), target)
         return int(rows.num_rows)
 
 
 class _Worker:
-    """A process that has the model, and is given one file after another."""
+    """A process that holds the model and predicts one file at a time."""
 
     def __init__(self, task: Any) -> None:
         import ray
@@ -163,45 +178,45 @@ class _Worker:
         self.task: _Task = ray.get(task)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Predict the file of a row; that it cannot be is an answer too, since another try would not help."""
+        """Predict the file of a row. A PcmcNetError is returned, not raised: a retry cannot help."""
         try:
             return {"name": row["name"], "rows": self.task.run(row["name"]), "error": ""}
         except PcmcNetError as error:
             message = str(error)
-            where = "" if row["name"] in message else f"{self.task.source / row['name']}: "
-            return {"name": row["name"], "rows": 0, "error": f"{where}{message}"}
+            prefix = "" if row["name"] in message else f"{self.task.source / row['name']}: "
+            return {"name": row["name"], "rows": 0, "error": f"{prefix}{message}"}
 
 
-def _by_ray_data(ray: Any, task: _Task, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Yield what came of each file."""
+def _predict_files(ray: Any, task: _Task, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    """Yield the outcome of each file: its name, its number of rows and an error message, or an empty string."""
     if not names:
         return
     import ray.data
 
-    with quiet("ray.data"):
-        ray.data.DataContext.get_current().enable_progress_bars = False  # there is one of ours
+    with silenced("ray.data"):
+        ray.data.DataContext.get_current().enable_progress_bars = False  # we show our own
         files = ray.data.from_items([{"name": name} for name in names], override_num_blocks=len(names))
         pool = ray.data.ActorPoolStrategy(size=min(workers, len(names)), max_tasks_in_flight_per_actor=1)
         yield from files.map(_Worker, fn_constructor_args=(ray.put(task),), compute=pool).iter_rows()
 
 
 def _ids_by_file(ray: Any, task: _Task, names: Sequence[str]) -> Iterable[tuple[str, pa.Array]]:
-    """Return the ids of the choice sets of each file that has them, each once."""
+    """Return the distinct ids of the choice sets of each readable file."""
     column = task.model.schema.choice_set
 
     def ids(name: str) -> pa.Array | None:
         try:
             return pc.unique(read_table(task.source / name, [column]).column(column).combine_chunks())
-        except PcmcNetError:  # said when the file is predicted
+        except PcmcNetError:  # reported when the file is predicted
             return None
 
     read = ray.remote(num_cpus=1, max_retries=-1)(ids)
-    found = ray.get([read.remote(name) for name in names])
-    return [(name, array) for name, array in zip(names, found, strict=True) if array is not None]
+    arrays = ray.get([read.remote(name) for name in names])
+    return [(name, array) for name, array in zip(names, arrays, strict=True) if array is not None]
 
 
 def _require_sets_within_files(ids: Iterable[tuple[str, pa.Array]], column: str) -> None:
-    """Refuse a choice set whose rows lie in two files: each would get the probabilities of a part of it."""
+    """Raise SchemaError if a choice set has rows in two files: its probabilities would be wrong in both."""
     ids = list(ids)
     if len({array.type for _, array in ids}) > 1:
         ids = [(name, array.cast(pa.string())) for name, array in ids]
@@ -210,28 +225,28 @@ def _require_sets_within_files(ids: Iterable[tuple[str, pa.Array]], column: str)
     counts = pa.chunked_array([array for _, array in ids]).value_counts()
     across = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     if len(across):
-        where = [name for name, array in ids if pc.index(array, across[0]).as_py() >= 0]
+        names = [name for name, array in ids if pc.index(array, across[0]).as_py() >= 0]
         raise SchemaError(
-            f"choice set {across[0]} (column {column!r}) has rows in {where[0]} and in {where[1]}; {len(across):,} "
-            f"such sets. A set must lie within one file: write the table again with each set in one file, or "
-            f"predict the folder in one process."
+            f"choice set {across[0]} (column {column!r}) has rows in {names[0]} and in {names[1]}; {len(across):,} "
+            f"such sets. All rows of a choice set must be in one file: write the table again with each set in one "
+            f"file, or predict the folder in one process."
         )
 
 
 def _file_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise SchemaError(f"{folder}: expected a folder of .parquet files.")
-    found = [file.relative_to(folder) for file in folder.rglob("*.parquet")]
-    names = sorted(os.fspath(file) for file in found if not is_hidden(file))
+    files = [file.relative_to(folder) for file in folder.rglob("*.parquet")]
+    names = sorted(os.fspath(file) for file in files if not is_hidden(file))
     if not names:
         raise SchemaError(f"{folder}: the folder holds no .parquet file.")
     return names
 
 
-def _origin_of(file: Path) -> Origin | None:
+def _origin_of(file: Path) -> PredictionOrigin | None:
     try:
-        note = (pyarrow.parquet.read_schema(file).metadata or {}).get(_KEY)
-        return None if note is None else Origin(**parse_json(note))
+        entry = (pyarrow.parquet.read_schema(file).metadata or {}).get(_FOOTER_KEY)
+        return None if entry is None else PredictionOrigin(**parse_json(entry))
     except (pa.ArrowException, OSError, ValueError, TypeError):
         return None
 
@@ -240,15 +255,13 @@ def _rows(file: Path) -> int:
     try:
         return int(pyarrow.parquet.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):
-        return -1  # said when the file is read
+        return -1  # an unreadable file is reported when it is predicted
 
 
 # -- Offers ------------------------------------------------------------------------------------------------------------
-# Offers to the individuals of a table, by several workers.
-#
-# This process reads the pieces of the table and writes their offers, in their order; workers search. Twice as many
-# pieces as workers are under way at most, so that memory is bounded. When a worker dies, Ray gives its piece to
-# another.
+# This process reads chunks of the table of individuals and writes their offers, in order; workers search for the
+# offers. At most two chunks per worker are in progress, so that memory is bounded. If a worker dies, Ray assigns its
+# chunk to another.
 
 
 def write_offers(
@@ -263,23 +276,35 @@ def write_offers(
     seed: int = 0,
     workers: int = 2,
 ) -> WrittenOffers:
-    """Find an offer for each individual of a table by several workers: the same file as from one process.
+    """Find an offer for each individual of a table with several workers; the file is that of a single process.
 
     Parameters
     ----------
     model
-        A fitted model, or the folder of one.
-    workers
-        Processes that search.
+        A fitted model, or the folder of a saved one.
     catalogue, individuals, path, revenue, outside, constraints, seed
-        As for :func:`pcmcnet.write_offers`.
+        As for :func:`pcmcnet.write_offers`: the alternatives that could be offered, the file with the individuals, the
+        file to write, the revenue of each alternative (default: the column "revenue"), the outside option, the
+        constraints of an offer, and the random seed (default 0).
+    workers
+        Number of processes that search; default 2.
+
+    Returns
+    -------
+    WrittenOffers
+        Number of individuals and the mean expected revenue.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not available. Other errors are those of :func:`pcmcnet.write_offers`.
     """
     fitted = model if isinstance(model, ChoiceModel) else load(model)
     search = OfferSearch(fitted, catalogue, revenue, outside, constraints or Constraints(), seed)
-    with connected(workers) as ray:
+    with ray_connection(workers) as ray:
         many = RayWorkers(ray, workers, retries=-1)
 
-        def by_workers(search: OfferSearch, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-            return many.map(lambda numbered: search_chunk(search, *numbered), enumerate(pieces))
+        def search_by_workers(search: OfferSearch, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+            return many.map(lambda numbered: search_chunk(search, *numbered), enumerate(chunks))
 
-        return write_offer_chunks(search, as_path(individuals), as_path(path), by_workers)
+        return write_offer_chunks(search, as_path(individuals), as_path(path), search_by_workers)

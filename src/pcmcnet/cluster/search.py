@@ -1,11 +1,11 @@
-"""Search for a model's options with several trials at once, in one study.
+"""Tune the options of a model with several trials in parallel, in one study.
 
-    this process:  draws configurations, keeps what came of them (study.db)        the only one that writes
-    workers:       fit a configuration each, and leave word of every epoch
+    this process:  samples configurations and records their results (study.db); the only process that writes
+    workers:       fit one configuration each, and report every epoch
 
-A draw takes the trials under way into account: the Gaussian process supposes that they end as it predicts, and none of
-them is drawn again. A trial whose worker dies is run again by Ray. When this process dies, what was under way is drawn
-first by the search that goes on, so that no trial is lost or repeated.
+The sampler takes running trials into account: the Gaussian process assumes that they end as it predicts, and no running
+configuration is sampled again. If a worker dies, Ray restarts its trial. If this process dies, the next run starts with
+the trials that were running, so that no trial is lost or repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pcmcnet.cluster.engine import connected, new_board, wants_gpu
+from pcmcnet.cluster.engine import has_gpu_per_worker, ray_connection, start_board
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -24,8 +24,8 @@ from pcmcnet.tuning.objective import Objective
 from pcmcnet.tuning.result import Measurement
 from pcmcnet.tuning.search import StartAnother
 
-POLL = 0.2  # seconds between looks at the board
-RETRIES = 3  # new starts of a trial whose worker died
+POLL_SECONDS = 0.2  # between two reads of the progress board
+MAX_RETRIES = 3  # restarts of a trial whose worker died
 
 
 def tune(
@@ -36,39 +36,44 @@ def tune(
     device: str = "auto",
     **options: Any,
 ) -> Tuning:
-    """Search for the options with which a model predicts best, several trials at once, and fit it with them.
+    """Search for the best options of a model with several trials in parallel, and fit the model with them.
 
     Parameters
     ----------
     model, data
-        As for :func:`pcmcnet.tune`.
+        As for :func:`pcmcnet.tune`: the model to tune, and choice sets with known choices.
     workers
-        Trials at once. Which of them were under way together depends on how long each took, so a search by several
-        workers is not the same from run to run.
+        Number of parallel trials; default 2. The sampled configurations depend on which trials run at the same time, so
+        a search with several workers is not reproducible.
     device
-        "auto" gives each trial a GPU if there are enough; "cpu" or "cuda".
+        "cpu", "cuda", or "auto" (the default) to give each trial a GPU if there are enough.
     **options
-        The other options of :func:`pcmcnet.tune`: space, trials, valid, by, seed, folder, progress, timeout. Only this
+        Other options of :func:`pcmcnet.tune`: space, trials, valid, by, seed, folder, progress, timeout. Only this
         process writes to the folder.
+
+    Returns
+    -------
+    Tuning
+        The trials, the best options and the fitted model.
 
     Raises
     ------
     ConfigError
-        When Ray is not to be had. All else as for :func:`pcmcnet.tune`.
+        If Ray is not available. Other errors are those of :func:`pcmcnet.tune`.
     """
-    with connected(workers) as ray:
-        gpu = wants_gpu(ray, device, workers)
+    with ray_connection(workers) as ray:
+        gpu = has_gpu_per_worker(ray, device, workers)
 
-        def at_once(study: Any, space: Space, objective: Objective, more: StartAnother) -> Iterator[TrialRecord]:
-            there = objective if gpu else replace(objective, device="cpu")
-            yield from _Trials(ray, study, space, ray.put(there), workers, gpu).run(more)
+        def run_parallel(study: Any, space: Space, objective: Objective, more: StartAnother) -> Iterator[TrialRecord]:
+            on_worker = objective if gpu else replace(objective, device="cpu")
+            yield from _ParallelTrials(ray, study, space, ray.put(on_worker), workers, gpu).run(more)
 
-        return search(model, data, device=device, runner=at_once, **options)
+        return search(model, data, device=device, runner=run_parallel, **options)
 
 
 @dataclass
-class _Under:
-    """A trial at a worker: how many of its epochs were told, and the error that ends it early, if one does."""
+class _WorkerTrial:
+    """A trial on a worker: the number of epochs reported to the study, and the error if the study pruned it."""
 
     trial: Any
     epochs: int = 0
@@ -76,8 +81,8 @@ class _Under:
 
 
 @dataclass
-class _Trials:
-    """The trials under way, by the task that runs each."""
+class _ParallelTrials:
+    """The running trials, by the Ray task that runs each."""
 
     ray: Any
     study: Any
@@ -85,72 +90,73 @@ class _Trials:
     objective: Any
     workers: int
     gpu: bool
-    under_way: dict[Any, _Under] = field(default_factory=dict)
+    running: dict[Any, _WorkerTrial] = field(default_factory=dict)
 
     def run(self, more: StartAnother) -> Iterator[TrialRecord]:
-        """Keep all workers at work; yield each trial that has ended."""
-        board = new_board(self.ray)
-        measure = self.ray.remote(num_cpus=1, num_gpus=int(self.gpu), max_retries=RETRIES)(_measure)
+        """Start trials as long as ``more`` allows and a worker is free; yield each trial that has ended."""
+        board = start_board(self.ray)
+        measure = self.ray.remote(num_cpus=1, num_gpus=int(self.gpu), max_retries=MAX_RETRIES)(_measure)
         try:
             while True:
-                while len(self.under_way) < self.workers and more(len(self.under_way)):
-                    self._begin(measure, board)
-                if not self.under_way:
+                while len(self.running) < self.workers and more(len(self.running)):
+                    self._start(measure, board)
+                if not self.running:
                     return
-                done, _ = self.ray.wait(list(self.under_way), timeout=POLL)
-                self._tell(board)
+                done, _ = self.ray.wait(list(self.running), timeout=POLL_SECONDS)
+                self._report_epochs(board)
                 for task in done:
                     yield self._end(task)
         finally:
-            for task in self.under_way:
+            for task in self.running:
                 self.ray.cancel(task, force=True)
 
-    def _begin(self, measure: Any, board: Any) -> None:
+    def _start(self, measure: Any, board: Any) -> None:
         from pcmcnet.tuning.study import RunningTrial
 
         trial = RunningTrial(self.study, self.space)
         task = measure.remote(self.objective, trial.options, board, str(trial.trial.number))
-        self.under_way[task] = _Under(trial)
+        self.running[task] = _WorkerTrial(trial)
 
-    def _tell(self, board: Any) -> None:
-        """Pass on what workers have left on the board; a trial that is pruned by it ends at its next epoch."""
+    def _report_epochs(self, board: Any) -> None:
+        """Report the epochs on the board to the study; a trial that the study prunes stops at its next epoch."""
         import optuna
 
-        left = self.ray.get(board.take.remote())
-        for under in self.under_way.values():
-            work = str(under.trial.trial.number)
-            for entry in left.get(work, []):
-                if entry["epoch"] <= under.epochs or under.pruned is not None:  # told before its worker died
+        entries = self.ray.get(board.collect.remote())
+        for worker_trial in self.running.values():
+            job = str(worker_trial.trial.trial.number)
+            for entry in entries.get(job, []):
+                # After a restart, a worker repeats epochs that were reported before.
+                if entry["epoch"] <= worker_trial.epochs or worker_trial.pruned is not None:
                     continue
-                under.epochs = entry["epoch"]
+                worker_trial.epochs = entry["epoch"]
                 try:
-                    under.trial.on_epoch(entry)
+                    worker_trial.trial.on_epoch(entry)
                 except optuna.TrialPruned as pruned:
-                    under.pruned = pruned
-                    board.end.remote(work, str(pruned))
+                    worker_trial.pruned = pruned
+                    board.stop.remote(job, str(pruned))
 
     def _end(self, task: Any) -> TrialRecord:
-        under = self.under_way.pop(task)
+        worker_trial = self.running.pop(task)
         try:
             result = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
             last = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            result = TrainingError(f"its worker died {RETRIES + 1} times: {last}")
-        record: TrialRecord = under.trial.end(under.pruned or result)
+            result = TrainingError(f"its worker died {MAX_RETRIES + 1} times: {last}")
+        record: TrialRecord = worker_trial.trial.end(worker_trial.pruned or result)
         return record
 
 
-def _measure(objective: Objective, options: dict[str, Any], board: Any, work: str) -> Measurement | Exception:
-    """Fit a configuration at a worker; an error is an answer too."""
+def _measure(objective: Objective, options: dict[str, Any], board: Any, job: str) -> Measurement | Exception:
+    """Fit a configuration on a worker; return its measurement, or the error."""
     import ray
 
     def on_epoch(entry: dict[str, Any]) -> None:
-        if (why := ray.get(board.leave.remote(work, entry))) is not None:
-            raise TrainingError(why)
+        if (reason := ray.get(board.post.remote(job, entry))) is not None:
+            raise TrainingError(reason)
 
     try:
         return objective(options, on_epoch)
     except (PcmcNetError, OSError, MemoryError) as error:
         return error
-    except Exception as error:  # noqa: BLE001 - some cannot be sent
+    except Exception as error:  # noqa: BLE001 - some exceptions cannot be pickled
         return RuntimeError(f"{type(error).__name__}: {error}")

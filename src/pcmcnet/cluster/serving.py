@@ -1,9 +1,9 @@
-"""The service on Ray Serve: the same application, in as many replicas as there are workers.
+"""Serve a model with Ray Serve: the same application, with one replica per worker.
 
-    pcmcnet serve MODEL --engine ray --workers 2             starts it, and stops it at Ctrl+C
-    serve run pcmcnet.cluster.serving:app model=MODEL        for those who run Ray Serve themselves, with PCMCNET_TOKEN
+    pcmcnet serve MODEL --engine ray --workers 2             starts the service, and stops it at Ctrl+C
+    serve run pcmcnet.cluster.serving:app model=MODEL        in an existing Ray Serve, with PCMCNET_TOKEN set
 
-Every replica loads the model, gathers its own batches and counts its own requests in ``/metrics``.
+Each replica loads the model, forms its own batches and counts its own requests in ``/metrics``.
 """
 
 from __future__ import annotations
@@ -15,40 +15,51 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.cluster.engine import connected, quiet, require_ray
+from pcmcnet.cluster.engine import ray_connection, require_ray, silenced
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models import load
-from pcmcnet.serving.settings import TOKEN, ServeSettings, token_of
+from pcmcnet.serving.settings import TOKEN_VARIABLE, ServeSettings, resolve_token
 
-NAME = "pcmcnet"
+APPLICATION_NAME = "pcmcnet"
 _ARGUMENTS = ("model", "baseline", "workers", "token", "insecure")
 
 
 def app(arguments: Mapping[str, str]) -> Any:
-    """Build the application for ``serve run`` and for the files of ``serve deploy``.
+    """Build the application for ``serve run`` and ``serve deploy``.
 
     Parameters
     ----------
     arguments
-        model: folder of the model, seen by all machines; baseline: that of a second one; workers: number of replicas,
-        1 by default; token: what requests must show, that of the environment variable PCMCNET_TOKEN by default;
-        insecure: true to let everyone ask who can reach Ray Serve, which may be other machines.
+        model: folder of the model, accessible from all machines; baseline: folder of a second model to compare with;
+        workers: number of replicas, default 1; token: bearer token that requests must send, default the environment
+        variable PCMCNET_TOKEN; insecure: "true" to allow access without a token from any machine that can reach Ray
+        Serve.
+
+    Returns
+    -------
+    Application
+        What ``serve run`` deploys.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is unknown or invalid, or if there is neither a token nor insecure=true.
     """
     for name in arguments:
         if name not in _ARGUMENTS:
             raise ConfigError(f"unknown argument {name!r}." + did_you_mean(name, _ARGUMENTS))
     if "model" not in arguments:
-        raise ConfigError("say which model to serve: model=FOLDER.")
+        raise ConfigError("the model to serve is missing: add model=FOLDER.")
     count = str(arguments.get("workers", 1))
     if not count.isdecimal():
         raise ConfigError(f"workers must be a whole number of at least 1, got {count!r}.")
     insecure = str(arguments.get("insecure", "false")).lower()
     require_word("insecure", insecure, ("true", "false"))
-    settings = ServeSettings(token=token_of(arguments.get("token")))
+    settings = ServeSettings(token=resolve_token(arguments.get("token")))
     if settings.token is None and insecure == "false":
         raise ConfigError(
-            "without a token everyone who can reach Ray Serve could ask the model: set the environment variable "
-            f"{TOKEN}, or say insecure=true if they may."
+            "without a token, any machine that can reach Ray Serve could use the model: set the environment variable "
+            f"{TOKEN_VARIABLE}, or add insecure=true to allow it."
         )
     return application(arguments["model"], arguments.get("baseline"), settings, workers=int(count))
 
@@ -56,23 +67,28 @@ def app(arguments: Mapping[str, str]) -> Any:
 def application(
     model: str | Path, baseline: str | Path | None = None, settings: ServeSettings | None = None, *, workers: int = 1
 ) -> Any:
-    """Build the Ray Serve application of a saved model; give it to ``ray.serve.run``.
+    """Build the Ray Serve application of a saved model, for ``ray.serve.run``.
 
     Parameters
     ----------
     model, baseline
-        Folders of saved models, which the machines of all replicas must see.
+        Folders of saved models, accessible from the machines of all replicas; the baseline is optional.
     settings
-        Limits and access.
+        Limits and access; default :class:`~pcmcnet.serving.settings.ServeSettings`.
     workers
-        Number of replicas.
+        Number of replicas; default 1.
+
+    Returns
+    -------
+    Application
+        What ``ray.serve.run`` deploys.
     """
     require_ray()
     require_number("workers", workers, whole=True, low=1)
     folders = [None if folder is None else str(Path(folder).absolute()) for folder in (model, baseline)]
     for folder in folders:
         if folder is not None:
-            load(folder)  # what is wrong with it is better said here than by a replica
+            load(folder)  # raise errors here, not in a replica
     from ray import serve
 
     def build() -> Any:
@@ -83,12 +99,12 @@ def application(
         assert main is not None
         return create_app(main, second, settings)
 
-    deployment: Any = serve.deployment(name=NAME, num_replicas=workers)(serve.ingress(build)())
+    deployment: Any = serve.deployment(name=APPLICATION_NAME, num_replicas=workers)(serve.ingress(build)())
     return deployment.bind()
 
 
 @contextmanager
-def served(
+def ray_service(
     model: str | Path,
     baseline: str | Path | None = None,
     settings: ServeSettings | None = None,
@@ -97,27 +113,27 @@ def served(
     host: str = "127.0.0.1",
     port: int = 8000,
 ) -> Iterator[str]:
-    """Serve a model by Ray Serve within the block; yields its address."""
+    """Serve a model with Ray Serve inside the block; yield its URL."""
     from pcmcnet.serving.server import bind, server_url
 
-    with bind(host, port) as listening:  # taken, or not to be had: said before anything is started
+    with bind(host, port) as listening:  # raises if the port is taken, before anything is started
         address = server_url(listening)
         port = int(listening.getsockname()[1])
-    with connected(workers):
+    with ray_connection(workers):
         from ray import serve
 
-        deployed = application(model, baseline, settings, workers=workers)
-        with quiet("ray.serve"):
+        deployment = application(model, baseline, settings, workers=workers)
+        with silenced("ray.serve"):
             serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
             try:
-                serve.run(deployed, name=NAME, route_prefix="/")
+                serve.run(deployment, name=APPLICATION_NAME, route_prefix="/")
                 yield address
             finally:
                 serve.shutdown()  # type: ignore[no-untyped-call]
 
 
-def run(on_start: Callable[[str], None], *given: Any, **options: Any) -> None:
-    """Serve until Ctrl+C; see :func:`served`."""
-    with served(*given, **options) as address:
+def run(on_start: Callable[[str], None], *arguments: Any, **options: Any) -> None:
+    """Serve until Ctrl+C with the arguments of :func:`ray_service`; call ``on_start`` with the URL."""
+    with ray_service(*arguments, **options) as address:
         on_start(address)
         threading.Event().wait()

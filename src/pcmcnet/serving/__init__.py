@@ -1,4 +1,4 @@
-"""A fitted model behind HTTP: probabilities, rates and maps as JSON, and a page. Needs the extra ``serve``.
+"""Serve a fitted model over HTTP: probabilities, rates and maps as JSON, and a web page. Needs the extra ``serve``.
 
-``pcmcnet serve MODEL`` runs it; :func:`pcmcnet.serving.app.create_app` makes the application for any ASGI server.
+``pcmcnet serve MODEL`` runs the service; :func:`pcmcnet.serving.app.create_app` returns it for any ASGI server.
 """

@@ -1,6 +1,6 @@
-"""What every request passes through: the token, the headers of the answer, the count.
+"""Middleware of all requests: authentication, security headers, metrics and timeouts.
 
-A plain ASGI application around another. No exception leaves it: what went wrong inside becomes a JSON answer.
+A plain ASGI application around another one. It turns exceptions of the inner application into JSON responses.
 """
 
 from __future__ import annotations
@@ -11,67 +11,65 @@ import logging
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from threading import Lock
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pcmcnet.serving.request_body import RefusalError, busy
+from pcmcnet.serving.request_body import RequestError, busy
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
 
 # -- Deadline ----------------------------------------------------------------------------------------------------------
-# Work that is wanted: until its deadline, and as long as the client is there.
+# Work stops at its deadline, or when the client disconnects.
 
 
 T = TypeVar("T")
-CLIENT_GONE = 499  # nobody reads this answer: it is there to be counted
+CLIENT_GONE = 499  # status for the metrics only; the client has disconnected
 
 
-async def while_wanted(work: Awaitable[T], request: Request, seconds: float) -> T:
-    """Await ``work`` for a request whose body has been read; cancel it at the deadline, or when the client leaves."""
+async def run_until_deadline(work: Awaitable[T], request: Request, seconds: float) -> T:
+    """Await ``work`` for a request with a complete body; cancel it after ``seconds``, or if the client disconnects."""
     try:
         async with asyncio.timeout(seconds) as limit:
-            watch = asyncio.create_task(_end_with_client(request, limit))
+            watch = asyncio.create_task(_stop_on_disconnect(request, limit))
             try:
                 return await work
             finally:
                 watch.cancel()
     except TimeoutError:
-        if not limit.expired():  # the work's own
+        if not limit.expired():  # raised by the work itself
             raise
         if watch.done():
-            raise RefusalError(CLIENT_GONE, "the connection was closed before the answer was there.") from None
-        message = f"there was no answer within {seconds:g} seconds: ask about fewer choice sets at once, or try again "
-        raise RefusalError(504, message + "when there is less to do.") from None
+            raise RequestError(CLIENT_GONE, "the connection was closed before the response.") from None
+        message = f"timeout after {seconds:g} seconds: send fewer choice sets, or try again later."
+        raise RequestError(504, message) from None
 
 
-async def _end_with_client(request: Request, limit: asyncio.Timeout) -> None:
+async def _stop_on_disconnect(request: Request, limit: asyncio.Timeout) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     limit.reschedule(asyncio.get_running_loop().time())
 
 
 # -- Metrics -----------------------------------------------------------------------------------------------------------
-# What the server counts, in the text format that Prometheus reads.
-#
-# Labels take few values: paths that are not routes are counted together. Written from the event loop and from the
-# worker.
+# Metrics in the text format of Prometheus. Paths that are not routes share one label, so that the number of labels is
+# bounded. Updated by the event loop and the worker thread.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-SETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SETS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 class Histogram:
-    """Counts of values up to each bound, with their sum."""
+    """Number of values up to each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -84,7 +82,7 @@ class Histogram:
         self.sum += value
 
     def lines(self, name: str, labels: Mapping[str, str] | None = None) -> Iterator[str]:
-        """Write the series of one histogram; counts add up from bound to bound."""
+        """Yield the lines of one histogram, with cumulative counts."""
         total = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -94,30 +92,30 @@ class Histogram:
 
 
 class ServerMetrics:
-    """All that is counted; ``under_way`` is asked for the requests under way when the text is written."""
+    """The metrics of the server; ``in_flight`` returns the number of requests in progress."""
 
-    def __init__(self, under_way: Callable[[], int] = lambda: 0) -> None:
-        self.under_way = under_way
+    def __init__(self, in_flight: Callable[[], int] = lambda: 0) -> None:
+        self.in_flight = in_flight
         self._lock = Lock()
         self._requests: Counter[tuple[str, int]] = Counter()
-        self._seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
-        self._batches = Histogram(SETS)
-        self._jobs = Histogram(SETS)
+        self._seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS_BUCKETS))
+        self._batches = Histogram(SETS_BUCKETS)
+        self._jobs = Histogram(SETS_BUCKETS)
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
+        """Count a completed request."""
         with self._lock:
             self._requests[route, status] += 1
             self._seconds[route].observe(seconds)
 
     def batch(self, *, sets: int, requests: int) -> None:
-        """Count what was predicted at once."""
+        """Count a predicted batch."""
         with self._lock:
             self._batches.observe(sets)
             self._jobs.observe(requests)
 
     def text(self) -> str:
-        """Write everything."""
+        """Return all metrics in the text format of Prometheus."""
         with self._lock:
             return "\n".join(self._lines()) + "\n"
 
@@ -125,14 +123,14 @@ class ServerMetrics:
         yield from _head("pcmcnet_requests_total", "counter", "Requests by route and status.")
         for (route, status), count in sorted(self._requests.items()):
             yield _line("pcmcnet_requests_total", {"route": route, "status": str(status)}, count)
-        yield from _head("pcmcnet_request_seconds", "histogram", "Time from a request to its answer.")
+        yield from _head("pcmcnet_request_seconds", "histogram", "Time from a request to its response.")
         for route, histogram in sorted(self._seconds.items()):
             yield from histogram.lines("pcmcnet_request_seconds", {"route": route})
         yield from _head("pcmcnet_queue_length", "gauge", "Requests being read, waiting or predicted.")
-        yield _line("pcmcnet_queue_length", None, self.under_way())
+        yield _line("pcmcnet_queue_length", None, self.in_flight())
         yield from _head("pcmcnet_batch_sets", "histogram", "Choice sets predicted in one batch.")
         yield from self._batches.lines("pcmcnet_batch_sets")
-        yield from _head("pcmcnet_batch_requests", "histogram", "Requests answered by one batch.")
+        yield from _head("pcmcnet_batch_requests", "histogram", "Requests in one batch.")
         yield from self._jobs.lines("pcmcnet_batch_requests")
         yield from _head("pcmcnet_sets_predicted_total", "counter", "Choice sets predicted.")
         yield _line("pcmcnet_sets_predicted_total", None, self._batches.sum)
@@ -144,7 +142,7 @@ def _head(name: str, kind: str, help_: str) -> Iterator[str]:
 
 
 def _line(name: str, labels: Mapping[str, str] | None, value: float) -> str:
-    """Write one sample; the values of labels are routes, statuses and bounds, which need no escapes."""
+    """Return one sample; label values are routes, statuses and bounds, which need no escaping."""
     inside = ",".join(f'{key}="{text}"' for key, text in (labels or {}).items())
     number = str(int(value)) if float(value).is_integer() else repr(float(value))
     return f"{name}{{{inside}}} {number}" if inside else f"{name} {number}"
@@ -164,13 +162,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-_MISHAP = "something went wrong inside the server: its log says what."
+_INTERNAL_ERROR = "internal error: see the log of the server."
 
 
-class Gate:
-    """Lets requests in; ``open_paths`` need no token, and ``routes`` are counted one by one.
+class GateMiddleware:
+    """Checks host and token, adds security headers and counts requests.
 
-    ``stopping`` tells whether the server stops: what is cut off then has an answer, too.
+    ``open_paths`` need no token; ``routes`` have their own label in the metrics. ``stopping`` returns True while the
+    server stops: a request that is cancelled then gets a response, too.
     """
 
     def __init__(
@@ -193,37 +192,40 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, begun = perf_counter(), 500, False
+        start, status, responding = perf_counter(), 500, False
 
         async def send_on(message: Message) -> None:
-            nonlocal status, begun
+            nonlocal status, responding
             if message["type"] == "http.response.start":
-                status, begun = message["status"], True
-                _add_headers(message)
+                status, responding = message["status"], True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_on)
+            await self._respond(scope, receive, send_on)
         except Exception:
             log.exception("a request to %s failed", scope["path"] if scope["path"] in self.routes else "another path")
-            if begun:
-                raise  # half an answer is out: all that can be done is to break off
-            await JSONResponse({"error": _MISHAP}, 500)(scope, receive, send_on)
-        except asyncio.CancelledError:  # cut off by a server that stops, or by one that has lost the client
-            if begun or not self.stopping():
+            if responding:
+                raise  # part of the response is sent: the connection must be closed
+            await JSONResponse({"error": _INTERNAL_ERROR}, 500)(scope, receive, send_on)
+        except asyncio.CancelledError:  # the server stops, or the client disconnected
+            if responding or not self.stopping():
                 raise
-            cut = busy("the server is stopping", close=True)
-            await JSONResponse({"error": cut.message}, cut.status, cut.headers)(scope, receive, send_on)
+            stopped = busy("the server is stopping", close=True)
+            await JSONResponse({"error": stopped.message}, stopped.status, stopped.headers)(scope, receive, send_on)
         finally:
             path = scope["path"]
-            self.metrics.request(path if path in self.routes else "other", status, perf_counter() - began)
+            self.metrics.request(path if path in self.routes else "other", status, perf_counter() - start)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
         if self.hosts is not None and _host(scope) not in self.hosts:
-            app = JSONResponse({"error": f"host: expected one of {', '.join(self.hosts)}; or serve with a token."}, 421)
+            message = f"host: expected one of {', '.join(self.hosts)}; or serve the model with a token."
+            app = JSONResponse({"error": message}, 421)
         elif scope["path"] not in self.open_paths and not self._has_token(scope):
-            message = "a token is required: send the header Authorization: Bearer TOKEN, with that of --token."
+            message = "a token is required: send the header Authorization: Bearer TOKEN, with the token of --token."
             app = JSONResponse({"error": message}, 401, {"WWW-Authenticate": "Bearer"})
         await app(scope, receive, send)
 
@@ -235,16 +237,10 @@ class Gate:
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
-    return found
+    header: bytes = next((value for key, value in scope["headers"] if key == name), b"")
+    return header
 
 
 def _host(scope: Scope) -> str:
-    """Return the name by which a request addresses the server, without the port."""
+    """Return the Host header of a request, without the port."""
     return re.sub(r":\d*$", "", _header(scope, b"host").decode("latin-1")).lower()
-
-
-def _add_headers(message: MutableMapping[str, Any]) -> None:
-    headers = MutableHeaders(scope=message)
-    for name, value in HEADERS.items():
-        headers.setdefault(name, value)

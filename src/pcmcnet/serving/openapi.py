@@ -1,103 +1,101 @@
-"""What requests and answers look like, as JSON Schema: the columns of the served model are part of it."""
+"""The JSON Schemas of requests and responses, with the columns of the served model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from pcmcnet.data.kinds import KINDS, category, number
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.request_sets import Input, input_columns
-from pcmcnet.serving.service import POINTS, sizes_of
+from pcmcnet.serving.request_sets import InputColumn, input_columns
+from pcmcnet.serving.service import DEFAULT_MAP_POINTS, vector_sizes
 from pcmcnet.serving.settings import ServeSettings
 
 Value = float | bool | str | list[float | str] | None
-_LARGEST = float(np.finfo(np.float32).max)
 
 
-class Answer(BaseModel):
-    """An answer with these entries and no others."""
+class ResponseModel(BaseModel):
+    """A response with these entries and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Error(Answer):
-    """What was expected, what was found, where, and what to do."""
+class Error(ResponseModel):
+    """What was expected, what was received, where, and the remedy."""
 
     error: str
 
 
-class SetProbabilities(Answer):
-    """Probabilities of a set's alternatives, in the order of the request."""
+class SetProbabilities(ResponseModel):
+    """Probabilities of the alternatives of a choice set, in the order of the request."""
 
     probabilities: list[float]
 
 
-class Probabilities(Answer):
-    """One entry for each set, in the order of the request."""
+class Probabilities(ResponseModel):
+    """One entry for each choice set, in the order of the request."""
 
     sets: list[SetProbabilities]
 
 
-class Rates(Answer):
-    """``rates[i][j]`` is the rate of leaving alternative i for j; the probabilities are its stationary law."""
+class Rates(ResponseModel):
+    """``rates[i][j]`` is the rate of leaving alternative i for j; probabilities are the stationary distribution."""
 
     rates: list[list[float]]
     probabilities: list[float]
 
 
-class Map(Answer):
-    """``share[k][l]`` is the share of a against b where the moving alternative has ``y[k]`` and ``x[l]``."""
+class Map(ResponseModel):
+    """``share[k][l]`` is the share of a against b if the moving alternative has ``y[k]`` and ``x[l]``."""
 
     x: list[float]
     y: list[float]
     share: list[list[float | None]]
 
 
-class OfferResponse(Answer):
-    """The best offer that was found; places count the alternatives of the request."""
+class OfferResponse(ResponseModel):
+    """The best offer found; indices are those of the alternatives in the request."""
 
-    shown: list[int] = Field(description="places of the alternatives to show")
+    shown: list[int] = Field(description="indices of the alternatives to show")
     probabilities: list[float] = Field(description="of all alternatives, 0 for those not shown")
     value: float = Field(description="expected revenue of one choice, or probability of the target")
-    current_value: float = Field(description="of the alternatives that are available now")
-    exact: bool = Field(description="whether no offer is better")
-    gap: float | None = Field(description="how far at most the best offer is better, relative; null where not known")
-    added: list[int] = Field(description="places to show that are not available now")
-    dropped: list[int] = Field(description="places that are available now and not to be shown")
+    current_value: float = Field(description="value of the alternatives that are available now")
+    exact: bool = Field(description="whether the offer is proven optimal")
+    gap: float | None = Field(description="upper bound on the relative gain of a better offer; null if unknown")
+    added: list[int] = Field(description="indices to show that are not available now")
+    dropped: list[int] = Field(description="indices that are available now but not shown")
 
 
-class ColumnDescription(Answer):
-    """A column of a request, and what the training table had in it; null where that is not known."""
+class ColumnDescription(ResponseModel):
+    """A column of a request, with facts about it from the training table; null if unknown."""
 
     name: str
-    title: str = Field(description="what people call it; the name where nothing else was said")
-    unit: str = Field(description="what it is measured in; empty where that was not said")
+    title: str = Field(description="display name; the name of the column if none was declared")
+    unit: str = Field(description="unit of measurement; empty if none was declared")
     role: str = Field(description="individual, feature, alternative (the label) or available")
     kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
-    field: str = Field(description="how the page lets it be edited: mostly as its kind")
+    field: str = Field(description="input field of the page, usually the kind")
     required: bool
     may_be_null: bool
     typical: float | bool | str | None
     min: float | str | None = Field(description="a number, or an instant as text")
-    max: float | str | None = Field(description="likewise")
+    max: float | str | None = Field(description="a number, or an instant as text")
     quartiles: list[float] | None
     categories: list[str] | None = Field(description="the most frequent ones, sorted")
-    distinct: int | None = Field(description="how many categories, or distinct contents, there are")
-    size: int | None = Field(description="how many numbers a vector has")
+    distinct: int | None = Field(description="number of categories or distinct values")
+    size: int | None = Field(description="length of a vector")
 
 
-class TrainedOn(Answer):
+class TrainedOn(ResponseModel):
     """The size of the training table."""
 
     choice_sets: int | None
     alternatives: int | None
 
 
-class Limits(Answer):
+class Limits(ResponseModel):
     """Limits of a request."""
 
     sets: int
@@ -111,8 +109,8 @@ class Limits(Answer):
     pixels: int
 
 
-class ServedModel(Answer):
-    """A model that is served."""
+class ServedModel(ResponseModel):
+    """A served model."""
 
     model: str
     class_: str = Field(alias="class")
@@ -124,52 +122,52 @@ class ServedModel(Answer):
 
 
 class About(ServedModel):
-    """The main model, what requests to it look like, and whether there is a baseline."""
+    """The main model, the columns and limits of requests, and the baseline."""
 
     version: str
-    title: str = Field(description="what the page calls the model")
-    choice_set: str = Field(description="the column of a table that says which rows make up a choice set")
-    label: str | None = Field(description="the column that names an alternative")
+    title: str = Field(description="name of the model on the page")
+    choice_set: str = Field(description="column of a table with the id of the choice set")
+    label: str | None = Field(description="column with the label of an alternative")
     columns: list[ColumnDescription]
     limits: Limits
     has_baseline: bool
     baseline: ServedModel | None
 
 
-class ExampleSet(Answer):
-    """A choice set as requests give it."""
+class ExampleSet(ResponseModel):
+    """A choice set in the form of a request."""
 
     individual: dict[str, Value]
     alternatives: list[dict[str, Value]]
 
 
-class Example(Answer):
-    """Choice sets of the training table, as the body of a request for their probabilities."""
+class Example(ResponseModel):
+    """Choice sets of the training table, in the form of a request for probabilities."""
 
     sets: list[ExampleSet]
 
 
-class Health(Answer):
-    """The server answers."""
+class Health(ResponseModel):
+    """The server is running."""
 
     status: str
 
 
 class RequestSchemas:
-    """The JSON Schemas of the request bodies of some served models."""
+    """The JSON Schemas of request bodies for the served models."""
 
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         schema = models["main"].schema
         inputs = input_columns(schema).values()
-        gaps, sizes = schema.missing == "indicator", sizes_of(models["main"])
+        nullable, sizes = schema.missing == "indicator", vector_sizes(models["main"])
         self.settings = settings
         self.model = {"enum": list(models), "default": "main"}
         self.set = _object(
             {
-                "individual": _columns([c for c in inputs if c.of_individual], sizes, gaps=gaps),
+                "individual": _columns([c for c in inputs if c.is_individual], sizes, nullable=nullable),
                 "alternatives": {
                     "type": "array",
-                    "items": _columns([c for c in inputs if not c.of_individual], sizes, gaps=gaps),
+                    "items": _columns([c for c in inputs if not c.is_individual], sizes, nullable=nullable),
                     "minItems": 1,
                     "maxItems": settings.max_alternatives,
                 },
@@ -179,21 +177,21 @@ class RequestSchemas:
         self.moving = [c.name for c in inputs if c.role == "feature" and c.kind == "number"]
 
     def probabilities(self) -> dict[str, Any]:
-        """Return the schema of a question about several sets."""
+        """Return the schema of a request for the probabilities of several choice sets."""
         sets = {"type": "array", "items": self.set, "minItems": 1, "maxItems": self.settings.max_sets}
         return _object({"sets": sets, "model": self.model}, required=["sets"])
 
     def rates(self) -> dict[str, Any]:
-        """Return the schema of a question about the rates of one set."""
+        """Return the schema of a request for the rates of one choice set."""
         return _object({"set": self.set, "model": self.model}, required=["set"])
 
     def map(self) -> dict[str, Any]:
-        """Return the schema of a question for a map."""
+        """Return the schema of a request for a map."""
         column = {"enum": self.moving} if self.moving else {"type": "string"}
         place = {"type": "integer", "minimum": 0, "maximum": self.settings.max_alternatives - 1}
         range_ = {"type": "array", "items": number.json_schema(), "minItems": 2, "maxItems": 2}
         most = self.settings.max_points
-        points = {"type": "integer", "minimum": 2, "maximum": most, "default": min(POINTS, most)}
+        points = {"type": "integer", "minimum": 2, "maximum": most, "default": min(DEFAULT_MAP_POINTS, most)}
         entries = {
             "set": self.set,
             "x": column,
@@ -208,7 +206,7 @@ class RequestSchemas:
         return _object(entries, required=["set", "x", "y", "place", "between"])
 
     def offer(self) -> dict[str, Any]:
-        """Return the schema of a question for an offer."""
+        """Return the schema of a request for an offer."""
         most = self.settings.max_alternatives
         place = {"type": "integer", "minimum": 0, "maximum": most - 1}
         entries = {
@@ -224,7 +222,7 @@ class RequestSchemas:
 
 
 def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an operation that describes its body."""
+    """Return the OpenAPI entry that describes the body of an operation."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
@@ -232,18 +230,18 @@ def _object(properties: Mapping[str, Any], *, required: Iterable[str]) -> dict[s
     return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
-def _columns(columns: Iterable[Input], sizes: Mapping[str, int], *, gaps: bool) -> dict[str, Any]:
+def _columns(columns: Iterable[InputColumn], sizes: Mapping[str, int], *, nullable: bool) -> dict[str, Any]:
     columns = list(columns)
     required = [c.name for c in columns if c.role != "available"]
-    known = {c.name: _column(c, sizes.get(c.name), gaps=gaps and c.role != "alternative") for c in columns}
-    return _object(known, required=required)
+    schemas = {c.name: _column(c, sizes.get(c.name), nullable=nullable and c.role != "alternative") for c in columns}
+    return _object(schemas, required=required)
 
 
-def _column(column: Input, size: int | None, *, gaps: bool) -> dict[str, Any]:
+def _column(column: InputColumn, size: int | None, *, nullable: bool) -> dict[str, Any]:
     if column.kind in KINDS:
         kind = KINDS[column.kind]
         schema = kind.json_schema(size)
-        return {**schema, "type": [schema["type"], "null"]} if gaps and kind.may_be_missing else schema
+        return {**schema, "type": [schema["type"], "null"]} if nullable and kind.may_be_missing else schema
     if column.kind == "flag":
         return {"enum": [True, False, 0, 1]}
-    return number.json_schema(gaps=gaps) if column.kind == "number" else category.json_schema(gaps=gaps)
+    return number.json_schema(gaps=nullable) if column.kind == "number" else category.json_schema(gaps=nullable)

@@ -1,7 +1,7 @@
-"""Run the application: a socket that is bound before anything is promised, and an end that lets requests finish.
+"""Run the application: the socket is bound before the start is reported, and requests may finish on shutdown.
 
-At the end, requests under way have some seconds to finish, while those that come are answered with 503. Then the socket
-is closed, and what is still under way is cut off with 503, too.
+On shutdown, requests in progress have some seconds to finish, while new requests get status 503. Then the socket is
+closed, and the remaining requests get status 503, too.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pcmcnet.errors import ConfigError
 
 # -- Protocol ----------------------------------------------------------------------------------------------------------
-# Connections that take too long: to send the head of a request, or to read an answer.
+# Timeouts for clients that send the headers of a request, or read a response, too slowly.
 #
-# uvicorn bounds how long a connection may rest between two requests, and nothing else: a head that comes byte by byte,
-# or an answer that nobody takes, would be kept for ever. Bodies are bounded by `pcmcnet.serving.request_body`.
+# uvicorn limits only the idle time between two requests: without these timeouts, headers that arrive byte by byte, or a
+# response that is never read, would keep a connection open forever. `pcmcnet.serving.request_body` limits bodies.
 
 
-_LEAST = 65_536  # bytes of an answer that a client must read while the server is patient
+_MIN_BYTES_READ = 65_536  # bytes of a response that a client must read within the timeout
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 of uvicorn with ``patience``: seconds for the head of a request, and for each part of a long answer."""
+    """HTTP/1.1 of uvicorn with a timeout for the headers of a request and for each 64 KiB of a long response."""
 
-    patience: float
+    client_timeout: float  # seconds
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -45,12 +45,12 @@ class TimedProtocol(H11Protocol):
         self._answer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the head of a request."""
+        """Start the timeout for the headers of a request."""
         super().connection_made(transport)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a head from its first byte on, however the rest comes."""
+        """Start the timeout at the first byte of the headers; stop it when they are complete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head = _stopped(self._head)
@@ -58,38 +58,38 @@ class TimedProtocol(H11Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop all timeouts."""
         self._head, self._answer = _stopped(self._head), _stopped(self._answer)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read."""
+        """Start the timeout for a client that does not read the response."""
         super().pause_writing()
         self._answer = self._answer or self._await_reading()
 
     def resume_writing(self) -> None:
-        """Wait no longer: the client reads on."""
+        """Stop the timeout: the client reads again."""
         super().resume_writing()
         self._answer = _stopped(self._answer)
 
     def _await_reading(self) -> asyncio.TimerHandle:
-        return self.loop.call_later(self.patience, self._check_reading, self.transport.get_write_buffer_size())
+        return self.loop.call_later(self.client_timeout, self._check_reading, self.transport.get_write_buffer_size())
 
     def _check_reading(self, before: int) -> None:
-        """Break off an answer that is hardly read."""
-        if self.transport.get_write_buffer_size() > before - _LEAST:
+        """Abort the connection if the client has read too little since the last check."""
+        if self.transport.get_write_buffer_size() > before - _MIN_BYTES_READ:
             self.transport.abort()
         else:
             self._answer = self._await_reading()
 
     def _await_head(self) -> None:
-        self._head = self._head or self.loop.call_later(self.patience, self._give_up)
+        self._head = self._head or self.loop.call_later(self.client_timeout, self._give_up)
 
     def _give_up(self) -> None:
-        """Close a connection whose head is not complete; say so where some of it has come."""
+        """Close a connection with incomplete headers; if some of them have arrived, send status 408."""
         if not self.transport.is_closing():
             if self.conn.trailing_data[0]:
-                message = f"the head of the request did not arrive within {self.patience:g} seconds."
+                message = f"the headers of the request did not arrive within {self.client_timeout:g} seconds."
                 body = json.dumps({"error": message}).encode()
                 headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
                 head = h11.Response(status_code=408, headers=[*headers, ("Connection", "close")])
@@ -99,34 +99,34 @@ class TimedProtocol(H11Protocol):
 
 
 def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    """Stop a timer; returns None, to be kept in its place."""
+    """Cancel a timer; return None to replace it."""
     if timer is not None:
         timer.cancel()
     return None
 
 
-def timed(patience: float) -> type[TimedProtocol]:
-    """Return the protocol with its patience, as uvicorn takes it: a class."""
-    return type("TimedProtocol", (TimedProtocol,), {"patience": patience})
+def timed_protocol(client_timeout: float) -> type[TimedProtocol]:
+    """Return a protocol class with this timeout in seconds; uvicorn expects a class."""
+    return type("TimedProtocol", (TimedProtocol,), {"client_timeout": client_timeout})
 
 
 # -- Server ------------------------------------------------------------------------------------------------------------
 
 
-# Seconds that the thread which asks the models may keep the interpreter while requests are to be read. At Python's own
-# 5 ms, few requests are read during a batch, so that the next batch is small.
-_TURN = 0.0005
-_LAST = 1  # second in which connections end by themselves, once requests had their time to finish
-_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+# Seconds that the worker thread may hold the interpreter while requests wait to be read. With Python's default of 5 ms,
+# few requests are read during a batch, so that the next batch is small.
+_SWITCH_INTERVAL = 0.0005
+_CLOSE_SECONDS = 1  # for connections to close, after the time for requests to finish
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Open the socket; port 0 takes any free one."""
+    """Return a listening socket; port 0 means any free port. Raise ConfigError if the address is not available."""
     listening = None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, _, _, address = found[0]
-        # Named as TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an acknowledgement.
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, address = addresses[0]
+        # TCP must be named: otherwise asyncio keeps Nagle's algorithm, and each response waits 40 ms.
         listening = socket.socket(family, kind, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
@@ -136,35 +136,35 @@ def bind(host: str, port: int) -> socket.socket:
         if listening is not None:
             listening.close()
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot listen at {host}:{port}: {reason}. Choose another by --host and --port.") from error
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}. Choose another --host or --port.") from error
 
 
-def own_names(host: str) -> tuple[str, ...] | None:
-    """Return the names of this machine to itself, where only it is listened to."""
+def loopback_names(host: str) -> tuple[str, ...] | None:
+    """Return the host names of this machine if the server listens on the loopback interface only, else None."""
     name = host.lower().strip("[]")
-    with suppress(ValueError):  # a name
+    with suppress(ValueError):  # a host name, not an address
         if ip_address(name).is_loopback:
-            return tuple(dict.fromkeys((*_LOCAL, f"[{name}]" if ":" in name else name)))
-    return _LOCAL if name == "localhost" else None
+            return tuple(dict.fromkeys((*_LOOPBACK_NAMES, f"[{name}]" if ":" in name else name)))
+    return _LOOPBACK_NAMES if name == "localhost" else None
 
 
-def require_guarded(host: str, token: str | None, *, insecure: bool) -> None:
-    """Refuse to let other machines ask without a token, unless that is said to be meant."""
-    if token is None and not insecure and own_names(host) is None:
+def require_token(host: str, token: str | None, *, insecure: bool) -> None:
+    """Raise ConfigError if other machines could use the model without a token, unless ``insecure`` is True."""
+    if token is None and not insecure and loopback_names(host) is None:
         raise ConfigError(
-            f"at {host!r} other machines could ask the model without a token: set the environment variable "
-            f"PCMCNET_TOKEN, or say --insecure if everyone who can reach it may ask."
+            f"at {host!r} other machines could use the model without a token: set the environment variable "
+            f"PCMCNET_TOKEN, or add --insecure to allow it."
         )
 
 
 def server_url(listening: socket.socket) -> str:
-    """Return the address to type into a browser."""
+    """Return the URL of the server."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | None = None) -> None:
-    """Serve until a signal comes; requests under way then have the seconds of ``settings.drain`` to finish."""
+    """Serve until a signal arrives; then wait ``settings.drain`` seconds for requests in progress."""
     import uvicorn
 
     worker = app.state.service.worker
@@ -173,31 +173,31 @@ def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | No
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             worker.stop()
             until = monotonic() + worker.settings.drain
-            while worker.under_way and monotonic() < until and not self.force_exit:
+            while worker.in_flight and monotonic() < until and not self.force_exit:
                 await asyncio.sleep(0.02)
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,
         log_config=None,
-        log_level="error",  # what strangers send is no news
+        log_level="error",  # invalid requests are not logged
         access_log=False,
         server_header=False,
         lifespan="on",
-        http=timed(worker.settings.head_timeout),
+        http=timed_protocol(worker.settings.head_timeout),
         ws="none",
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=_LAST,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
     )
-    with _at_service():
+    with _tuned_process():
         if on_start is not None:
             on_start()
         Server(config).run(sockets=[listening])
 
 
 @contextmanager
-def until_stopped() -> Iterator[None]:
-    """Let SIGTERM or Ctrl+C end the block, and nothing else."""
+def stop_on_signal() -> Iterator[None]:
+    """End the block, and only the block, at SIGTERM or Ctrl+C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with suppress(KeyboardInterrupt):
@@ -207,26 +207,27 @@ def until_stopped() -> Iterator[None]:
 
 
 @contextmanager
-def _at_service() -> Iterator[None]:
-    """Let threads take turns often, and log errors alone: what clients send, unseen categories say, is no news.
+def _tuned_process() -> Iterator[None]:
+    """Tune the process for serving: switch threads often, log errors only, and freeze existing objects.
 
-    What was loaded until now stays: the search for garbage, which stops all threads, does not look through it again.
+    Warnings about the data of clients, such as unseen categories, are not logged. The garbage collector, which stops
+    all threads, skips frozen objects.
     """
-    log, turn = logging.getLogger("pcmcnet"), sys.getswitchinterval()
-    level, theirs = log.level, logging.getLogger("uvicorn.error")
+    log, interval = logging.getLogger("pcmcnet"), sys.getswitchinterval()
+    level, uvicorn_log = log.level, logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
-    theirs.addFilter(_is_news)
-    sys.setswitchinterval(_TURN)
+    uvicorn_log.addFilter(_is_relevant)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
-        theirs.removeFilter(_is_news)
+        uvicorn_log.removeFilter(_is_relevant)
         log.setLevel(level)
-        sys.setswitchinterval(turn)
+        sys.setswitchinterval(interval)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Tell uvicorn's word that requests are cut off at the end: they are meant to be, and their clients are told."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return False for uvicorn's message that requests are cancelled on shutdown: clients get a response."""
     return not str(record.msg).startswith("Cancel %s running task(s)")

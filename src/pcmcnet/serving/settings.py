@@ -1,4 +1,4 @@
-"""How much a server takes on: limits on requests, on what waits and on what is predicted at once."""
+"""Settings of a server: limits on requests, queues and batches, timeouts and access."""
 
 from __future__ import annotations
 
@@ -8,52 +8,60 @@ from dataclasses import dataclass
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError
 
-TOKEN = "PCMCNET_TOKEN"  # the environment variable
+TOKEN_VARIABLE = "PCMCNET_TOKEN"  # the environment variable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeSettings:
-    """Limits and access.
+    """Limits and access of a server.
 
     Parameters
     ----------
     token
-        Bearer token that requests must show; None lets everyone in.
+        Bearer token that requests must send; default None: no authentication.
     hosts
-        Names by which requests may address the server; None takes any. Without a token, those of this machine alone
-        keep out pages of other sites whose name was made to point here.
+        Allowed values of the Host header; default None: any. Without a token, only names of this machine are safe: a
+        web page of another site could otherwise reach the service by DNS rebinding.
     max_sets, max_alternatives
-        Choice sets of a request, and alternatives of a set.
+        Most choice sets in a request (default 1,000) and most alternatives in a set (default 500).
     max_pairs
-        Ordered pairs of alternatives of a request, summed over its sets: what the time of a chain model grows with.
+        Most ordered pairs of alternatives in a request, summed over its sets (default 2,000,000): the running time of
+        a chain model is proportional to them.
     max_body
-        Bytes of a request's body.
+        Largest body of a request, in bytes; default 4,000,000.
     max_bodies
-        Bytes of all bodies above 64 KiB that are held at once, from their arrival to their answer; more are turned away
-        with status 503; one of ``max_body`` is always taken. What is made of them takes up to ten times as much memory.
+        Total bytes of all bodies above 64 KiB in memory, from arrival to response (default 64,000,000). Further
+        requests get status 503, but one body of ``max_body`` is always accepted. Parsed bodies take up to ten times as
+        much memory.
     max_values, max_depth
-        Values of a request, its lists and objects among them, and levels of nesting: both are counted before any object
-        is made. A request needs six levels; 400,000 values of the worst kind take 50 MB and half a second.
+        Most JSON values in a request, counting lists and objects (default 400,000), and deepest nesting (default 100).
+        Both are counted before any object is created. A request needs six levels; 400,000 values of the worst kind
+        take 50 MB and half a second.
     max_pixels
-        Pixels of the pictures of a request, counted before any is decoded.
+        Most pixels in the images of a request, counted before decoding; default 25,000,000.
     max_points
-        Points of a map along each axis.
+        Most points of a map along each axis; default 50.
     queue
-        Requests under way at once, from the end of their body on; more are turned away with status 503.
+        Most requests in progress, from the end of their bodies (default 256); further requests get status 503.
     batch_sets, batch_pairs
-        Bounds on what is predicted in one batch. A request that is larger is predicted in pieces, which take turns with
-        the batches of others: 100,000 pairs take 50 ms for a network of 64x64 units.
+        Largest batch: choice sets (default 1,000) and pairs (default 100,000). A larger request is predicted in chunks,
+        which alternate with the batches of other requests. 100,000 pairs take 50 ms for a network of 64x64 units.
     gather
-        Seconds that the first request of a batch waits for others that are being read.
+        Seconds that the first request of a batch waits for others that are still being read; default 0.003.
     head_timeout, body_timeout
-        Seconds within which the head of a request must have arrived, and its body. A client that reads less
-        than 64 KiB of a long answer in the first of the two is cut off.
+        Timeouts for the headers (default 10) and the body (default 30) of a request, in seconds. A client that reads
+        less than 64 KiB of a long response within ``head_timeout`` is disconnected.
     deadline
-        Seconds from the end of the body within which there must be an answer; then the work stops, with status 504.
+        Timeout from the end of the body to the response, in seconds (default 30); then the request gets status 504.
     drain
-        Seconds that requests under way have to finish when the server is told to stop.
+        Seconds that requests in progress have to finish when the server stops; default 20.
     title
-        What the page calls the model; by default its class.
+        Name of the model on the page; default: its class.
+
+    Raises
+    ------
+    ConfigError
+        If a limit is not positive, or the token is not one line of printable ASCII characters.
     """
 
     token: str | None = None
@@ -81,7 +89,7 @@ class ServeSettings:
         sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_values", "max_pixels", "queue")
         for name in (*sizes, "max_bodies", "batch_sets", "batch_pairs"):
             require_number(name, getattr(self, name), whole=True, low=1)
-        require_number("max_depth", self.max_depth, whole=True, low=1, high=500)  # Python itself gives up at 1,000
+        require_number("max_depth", self.max_depth, whole=True, low=1, high=500)  # Python's recursion limit is 1,000
         require_number("max_points", self.max_points, whole=True, low=2)
         for name in ("gather", "head_timeout", "body_timeout", "deadline", "drain"):
             require_number(name, getattr(self, name), low=0)
@@ -91,9 +99,10 @@ class ServeSettings:
             raise ConfigError("token must not begin or end with a space.")
 
 
-def token_of(given: str | None) -> str | None:
-    """Return the token that was given, else that of the environment; an empty one there would let everyone in."""
-    token = os.environ.get(TOKEN) if given is None else given
-    if given is None and token is not None and not token.strip():
-        raise ConfigError(f"the environment variable {TOKEN} is empty: give it a token, or unset it.")
+def resolve_token(token: str | None) -> str | None:
+    """Return the token, by default that of the environment variable; raise ConfigError if that is empty."""
+    if token is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        if token is not None and not token.strip():
+            raise ConfigError(f"the environment variable {TOKEN_VARIABLE} is empty: set a token, or unset it.")
     return token

@@ -1,10 +1,10 @@
-"""One thread that asks the models, for all requests.
+"""One worker thread that runs the models for all requests.
 
-Requests that wait while it is busy are answered together by one call; so are those that are just being read when it is
-free, for which it waits a few milliseconds. A question that is too large for one batch is asked in pieces, which take
-turns with the small questions: so nobody waits for all of it, and what was taken back is left between two pieces. What
-is under way is bounded: beyond that a request is turned away at once. One question that a model refuses does not spoil
-the answers to the others.
+Requests that arrive while the thread is busy are predicted together in one batch. When it is free, it waits a few
+milliseconds for requests that are still being read. A query that is too large for one batch is split into chunks, which
+alternate with the batches of small queries: small queries do not wait for all of it, and a cancelled query stops
+between two chunks. The number of requests in progress is limited; further requests are rejected immediately. A query
+that fails does not affect the others in its batch.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from pcmcnet.errors import PcmcNetError, describe_value, shortened
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logit.design import UnseenLabelError
 from pcmcnet.serving.middleware import ServerMetrics
-from pcmcnet.serving.request_body import RefusalError, busy, unusable
+from pcmcnet.serving.request_body import RequestError, busy, unprocessable
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
 
 # -- Batch -------------------------------------------------------------------------------------------------------------
-# The choice sets of several requests as one table, so that a model is asked once.
+# The choice sets of several requests are combined into one table, so that a model is called once.
 
 
-def together(parts: Sequence[ChoiceData]) -> ChoiceData:
-    """Append the sets of choice data that were read by one schema; rows are the available alternatives alone."""
+def concat_requests(parts: Sequence[ChoiceData]) -> ChoiceData:
+    """Concatenate choice data with the same schema; unavailable rows are dropped."""
     first = parts[0]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.sizes for part in parts]))])
     labels = [part.labels for part in parts if part.labels is not None]
     return replace(
         first,
         offsets=offsets,
-        set_ids=first.set_ids if len(parts) == 1 else np.arange(len(offsets) - 1),  # as its request counts them
+        set_ids=first.set_ids if len(parts) == 1 else np.arange(len(offsets) - 1),  # a single request keeps its ids
         weights=np.concatenate([part.weights for part in parts]),
         features={name: _append([part.features[name] for part in parts]) for name in first.features},
         labels=_append_categories(labels) if labels else None,
@@ -69,48 +69,48 @@ def _append(columns: Sequence[Column]) -> Column:
 
 
 def _append_categories(columns: Sequence[Categorical]) -> Categorical:
-    """Join the categories by name."""
-    place: dict[str, int] = {}
+    """Concatenate categorical columns; categories with the same name get the same code."""
+    code_of: dict[str, int] = {}
     codes = []
     for column in columns:
-        moved = np.array([place.setdefault(name, len(place)) for name in column.categories], np.int32)
-        codes.append(moved[column.codes])
-    return Categorical(np.concatenate(codes), tuple(place))
+        new_codes = np.array([code_of.setdefault(name, len(code_of)) for name in column.categories], np.int32)
+        codes.append(new_codes[column.codes])
+    return Categorical(np.concatenate(codes), tuple(code_of))
 
 
 # -- Jobs --------------------------------------------------------------------------------------------------------------
-# What the worker is asked: questions about some sets, and the pieces that a large one is cut into.
+# The queries of the worker, and the chunks of a large query.
 
 
-Question = Literal["log_proba", "rates", "offer"]
+QueryKind = Literal["log_proba", "rates", "offer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question about some sets; the answer is (N,) log-probabilities, the (n, n) rates of the one set, or an offer.
+    """A query about choice sets; its result is (N,) log-probabilities, the (n, n) rates of one set, or an offer.
 
-    A request takes its question back by cancelling the answer.
+    A request cancels its query by cancelling the future ``result``.
     """
 
     model: str
-    question: Question
+    query: QueryKind
     data: ChoiceData
-    given: ChoiceData | None = None  # the sets of the request, where others that are made of them are asked about
-    answer: Future[Any] = field(default_factory=Future)
-    ask: Callable[[ChoiceModel], Any] | None = None  # what is asked for an offer
+    request_sets: ChoiceData | None = None  # the sets of the request, if ``data`` was derived from them
+    result: Future[Any] = field(default_factory=Future)
+    evaluate: Callable[[ChoiceModel], Any] | None = None  # computes an offer
 
     @property
     def pairs(self) -> int:
-        """Ordered pairs of alternatives."""
+        """Number of ordered pairs of alternatives."""
         return int((self.data.sizes**2).sum())
 
-    def goes_with(self, other: Job) -> bool:
-        """Tell whether one call can answer both."""
-        return self.question == other.question == "log_proba" and self.model == other.model
+    def can_batch_with(self, other: Job) -> bool:
+        """Return True if one call of the model can compute both."""
+        return self.query == other.query == "log_proba" and self.model == other.model
 
-    def place_of(self, label: str) -> str:
-        """Name the first alternative with a label as the request counts it, with those that are not available."""
-        data = self.data if self.given is None else self.given
+    def position_of(self, label: str) -> str:
+        """Return the position in the request of the first alternative with a label, as text."""
+        data = self.data if self.request_sets is None else self.request_sets
         labels = data.labels
         assert labels is not None
         at = int(np.argmax(labels.codes == labels.categories.index(label)))
@@ -118,43 +118,43 @@ class Job:
         hidden = int(((data.hidden_sets == k) & (data.hidden_rows < data.rows[at])).sum())
         return f"set {data.set_ids[k]}, alternative {at - int(data.offsets[k]) + hidden}"
 
-    def finish(self, answer: Any) -> None:
-        """Give the answer, or the error, to whoever still waits for it."""
-        if self.answer.set_running_or_notify_cancel():
-            if isinstance(answer, Exception):
-                self.answer.set_exception(answer)
+    def finish(self, outcome: Any) -> None:
+        """Set the result, or the error, unless the query was cancelled."""
+        if self.result.set_running_or_notify_cancel():
+            if isinstance(outcome, Exception):
+                self.result.set_exception(outcome)
             else:
-                self.answer.set_result(answer)
+                self.result.set_result(outcome)
 
 
-class Pieces:
-    """A large question, asked piece by piece."""
+class ChunkedJob:
+    """A large query, computed chunk by chunk."""
 
     def __init__(self, job: Job, sets: int, pairs: int) -> None:
         self.job = job
-        self._starts = [*starts_of(job.data.sizes**2, sets, pairs), len(job.data)]
-        self._answers: list[Floats] = []
+        self._starts = [*chunk_starts(job.data.sizes**2, sets, pairs), len(job.data)]
+        self._results: list[Floats] = []
 
     def next(self) -> Job:
-        """Return the question about the next piece."""
-        start, stop = self._starts[len(self._answers) :][:2]
-        return replace(self.job, data=self.job.data.subset(np.arange(start, stop)), answer=Future())
+        """Return the query about the next chunk."""
+        start, stop = self._starts[len(self._results) :][:2]
+        return replace(self.job, data=self.job.data.subset(np.arange(start, stop)), result=Future())
 
-    def add(self, piece: Job) -> bool:
-        """Take the answer about a piece; tell whether there is more to ask."""
-        error = piece.answer.exception()
+    def add(self, chunk: Job) -> bool:
+        """Add the result of a chunk; return True if chunks are left."""
+        error = chunk.result.exception()
         if error is not None:
             self.job.finish(error)
             return False
-        self._answers.append(piece.answer.result())
-        more = len(self._answers) + 1 < len(self._starts)
+        self._results.append(chunk.result.result())
+        more = len(self._results) + 1 < len(self._starts)
         if not more:
-            self.job.finish(np.concatenate(self._answers))
+            self.job.finish(np.concatenate(self._results))
         return more
 
 
-def starts_of(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> list[int]:
-    """Cut sets, given their numbers of pairs, into pieces within both bounds; a set alone may be larger.
+def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> list[int]:
+    """Return the starts of chunks within both limits, given the pairs of each set; a single set may exceed a limit.
 
     Examples
     --------
@@ -162,45 +162,45 @@ def starts_of(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> list
     [0, 2, 3, 4, 6]
     """
     starts, total = [0], 0
-    for k, own in enumerate(pairs.tolist()):
-        if k > starts[-1] and (k - starts[-1] >= most_sets or total + own > most_pairs):
+    for k, of_set in enumerate(pairs.tolist()):
+        if k > starts[-1] and (k - starts[-1] >= most_sets or total + of_set > most_pairs):
             starts.append(k)
             total = 0
-        total += own
+        total += of_set
     return starts
 
 
 # -- Worker ------------------------------------------------------------------------------------------------------------
 
 
-_TOO_FAR = "the model has no answer for these values: they are too far from those it was trained on."
+OUT_OF_RANGE = "the model has no finite prediction for these values: they are too far from its training data."
 
 
 @runtime_checkable
 class HasRates(Protocol):
-    """A model of a Markov chain, which can show its rates."""
+    """A model of a Markov chain that can return its rates."""
 
     def rates(self, data: Any) -> list[Floats]:
-        """Return (n, n) rates of each set."""
+        """Return the (n, n) rates of each choice set."""
 
 
 def has_single_chain(model: ChoiceModel) -> TypeGuard[HasRates]:
-    """Tell whether a model has one chain, whose law is what it predicts; a mixture has several."""
+    """Return True if predictions are the stationary distribution of one chain; a mixture has several chains."""
     return isinstance(model, HasRates) and getattr(model, "n_chains", 1) == 1
 
 
 class Worker:
-    """The thread and what waits for it. The thread begins with the first job."""
+    """The worker thread and its queues. The thread starts with the first job."""
 
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         self.models = models
         self.settings = settings
-        self.metrics = ServerMetrics(lambda: self.under_way)
-        self.under_way = 0  # admitted requests that are not answered yet
-        self._coming = 0  # those of them that have not put their question yet
+        self.metrics = ServerMetrics(lambda: self.in_flight)
+        self.in_flight = 0  # admitted requests without a response
+        self._unqueued = 0  # admitted requests that are still being parsed
         self._waiting: deque[Job] = deque()
-        self._large: deque[Pieces] = deque()
-        self._large_next = False  # whether it is the turn of a piece
+        self._large: deque[ChunkedJob] = deque()
+        self._large_next = False  # True if a chunk is next
         self._changed = Condition()
         self._closed = False
         self._thread: Thread | None = None
@@ -209,36 +209,36 @@ class Worker:
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
-        """Let a request in, or turn it away."""
+        """Admit a request for the block; raise RequestError if the server is busy or stopping."""
         with self._changed:
             if (refusal := self.refusal()) is not None:
                 raise refusal
-            self.under_way += 1
-            self._coming += 1
+            self.in_flight += 1
+            self._unqueued += 1
         admission = Admission(self)
         try:
             yield admission
         finally:
             with self._changed:
-                self.under_way -= 1
-                self._coming -= admission.coming
+                self.in_flight -= 1
+                self._unqueued -= admission.is_unqueued
                 self._changed.notify_all()
 
-    def refusal(self) -> RefusalError | None:
-        """Say why a request would be turned away now; None where it would be let in."""
+    def refusal(self) -> RequestError | None:
+        """Return the error with which a request would be rejected now; None if it would be admitted."""
         if self._closed:
             return busy("the server is stopping", close=True)
-        if self.under_way >= self.settings.queue:
-            return busy(f"the server has {self.under_way} requests under way")
+        if self.in_flight >= self.settings.queue:
+            return busy(f"the server has {self.in_flight} requests in progress")
         return None
 
     def put(self, job: Job, *, first: bool) -> Future[Any]:
-        """Put a question in line; ``first`` says that its request has put none before."""
+        """Queue a job; ``first`` is True for the first job of a request."""
         sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
-        fits = job.question != "log_proba" or (len(job.data) <= sets and job.pairs <= pairs)
-        large = None if fits else Pieces(job, sets, pairs)
+        fits = job.query != "log_proba" or (len(job.data) <= sets and job.pairs <= pairs)
+        large = None if fits else ChunkedJob(job, sets, pairs)
         with self._changed:
-            self._coming -= first
+            self._unqueued -= first
             if large is None:
                 self._waiting.append(job)
             else:
@@ -247,132 +247,137 @@ class Worker:
                 self._thread = Thread(target=self._run, name="pcmcnet-worker", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        return job.answer
+        return job.result
 
     def open(self) -> None:
-        """Admit requests again after an end."""
+        """Admit requests again after a stop."""
         with self._changed:
             self._closed = False
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing more is admitted."""
+        """True if no more requests are admitted."""
         return self._closed
 
     def stop(self) -> None:
-        """Admit nothing more."""
+        """Admit no more requests."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def close(self, patience: float | None = None) -> None:
-        """Admit nothing more, answer what waits, and end the thread, unless that takes more than some seconds."""
+    def close(self, timeout: float | None = None) -> None:
+        """Admit no more requests, compute those in the queue, and wait at most ``timeout`` seconds for the thread."""
         self.stop()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(patience)
+            thread.join(timeout)
 
     # -- on the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
             if isinstance(work, list):
-                self._answer(work)
-            elif not work.job.answer.cancelled():
-                piece = work.next()
-                self._answer([piece])
-                if work.add(piece):
+                self._finish(work)
+            elif not work.job.result.cancelled():
+                chunk = work.next()
+                self._finish([chunk])
+                if work.add(chunk):
                     with self._changed:
                         self._large.append(work)
 
-    def _next(self) -> list[Job] | Pieces | None:
-        """Wait for a batch, or for a large question whose turn it is; None means the end."""
+    def _next(self) -> list[Job] | ChunkedJob | None:
+        """Wait for the next batch or large query; return None when the worker is closed and the queues are empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._large or self._closed)
             if not self._waiting and not self._large:
                 return None
+            # Chunks of large queries alternate with batches of small ones.
             if self._large and (self._large_next or not self._waiting):
                 self._large_next = False
                 return self._large.popleft()
             self._large_next = True
+            # Wait briefly for requests that are still being parsed, unless the batch is full.
             until = monotonic() + self.settings.gather
-            while self._waiting and self._coming > 0 and not self._full() and (left := until - monotonic()) > 0:
+            while self._waiting and self._unqueued > 0 and (left := until - monotonic()) > 0:
+                if self._next_batch()[1]:
+                    break
                 self._changed.wait(left)
-            batch, self._waiting = self._cut()
+            batch, self._waiting = self._next_batch()
             return batch
 
-    def _full(self) -> bool:
-        return len(self._cut()[1]) > 0
-
-    def _cut(self) -> tuple[list[Job], deque[Job]]:
-        """Take the first job and those that go with it, in their order, within the bounds of a batch."""
+    def _next_batch(self) -> tuple[list[Job], deque[Job]]:
+        """Split the queue into the next batch, within its limits, and the rest; cancelled jobs are dropped."""
         batch: list[Job] = []
         rest: deque[Job] = deque()
         sets = pairs = 0
         for job in self._waiting:
-            if job.answer.cancelled():
+            if job.result.cancelled():
                 continue
             within = sets + len(job.data) <= self.settings.batch_sets and pairs + job.pairs <= self.settings.batch_pairs
-            if not batch or (not rest and within and job.goes_with(batch[0])):
+            if not batch or (not rest and within and job.can_batch_with(batch[0])):
                 batch.append(job)
                 sets, pairs = sets + len(job.data), pairs + job.pairs
             else:
                 rest.append(job)
         return batch, rest
 
-    def _answer(self, batch: list[Job]) -> None:
-        """Ask the model once, or one by one where that fails."""
+    def _finish(self, batch: list[Job]) -> None:
+        """Compute the results of a batch and set them."""
         if batch:
             self.metrics.batch(sets=sum(len(job.data) for job in batch), requests=len(batch))
-            for job, answer in zip(batch, self._answers(batch), strict=True):
-                job.finish(answer)
+            for job, outcome in zip(batch, self._outcomes(batch), strict=True):
+                job.finish(outcome)
 
-    def _answers(self, batch: list[Job]) -> list[Any]:
+    def _outcomes(self, batch: list[Job]) -> list[Any]:
+        """Return the result or the error of each job: from one call of the model or, if it fails, one call per job."""
         try:
-            return self._ask(batch)
-        except Exception as error:  # noqa: BLE001 - whatever a model raises, the thread goes on
+            return self._compute(batch)
+        except Exception as error:  # noqa: BLE001 - the thread survives all errors of models
             if len(batch) == 1:
-                return [self._refused(batch[0], error)]
-            return [answer for job in batch for answer in self._answers([job])]
+                return [self._client_error(batch[0], error)]
+            return [outcome for job in batch for outcome in self._outcomes([job])]
 
-    def _refused(self, job: Job, error: Exception) -> Exception:
-        """Say what a client should know of an error of the model."""
+    def _client_error(self, job: Job, error: Exception) -> Exception:
+        """Return the error of a model in the terms of the request."""
         if isinstance(error.__cause__, IndexError):
             for kind in self.models[job.model].schema.contents.values():
-                if (what := KINDS[kind].unknown) is not None:
-                    return unusable(what)
+                if (message := KINDS[kind].unknown) is not None:
+                    return unprocessable(message)
         if isinstance(error, UnseenLabelError):
-            return unusable(f"{job.place_of(error.label)}: the label {describe_value(error.label)} {error.what}")
+            return unprocessable(
+                f"{job.position_of(error.label)}: the label {describe_value(error.label)} {error.what}"
+            )
         if isinstance(error, PcmcNetError):
-            return unusable(shortened(str(error)))
+            return unprocessable(shortened(str(error)))
         log.error("a model failed", exc_info=error)
         return error
 
-    def _ask(self, batch: list[Job]) -> list[Any]:
-        model, data = self.models[batch[0].model], together([job.data for job in batch])
-        if batch[0].question == "rates":
+    def _compute(self, batch: list[Job]) -> list[Any]:
+        """Return the result of each job from one call of the model; raise PcmcNetError if it is not finite."""
+        model, data = self.models[batch[0].model], concat_requests([job.data for job in batch])
+        if batch[0].query == "rates":
             assert isinstance(model, HasRates)
             (rates,) = model.rates(data)
             if not np.isfinite(rates).all():
-                raise PcmcNetError(_TOO_FAR)
+                raise PcmcNetError(OUT_OF_RANGE)
             return [rates]
-        if batch[0].ask is not None:
-            return [batch[0].ask(model)]
+        if batch[0].evaluate is not None:
+            return [batch[0].evaluate(model)]
         values = model.predict_log_proba(data)
         if np.isnan(values).any():
-            raise PcmcNetError(_TOO_FAR)
+            raise PcmcNetError(OUT_OF_RANGE)
         ends = np.cumsum([len(job.data.rows) for job in batch])
         return np.split(values, ends[:-1])
 
 
 class Admission:
-    """The place of an admitted request, which puts its questions."""
+    """An admitted request, which may queue several jobs."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self.coming = True
+        self.is_unqueued = True
 
     def put(self, job: Job) -> Future[Any]:
-        """Put a question in line."""
-        first, self.coming = self.coming, False
+        """Queue a job; return the future of its result."""
+        first, self.is_unqueued = self.is_unqueued, False
         return self._worker.put(job, first=first)
