@@ -56,7 +56,7 @@ def test_every_configuration_is_tried_once_though_a_worker_is_killed_and_the_sea
     values = {trial.options["lr"]: trial.value for trial in alone.trials}
     assert {trial.options["lr"]: trial.value for trial in whole.trials} == pytest.approx(values, abs=1e-6)
     assert whole.best == alone.best
-    assert whole.kept == alone.kept
+    assert whole.kept_options == alone.kept_options
     assert [trial.defaults for trial in whole.trials] == [True] + [False] * (tried - 1)
 
 

@@ -127,7 +127,7 @@ def test_a_word_is_found_by_its_hash() -> None:
 def test_pictures_and_what_modules_of_the_users_read_have_no_worth() -> None:
     vector = KINDS["vector"].code.learn("v", CONTENTS["vector"])  # type: ignore[attr-defined]
     assert list(LinearUtility(side(0, (), (vector,)), 0, 1).worths) == ["0"]
-    assert list(LinearUtility(side(0, (), (vector,)), 0, 1, own=["v"]).worths) == []
+    assert list(LinearUtility(side(0, (), (vector,)), 0, 1, custom=["v"]).worths) == []
 
 
 # -- laws ----------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_ids_need_a_module_of_ones_own() -> None:
 def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
     module = nn.Embedding(5, 3)
     side = SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),))
-    (copied,) = build_representation(side, own={"x": module}).encoders
+    (copied,) = build_representation(side, custom={"x": module}).encoders
     assert copied is not module
     assert torch.equal(copied.weight, module.weight)
 

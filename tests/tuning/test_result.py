@@ -59,7 +59,7 @@ def test_it_prints_as_a_table_with_the_best_first(tuning: Tuning) -> None:
 
 def test_what_is_kept_may_be_the_defaults(tuning: Tuning) -> None:
     kept = replace(tuning, verdict=Verdict(1, 0.75, 0.5))
-    assert (kept.kept_trial.number, kept.kept) == (1, {"hidden": (8,), "lr": 0.01})
+    assert (kept.kept_trial.number, kept.kept_options) == (1, {"hidden": (8,), "lr": 0.01})
     assert (
         kept.why
         == "Kept: the defaults. Trial 3 is better by only 0.7500 (standard error 0.5000), which is not significant."

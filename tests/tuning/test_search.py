@@ -46,7 +46,7 @@ def test_the_search_finds_the_slope_of_the_choices(slope: type[ChoiceModel], tri
     grid = min(-slope(slope=s).fit(trips).score(trips) for s in np.linspace(-5, 5, 1001))
     assert found.best_value == pytest.approx(grid, abs=1e-3)  # twelve trials, not a thousand
     assert found.best_value == min(trial.value for trial in found.trials if trial.value is not None)
-    assert found.best == found.kept == found.best_trial.options == {"slope": found.model.config.slope}
+    assert found.best == found.kept_options == found.best_trial.options == {"slope": found.model.config.slope}
     assert found.importance == {"slope": 1.0}
 
 
@@ -69,7 +69,7 @@ def test_the_best_is_kept_where_it_is_clearly_better_than_the_defaults(slope: An
     chance = tune(slope(slope=1.6), trips, space={"slope": [1.2, 1.9, 2.4]}, progress=False)
     assert not chance.best_trial.defaults
     assert chance.kept_trial.defaults
-    assert chance.kept == {"slope": 1.6}
+    assert chance.kept_options == {"slope": 1.6}
     assert chance.model.config.slope == 1.6
     assert re.search(r"Kept: the defaults\. Trial \d is better by only 0\.\d+ \(standard error 0\.\d+\)", str(chance))
     better = tune(slope(slope=-2.0), trips, space={"slope": [1.0, 2.0]}, progress=False)
@@ -128,13 +128,13 @@ def test_a_network_that_stops_early_is_fitted_again_for_the_mean_epochs_of_its_t
     found = tune(pn.PCMCNet(**options, refit=True), trips, space=NETWORK, trials=3, seed=1, progress=False)
     kept = found.kept_trial
     fits = [
-        pn.PCMCNet(**{**options, **found.kept}).fit(train, valid, seed=1, progress=False)
+        pn.PCMCNet(**{**options, **found.kept_options}).fit(train, valid, seed=1, progress=False)
         for train, valid in trips.folds(4, seed=1)
     ]
     losses = [-fit.score(valid) * len(valid) for fit, (_, valid) in zip(fits, trips.folds(4, seed=1), strict=True)]
     assert kept.value == pytest.approx(sum(losses) / 60, abs=1e-12)
     assert kept.epochs == math.ceil(sum(fit.record_.epochs for fit in fits) / 4)
-    final = pn.PCMCNet(**{**options, **found.kept, "epochs": kept.epochs}).fit(trips, seed=1, progress=False)
+    final = pn.PCMCNet(**{**options, **found.kept_options, "epochs": kept.epochs}).fit(trips, seed=1, progress=False)
     assert found.model.config == final.config
     assert np.array_equal(found.model.predict_proba(trips), final.predict_proba(trips))
     assert found.model.table_.fingerprint == trips.fingerprint()

@@ -658,7 +658,7 @@ class ChoiceData:
         SchemaError
             If ``by`` names neither an individual nor a kept column.
         """
-        by = self.schema.together if by is None else by
+        by = self.schema.group_column if by is None else by
         if by is None or (isinstance(by, str) and by == self.schema.choice_set and self.schema.rank is None):
             return np.arange(len(self))
         if isinstance(by, str):

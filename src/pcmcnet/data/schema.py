@@ -275,7 +275,7 @@ class Schema:
         return self.rank if self.chosen is None else self.chosen
 
     @property
-    def together(self) -> str | None:
+    def group_column(self) -> str | None:
         """Column whose sets stay together in splits: the person, or the id of a ranking; None without both."""
         return self.choice_set if self.person is None and self.rank is not None else self.person
 

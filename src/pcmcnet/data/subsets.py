@@ -201,8 +201,8 @@ def fingerprint(data: ChoiceData) -> str:
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}
     if data.labels is not None:
         columns["labels"] = data.labels
-    if data.schema.together is not None:
-        columns["person"] = data.keep[data.schema.together]
+    if data.schema.group_column is not None:
+        columns["person"] = data.keep[data.schema.group_column]
     for name, column in columns.items():
         if isinstance(column, Categorical):
             # number the categories in use by their first rows, so that a subset hashes like an equal table

@@ -552,7 +552,7 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
 
 def _grouping(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
     """Return the column or values that keep sets together; None if each set is separate."""
-    by = schema.together if by is None else by
+    by = schema.group_column if by is None else by
     is_separate = isinstance(by, str) and by == schema.choice_set and schema.rank is None
     return None if is_separate else by
 

@@ -292,7 +292,7 @@ def _persons(data: ChoiceData | ScannedData) -> Ints | None:
 
     This numbering is the same for tables on disk and in memory.
     """
-    if data.schema.together is None:
+    if data.schema.group_column is None:
         return None
     _, first, number = np.unique(data.groups(), return_index=True, return_inverse=True)
     return np.asarray(first[number])

@@ -97,7 +97,7 @@ class LinearUtility(nn.Module):
         The encoded columns of the alternatives. Contents without a linear term, such as pictures, add nothing.
     d_individual, d_alternative
         Widths of the representations; ``d_individual`` may be 0.
-    own
+    custom
         Names of the content columns that a user's module encodes: they have no linear term. Default: none.
     signs
         Required signs of the coefficients of the numeric columns (F,): 1, -1, or 0 for any. Default: no constraint.
@@ -111,14 +111,14 @@ class LinearUtility(nn.Module):
         side: SideEncoder,
         d_individual: int,
         d_alternative: int,
-        own: Sequence[str] = (),
+        custom: Sequence[str] = (),
         signs: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.constants = nn.ParameterList(torch.zeros(c + 1, 1) for c in side.cardinalities)  # row 0: unseen
         self.slopes = nn.Parameter(torch.zeros(side.n_numeric))
         worths = {
-            str(k): network_kind(code).worth(code) for k, code in enumerate(side.contents) if code.name not in own
+            str(k): network_kind(code).worth(code) for k, code in enumerate(side.contents) if code.name not in custom
         }
         self.worths = nn.ModuleDict({k: worth for k, worth in worths.items() if worth is not None})
         self.worth = nn.Parameter(torch.zeros(d_alternative))

@@ -116,9 +116,9 @@ CURVES: Mapping[str, type[Piecewise | Spline]] = {"piecewise": Piecewise, "splin
 # -- encoders of contents ----------------------------------------------------------------------------------------------
 
 
-def content_encoder(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
+def content_encoder(code: ContentCode, custom: Mapping[str, nn.Module | Frozen]) -> nn.Module:
     """Return a copy of the user's module, or a new encoder of the kind; ``Frozen`` encoders run before training."""
-    module = own.get(code.name)
+    module = custom.get(code.name)
     if isinstance(module, nn.Module):
         return deepcopy(module)
     encoder = network_kind(code).encoder(code)
@@ -174,7 +174,7 @@ class Representation(nn.Module):
         Dropout probability of the embedded vectors. Default: 0.
     encoders
         For each content column, its encoder and the width of its vectors. Default: none.
-    own
+    custom
         The encoders that are modules of the user: position in ``encoders`` -> column name. Their errors name the
         column. Default: none.
     curves
@@ -188,14 +188,14 @@ class Representation(nn.Module):
         *,
         dropout: float = 0.0,
         encoders: Sequence[tuple[nn.Module, int]] = (),
-        own: Mapping[int, str] | None = None,
+        custom: Mapping[int, str] | None = None,
         curves: Mapping[int, Piecewise | Spline] | None = None,
     ) -> None:
         super().__init__()
         self.embeddings = nn.ModuleList(nn.Embedding(c + 1, width, padding_idx=0) for c, width in embeddings)
         self.dropout = Dropout(dropout)
         self.encoders = nn.ModuleList(encoder for encoder, _ in encoders)
-        self.own = {k: (name, encoders[k][1]) for k, name in (own or {}).items()}
+        self.custom = {k: (name, encoders[k][1]) for k, name in (custom or {}).items()}
         self.curved = {k: curve.width for k, curve in (curves or {}).items()}  # widths by position
         self.curves = nn.ModuleList((curves or {}).values())
         self.width = n_numeric + sum(width for _, width in (*embeddings, *encoders)) + sum(self.curved.values())
@@ -234,10 +234,10 @@ class Representation(nn.Module):
         """Encode distinct contents; raise ConfigError with the column's name if a module of the user fails."""
         encoder = self.encoders[k]
         vectors: Tensor
-        if k not in self.own:
+        if k not in self.custom:
             vectors = encoder(values)
             return vectors
-        name, width = self.own[k]
+        name, width = self.custom[k]
         count, kind = len(values), type(encoder).__name__
         try:
             with redirect_draws() if encoder.training else nullcontext():
@@ -255,13 +255,13 @@ class Representation(nn.Module):
 
 
 def build_representation(
-    side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
+    side: SideEncoder, *, dropout: float = 0.0, custom: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
-    """Return a newly initialised representation of the columns of one side; the user's modules (``own``) are copied."""
-    modules = own or {}
+    """Return a newly initialised representation of the columns of one side; modules in ``custom`` are copied."""
+    modules = custom or {}
     encoders = [(content_encoder(code, modules), code) for code in side.contents]
     widths = [(encoder, encoder_width(encoder, code)) for encoder, code in encoders]
     curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
     users = {k: code.name for k, code in enumerate(side.contents) if isinstance(modules.get(code.name), nn.Module)}
-    parts: dict[str, Any] = {"encoders": widths, "own": users, "curves": curves}
+    parts: dict[str, Any] = {"encoders": widths, "custom": users, "curves": curves}
     return Representation(side.n_numeric, side.embeddings, dropout=dropout, **parts)

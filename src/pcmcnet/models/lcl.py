@@ -54,7 +54,7 @@ class Indicators(nn.Module):
 
 def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Representation:
     """Return the representation of the columns of one side, with indicators instead of embeddings."""
-    representation = build_representation(side, own=encoders)
+    representation = build_representation(side, custom=encoders)
     for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MAX_INDICATORS:
             representation.embeddings[k] = Indicators(categories)

@@ -91,7 +91,7 @@ class LearningNetwork(SetNetwork):
     def __init__(self, encoder: Encoder, config: LearningMNLConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
         n_numeric = encoder.features.n_numeric
-        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        custom = [name for name, _ in self.alternative.custom.values()]  # columns with custom encoders
         self.utility = LinearUtility(encoder.features, 0, 0, custom)  # without tastes of individuals
         linear = linear_inputs(config.linear, encoder)
         n_other = self.alternative.width - n_numeric  # numeric inputs come last in a representation

@@ -80,8 +80,8 @@ class PointingNetwork(ChoiceNetwork):
 
     def __init__(self, encoder: Encoder, config: PointerNetworkConfig, encoders: Encoders | None = None) -> None:
         super().__init__()
-        self.individual = build_representation(encoder.individual, dropout=config.dropout, own=encoders)
-        self.alternative = build_representation(encoder.features, dropout=config.dropout, own=encoders)
+        self.individual = build_representation(encoder.individual, dropout=config.dropout, custom=encoders)
+        self.alternative = build_representation(encoder.features, dropout=config.dropout, custom=encoders)
         width = config.hidden
         self.read = nn.Linear(self.alternative.width + self.individual.width, width)
         self.encoder = nn.LSTM(

@@ -83,7 +83,7 @@ class TasteNetwork(SetNetwork):
     def __init__(self, encoder: Encoder, config: TasteNetConfig, encoders: Encoders | None = None) -> None:
         super().__init__(encoder, config, encoders)
         d0, d = self.individual.width, self.alternative.width
-        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        custom = [name for name, _ in self.alternative.custom.values()]  # columns with custom encoders
         net = perceptron_of(config, d0, out=d) if d0 else None
         signs = signs_of_numbers(config.monotone, encoder)
         self.utility = TasteUtility(encoder.features, 0, d, custom, signs, net=net)

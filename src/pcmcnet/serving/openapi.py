@@ -134,7 +134,7 @@ class About(ServedModel):
     baseline: ServedModel | None
 
 
-class ExampleSet(ResponseModel):
+class ExampleChoiceSet(ResponseModel):
     """A choice set in the form of a request."""
 
     individual: dict[str, Value]
@@ -144,7 +144,7 @@ class ExampleSet(ResponseModel):
 class Example(ResponseModel):
     """Choice sets of the training table, in the form of a request for probabilities."""
 
-    sets: list[ExampleSet]
+    sets: list[ExampleChoiceSet]
 
 
 class Health(ResponseModel):

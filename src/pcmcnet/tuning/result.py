@@ -85,7 +85,7 @@ class Tuning(NotebookMixin):
         The final model, fitted to all data. It has the best options, or the defaults if the best options are not
         significantly better.
     best
-        The searched options of the trial with the least NLL; ``kept`` has the options of ``model``.
+        The searched options of the trial with the least NLL; ``kept_options`` has the options of ``model``.
     best_value
         NLL of the held-out sets with these options. It is the least of many values and therefore optimistic: evaluate
         the model on data that the search has not used.
@@ -124,7 +124,7 @@ class Tuning(NotebookMixin):
         return self.best_trial if self.verdict is None else self.trials[self.verdict.kept - 1]
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept_options(self) -> dict[str, Any]:
         """The searched options of the final model."""
         return self.kept_trial.options
 
@@ -171,7 +171,7 @@ class Tuning(NotebookMixin):
             "best": _plain(self.best),
             "best_value": self.best_value,
             "best_trial": self.best_trial.number,
-            "kept": _plain(self.kept),
+            "kept": _plain(self.kept_options),
             "kept_trial": self.kept_trial.number,
             "gain": None if self.verdict is None else self.verdict.gain,
             "standard_error": None if self.verdict is None else self.verdict.standard_error,
@@ -183,7 +183,7 @@ class Tuning(NotebookMixin):
 
     def to_markdown(self) -> str:
         """Return the best options, their importance and all trials as Markdown tables."""
-        options = [[name, in_words(value), in_words(self.kept[name])] for name, value in self.best.items()]
+        options = [[name, in_words(value), in_words(self.kept_options[name])] for name, value in self.best.items()]
         shares = [[name, f"{share:.0%}"] for name, share in self.importance.items()]
         parts = [
             self.how,

@@ -134,7 +134,7 @@ def tune(
     >>> table = {"trip": [k // 2 for k in range(80)], "took": [1, 0] * 40, "mode": ["bus", "car"] * 40, "cost": cost}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["cost"])
     >>> tuning = tune("pcmc-linear", data, space={"l2": [0.01, 100.0]}, trials=3, progress=False)
-    >>> tuning.best, tuning.kept, len(tuning.trials)
+    >>> tuning.best, tuning.kept_options, len(tuning.trials)
     ({'l2': 0.01}, {'l2': 0.01}, 3)
     """
     # 1. Check the model, the space and the settings.

@@ -306,7 +306,7 @@ class LogitModel(ChoiceModel):
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
-            by = self.config.cluster or self.schema.together
+            by = self.config.cluster or self.schema.group_column
             facts["standard errors"] += f", {self.estimates_.clusters:,} clusters by {by}"
         elif errors is None and self.config.errors == "auto" and self._has_one_person:
             facts["standard errors"] += ": the table has one person"
@@ -350,7 +350,7 @@ class LogitModel(ChoiceModel):
         """Return the cluster of each choice set: by ``cluster``, or by person if there are at least two; else None."""
         if self.config.cluster is not None:
             return sets.groups(self.config.cluster)
-        persons = None if sets.schema.together is None else sets.groups()
+        persons = None if sets.schema.group_column is None else sets.groups()
         if self.config.errors == "clustered" and persons is None:
             raise ConfigError(
                 "errors='clustered' needs clusters: set cluster=<column>, or read the table with person=<column>."
@@ -358,7 +358,7 @@ class LogitModel(ChoiceModel):
         has_one = persons is not None and persons.max(initial=0) == 0
         if has_one and self.config.errors == "clustered":
             raise InputError(
-                f"errors='clustered' needs at least two persons, but column {sets.schema.together!r} has one: use "
+                f"errors='clustered' needs at least two persons, but column {sets.schema.group_column!r} has one: use "
                 f"errors='robust', or another cluster=<column>."
             )
         return None if has_one else persons

@@ -58,8 +58,8 @@ class PCMCNetwork(ChoiceNetwork):
         """Build the network; ``marks`` is the number of additional inputs of the rates about the individual."""
         super().__init__()
         individual, features = encoder.individual, encoder.features
-        self.individual = build_representation(individual, dropout=config.dropout, own=encoders)
-        self.alternative = build_representation(features, dropout=config.dropout, own=encoders)
+        self.individual = build_representation(individual, dropout=config.dropout, custom=encoders)
+        self.alternative = build_representation(features, dropout=config.dropout, custom=encoders)
         # A step with contents waits for their distinct values, which a CUDA graph cannot do.
         self.supports_cuda_graphs = not (individual.contents or features.contents)
         signs = signs_of_numbers(config.monotone, encoder)
@@ -83,7 +83,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     def new_utility(self, features: SideEncoder, signs: Tensor | None) -> LinearUtility:
         """Return a linear utility of alternatives for individuals, with weights of 0."""
-        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        custom = [name for name, _ in self.alternative.custom.values()]  # columns with custom encoders
         return LinearUtility(features, self.individual.width, self.alternative.width, custom, signs)
 
     @property

@@ -84,7 +84,7 @@ class SetNetwork(ChoiceNetwork):
         self.individual = self.represent_side(encoder.individual, config, encoders)
         self.alternative = self.represent_side(encoder.features, config, encoders)
         widths = (self.individual.width, self.alternative.width)
-        custom = [name for name, _ in self.alternative.own.values()]  # columns with custom encoders
+        custom = [name for name, _ in self.alternative.custom.values()]  # columns with custom encoders
         self.utility = LinearUtility(encoder.features, *widths, custom) if config.utility == "linear" else None
 
     @property
@@ -94,7 +94,7 @@ class SetNetwork(ChoiceNetwork):
 
     def represent_side(self, side: SideEncoder, config: Any, encoders: Encoders | None) -> Representation:
         """Return the module that represents the columns of the individual, or of an alternative, as a vector."""
-        return build_representation(side, dropout=config.dropout, own=encoders)
+        return build_representation(side, dropout=config.dropout, custom=encoders)
 
     @abstractmethod
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
