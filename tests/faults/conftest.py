@@ -108,13 +108,13 @@ SERVER = """
 EVERY_STATE = """
     from pcmcnet.training.checkpoint import CheckpointWriter
 
-    keep = CheckpointWriter.keep
+    save = CheckpointWriter.save
 
-    def keep_every_state(self, state):
-        keep(self, state)
+    def save_every_state(self, state):
+        save(self, state)
         self.wait()
 
-    CheckpointWriter.keep = keep_every_state
+    CheckpointWriter.save = save_every_state
 """
 
 

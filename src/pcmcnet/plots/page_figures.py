@@ -91,7 +91,7 @@ def escape_markup(name: str) -> str:
 
     Examples
     --------
-    >>> safe("<b>R&D</b>")
+    >>> escape_markup("<b>R&D</b>")
     '&lt;b>R&amp;D&lt;/b>'
     """
     return name.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")

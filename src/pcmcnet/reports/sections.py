@@ -225,7 +225,13 @@ def format_cell(value: Any) -> str:
 
     Examples
     --------
-    >>> brief(0.123456), brief(None), brief([0.25, 2, 3.5, 4]), brief(["wifi", "pool"]), brief([])
+    >>> (
+    ...     format_cell(0.123456),
+    ...     format_cell(None),
+    ...     format_cell([0.25, 2, 3.5, 4]),
+    ...     format_cell(["wifi", "pool"]),
+    ...     format_cell([]),
+    ... )
     ('0.1235', '-', '0.25, 2, … (4)', 'wifi, pool', 'none')
     """
     if isinstance(value, str):

@@ -68,7 +68,7 @@ def json_size(content: bytes) -> JsonSize:
 
     Examples
     --------
-    >>> size_of(b'[{"name": "[[,,\\""}, 2]')
+    >>> json_size(b'[{"name": "[[,,\\""}, 2]')
     JsonSize(depth=2, values=4)
     """
     plain = content.replace(rb"\\", b"").replace(rb"\"", b"")  # escaped backslashes first, then escaped quotes

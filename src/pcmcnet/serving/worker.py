@@ -158,7 +158,7 @@ def chunk_starts(pairs: NDArray[np.int64], most_sets: int, most_pairs: int) -> l
 
     Examples
     --------
-    >>> starts_of(np.array([4, 4, 9, 25, 1, 1, 1]), most_sets=2, most_pairs=10)
+    >>> chunk_starts(np.array([4, 4, 9, 25, 1, 1, 1]), most_sets=2, most_pairs=10)
     [0, 2, 3, 4, 6]
     """
     starts, total = [0], 0
