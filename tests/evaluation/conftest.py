@@ -1,4 +1,4 @@
-"""Models for comparisons: what they learn can be worked out by hand, and every fit is recorded."""
+"""Models for comparisons. Their estimates can be computed by hand, and they record every fit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class FittedTilt(FittedState):
 
 
 class Tilt(ChoiceModel):
-    """log p_i = scale theta x_i + const, with theta the mean gap between chosen and mean x of the training part."""
+    """log p_i = scale theta x_i + const, where theta is the mean of (chosen x - mean x) over the training sets."""
 
     name = "tilt"
     config_class = TiltConfig
@@ -41,7 +41,7 @@ class Tilt(ChoiceModel):
     gives: ClassVar[Gives] = "probabilities"
     stops_early: ClassVar[bool] = True
     fits: ClassVar[list["Tilt"]] = []
-    asked: ClassVar[list[ChoiceData]] = []
+    predicted: ClassVar[list[ChoiceData]] = []
 
     @property
     def num_parameters(self) -> int:
@@ -49,7 +49,7 @@ class Tilt(ChoiceModel):
         return 1
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedTilt:
-        self.parts, self.seed, self.device = (train, valid), run.seed, run.device  # for tests alone
+        self.parts, self.seed, self.device = (train, valid), run.seed, run.device  # only in tests
         chosen = train.offsets[:-1] + train.require_chosen("fit")
         x = stored_values(train.features["x"])
         Tilt.fits.append(self)
@@ -60,7 +60,7 @@ class Tilt(ChoiceModel):
         return self._state.theta
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        Tilt.asked.append(data)
+        Tilt.predicted.append(data)
         x = stored_values(data.features["x"]).astype(np.float64)
         return log_softmax_by_set(self.config.scale * self.theta * x, data.offsets)
 
@@ -85,7 +85,7 @@ class TiltScores(Tilt):
 
 
 class Sure(Tilt):
-    """Certain of the largest x: some choices are impossible."""
+    """Gives probability 1 to the largest x, so some choices are impossible."""
 
     name = "sure"
 
@@ -101,7 +101,7 @@ class BrittleConfig:
 
 
 class Brittle(Tilt):
-    """Fails at the fits whose numbers are in ``at``, by raising ``error``."""
+    """Raises ``error`` in the fits whose numbers are in ``at``."""
 
     name = "brittle"
     config_class = BrittleConfig
@@ -118,7 +118,7 @@ class Brittle(Tilt):
 
 
 def make_table(sets: int = 40, seed: int = 0) -> dict[str, Any]:
-    """Sets of 2 to 6 with one feature that matters; people of four trips; some sets weigh nothing."""
+    """Sets of 2 to 6 with one feature that matters. Each person makes four trips, and some sets have weight 0."""
     table = logit_choices(sets, {"x": 2.0}, seed, sizes=(2, 6))
     colour = np.random.default_rng(seed).choice(["red", "green"], len(table["trip"]))
     return table | {"colour": colour, "weight": np.array([1.0, 2.0, 0.5, 0.0])[table["trip"] % 4]}
@@ -131,9 +131,9 @@ def read(table: dict[str, Any], **roles: Any) -> ChoiceData:
 
 @pytest.fixture
 def kinds() -> dict[str, type[Tilt]]:
-    """The classes above by name; nothing recorded yet."""
+    """Return the classes above by name, without recorded fits."""
     Tilt.fits.clear()
-    Tilt.asked.clear()
+    Tilt.predicted.clear()
     Brittle.tried, Brittle.at, Brittle.error = 0, {0}, RuntimeError("out of luck")
     return {kind.__name__: kind for kind in (Tilt, TiltRanking, TiltScores, Sure, Brittle)}
 

@@ -30,31 +30,31 @@ def data() -> ChoiceData:
     return read(TABLE, features=["x", "y"], keep=["person"])
 
 
-def test_a_draw_weighs_sets_by_how_often_they_were_drawn(data: ChoiceData) -> None:
-    """The second draw of seed 7, made by hand: rows repeated as often as their sets were drawn."""
-    found = bootstrap_errors(MNL().fit(data), data, draws=2, seed=7, progress=False)
+def test_a_draw_weights_sets_by_how_often_they_were_drawn(data: ChoiceData) -> None:
+    """The second draw of seed 7 by hand: rows are repeated as often as their sets were drawn."""
+    errors = bootstrap_errors(MNL().fit(data), data, draws=2, seed=7, progress=False)
     picked = np.random.default_rng(np.random.SeedSequence(7).spawn(2)[1]).integers(400, size=400)
     rows = [np.flatnonzero(TABLE["trip"] == trip) for trip in picked]
     drawn = {name: TABLE[name][np.concatenate(rows)] for name in ("took", "x", "y")}
     drawn["trip"] = np.repeat(np.arange(400), list(map(len, rows)))
-    again = MNL().fit(read(drawn, features=["x", "y"]))
-    assert found.samples[1] == pytest.approx(again.estimates_.values, rel=1e-8)  # ends of two searches
+    refit = MNL().fit(read(drawn, features=["x", "y"]))
+    assert errors.samples[1] == pytest.approx(refit.estimates_.values, rel=1e-8)  # two searches
 
 
-def test_errors_come_near_to_those_of_the_likelihood_where_the_model_holds(data: ChoiceData) -> None:
+def test_errors_of_a_correct_model_are_near_the_classical_ones(data: ChoiceData) -> None:
     """A standard deviation of 200 draws is known to 1 / sqrt(400) = 5%, so 20% is four times that."""
     model = MNL().fit(data)
-    found = bootstrap_errors(model, data, progress=False)
+    boot = bootstrap_errors(model, data, progress=False)
     for name, error in model.standard_errors("classical").items():
-        assert found.standard_errors[name] == pytest.approx(error, rel=0.2)
-        low, high = found.intervals[name]
+        assert boot.standard_errors[name] == pytest.approx(error, rel=0.2)
+        low, high = boot.intervals[name]
         assert low < model.coefficients[name] < high
-    assert np.sqrt(np.diag(found.covariance)) == pytest.approx(list(found.standard_errors.values()), rel=1e-12)
-    assert found.failed == 0
+    assert np.sqrt(np.diag(boot.covariance)) == pytest.approx(list(boot.standard_errors.values()), rel=1e-12)
+    assert boot.failed == 0
 
 
-def test_persons_are_drawn_whole_where_they_are_declared() -> None:
-    """Each choice four times, as if by one person: by person, errors are twice those by set."""
+def test_declared_persons_are_drawn_whole() -> None:
+    """Each choice is repeated four times as one person's: errors by person are twice those by set."""
     table = logit_choices(150, {"x": 1.0}, 1)
     times = {name: np.concatenate([column] * 4) for name, column in table.items()}
     times["who"] = times["trip"]
@@ -66,49 +66,49 @@ def test_persons_are_drawn_whole_where_they_are_declared() -> None:
     assert (by_person.unit, by_person.n_units) == ("persons", 150)
     assert (by_set.unit, by_set.n_units) == ("choice sets", 600)
     ratio = by_person.standard_errors["x"] / by_set.standard_errors["x"]
-    assert ratio == pytest.approx(2.0, rel=0.25)  # of two standard deviations, each known to 5%
+    assert ratio == pytest.approx(2.0, rel=0.25)  # a ratio of two standard deviations, each known to 5%
     assert by_person.standard_errors["x"] == pytest.approx(model.standard_errors("clustered")["x"], rel=0.2)
 
 
-def test_the_seed_decides_and_more_draws_begin_with_the_same(data: ChoiceData) -> None:
+def test_more_draws_of_the_same_seed_begin_with_the_same_draws(data: ChoiceData) -> None:
     model = MNL(formula="x").fit(data)
     few, more = (bootstrap_errors(model, data, draws=n, seed=3, progress=False) for n in (2, 4))
     assert (few.samples == more.samples[:2]).all()
 
 
-def test_it_prints_and_gives_frames_and_json(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_results_are_printed_and_exported(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pandas")
     model = MNL(formula="x").fit(data)
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
-        found = bootstrap_errors(model, data, draws=3, by="person")
+        errors = bootstrap_errors(model, data, draws=3, by="person")
     assert "draw 3: done" in caplog.text
-    assert str(found).splitlines()[:3] == ["Bootstrap errors", "=" * 16, "draws  3 of 100 groups by person"]
-    assert found.to_frame().loc["x", "std_error"] == found.standard_errors["x"]
-    assert json.loads(json.dumps(found.to_dict()))["intervals"]["x"] == list(found.intervals["x"])
-    assert "std err" in found.to_latex()
+    assert str(errors).splitlines()[:3] == ["Bootstrap errors", "=" * 16, "draws  3 of 100 groups by person"]
+    assert errors.to_frame().loc["x", "std_error"] == errors.standard_errors["x"]
+    assert json.loads(json.dumps(errors.to_dict()))["intervals"]["x"] == list(errors.intervals["x"])
+    assert "std err" in errors.to_latex()
 
 
-def test_levels_stay_those_of_the_model_and_draws_without_estimates_are_counted() -> None:
-    """A level chosen three times is missing from one draw in twenty, or so: then it has no finite estimate."""
+def test_draws_without_finite_estimates_are_counted() -> None:
+    """About one draw in twenty lacks the level that is chosen three times, and then has no finite estimate."""
     table = logit_choices(60, {"x": 1.0}, 2, sizes=(2, 2))
     rare = np.isin(table["trip"], [0, 1, 2]) & (table["took"] == 1) | (table["trip"] == 3) & (table["took"] == 0)
     table["kind"] = np.where(rare, "rare", "usual")
     data = read(table, features=["x", "kind"])
     model = MNL(min_chosen=1).fit(data)
-    found = bootstrap_errors(model, data, draws=40, progress=False)
-    assert 0 < found.failed < 30
-    assert len(found.samples) == 40 - found.failed
-    assert f"{found.failed}, left out" in str(found)
+    errors = bootstrap_errors(model, data, draws=40, progress=False)
+    assert 0 < errors.failed < 30
+    assert len(errors.samples) == 40 - errors.failed
+    assert f"{errors.failed}, left out" in str(errors)
 
 
 def test_a_latent_class_logit_keeps_its_number_of_classes(data: ChoiceData) -> None:
     model = LatentClassMNL(formula="x", classes="auto", max_classes=1).fit(data)
-    found = bootstrap_errors(model, data, draws=2, progress=False)
-    assert isinstance(found, BootstrapErrors)
-    assert found.names == model.estimates_.names
+    errors = bootstrap_errors(model, data, draws=2, progress=False)
+    assert isinstance(errors, BootstrapErrors)
+    assert errors.names == model.estimates_.names
 
 
-def test_what_cannot_be_drawn_is_refused(data: ChoiceData) -> None:
+def test_unsupported_models_tables_and_draws_are_refused(data: ChoiceData) -> None:
     model = MNL().fit(data)
     with pytest.raises(InputError, match="supports logits only, got Uniform"):
         bootstrap_errors(Uniform().fit(data), data)
@@ -121,31 +121,31 @@ def test_what_cannot_be_drawn_is_refused(data: ChoiceData) -> None:
         bootstrap_errors(MNL().fit(tiny), tiny, draws=10, progress=False)
 
 
-def test_classes_in_another_order_are_numbered_as_in_the_model(data: ChoiceData) -> None:
-    """Classes 1, 2, 3 as 3, 1, 2: shares against class 1 become those against the class that has its coefficients."""
+def test_permuted_classes_are_numbered_as_in_the_model(data: ChoiceData) -> None:
+    """Classes 1, 2, 3 become 3, 1, 2. Their shares are then relative to the class with the coefficients of class 1."""
     model = LatentClassMNL(formula="x + y", classes=3, membership="1", starts=2, prior=0.1).fit(data)
     b, g = model.estimates_.values[:6].reshape(3, 2), np.array([0.0, *model.estimates_.values[6:]])
-    turned = np.concatenate([b[[2, 0, 1]].ravel(), g[[0, 1]] - g[2]])
-    assert relabel_classes(model, turned) == pytest.approx(model.estimates_.values, rel=1e-10)
+    permuted = np.concatenate([b[[2, 0, 1]].ravel(), g[[0, 1]] - g[2]])
+    assert relabel_classes(model, permuted) == pytest.approx(model.estimates_.values, rel=1e-10)
     assert relabel_classes(model, model.estimates_.values) == pytest.approx(model.estimates_.values, rel=1e-12)
 
 
-def test_constants_moved_to_known_shares_are_refused() -> None:
+def test_constants_calibrated_to_known_shares_are_refused() -> None:
     labelled = read(TABLE, alternative="mode", features=["x"])
     shares = {label: 1 / len(set(TABLE["mode"])) for label in sorted(set(TABLE["mode"]))}
-    moved = calibrate_constants(MNL(formula="x").fit(labelled), labelled, shares)
+    calibrated = calibrate_constants(MNL(formula="x").fit(labelled), labelled, shares)
     with pytest.raises(
         InputError, match="the bootstrap needs estimates, but the constants of this MNL were calibrated"
     ):
-        bootstrap_errors(moved, labelled, draws=2, progress=False)
+        bootstrap_errors(calibrated, labelled, draws=2, progress=False)
 
 
-def test_a_summary_says_where_bootstrap_errors_are_shown(data: ChoiceData) -> None:
+def test_a_summary_refers_bootstrap_errors_to_the_table_of_models(data: ChoiceData) -> None:
     model = MNL().fit(data)
     boot = bootstrap_errors(model, data, draws=2, progress=False)
-    for ask in (model.summary, model.estimates, model.standard_errors):
+    for method in (model.summary, model.estimates, model.standard_errors):
         with pytest.raises(InputError, match=r"got an object of type BootstrapErrors\. .* use pcmcnet\.table\(model"):
-            ask(boot)  # type: ignore[operator]
+            method(boot)  # type: ignore[operator]
 
 
 # -- Bootstrap intervals -----------------------------------------------------------------------------------------------
@@ -160,20 +160,20 @@ def test_resampled_means_are_weighted_means_of_drawn_sets(sets: int, seed: int) 
     values, weights = rng(seed).normal(size=(sets, 2)), rng(seed + 1).uniform(0.5, 2, sets)
     drawn = rng(seed).integers(0, sets, (7, sets))
     expected = [np.average(values[i], axis=0, weights=weights[i]) for i in drawn]
-    found = resampled_means(values, weights, rng=rng(seed), resamples=7)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    means = resampled_means(values, weights, rng=rng(seed), resamples=7)
+    np.testing.assert_allclose(means, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_the_interval_of_a_proportion_is_the_binomial_one() -> None:
+def test_the_interval_of_a_proportion_is_binomial() -> None:
     """0.7 -+ 1.96 sqrt(0.7 0.3 / 1000) = 0.6716, 0.7284."""
-    found = bootstrap_interval(np.repeat([0.0, 1.0], [300, 700]), rng=rng(), resamples=20_000)
+    interval = bootstrap_interval(np.repeat([0.0, 1.0], [300, 700]), rng=rng(), resamples=20_000)
     # The percentiles of 20,000 resamples have an error of 0.0003, and means come in steps of 0.001.
-    np.testing.assert_allclose(found, [0.6716, 0.7284], rtol=0, atol=0.0015)
+    np.testing.assert_allclose(interval, [0.6716, 0.7284], rtol=0, atol=0.0015)
 
 
-def test_few_sets_are_covered_as_often_as_promised() -> None:
-    """Eight normal values: the expanded percentiles hold the mean in 0.95 of samples, the plain ones do not."""
-    samples = rng().normal(size=(8, 1000))  # 1,000 samples side by side
+def test_intervals_of_few_sets_have_their_nominal_coverage() -> None:
+    """Eight normal values: expanded percentiles cover the mean in 0.95 of samples, plain percentiles in fewer."""
+    samples = rng().normal(size=(8, 1000))  # 1,000 samples as columns
     ends = bootstrap_interval(samples, rng=rng(1), resamples=4000)
     covered = ((ends[:, 0] < 0) & (ends[:, 1] > 0)).mean()
     assert abs(covered - 0.95) < 0.03  # four standard errors of a share of 1,000
@@ -182,45 +182,45 @@ def test_few_sets_are_covered_as_often_as_promised() -> None:
 
 
 @pytest.mark.parametrize(("n", "t"), [(2, 12.706204736), (10, 2.262157163), (30, 2.045229642), (1e9, 1.959963985)])
-def test_few_sets_move_the_percentiles_outwards(n: float, t: float) -> None:
-    """Phi(-t sqrt(n / (n - 1))), with t the 97.5 % quantile of Student's law as tables give it."""
+def test_few_sets_expand_the_percentiles(n: float, t: float) -> None:
+    """Phi(-t sqrt(n / (n - 1))), where t is the 97.5 % quantile of Student's t distribution from tables."""
     expected = NormalDist().cdf(-t * math.sqrt(n / (n - 1)))
     assert bootstrap._tail(0.95, n) == pytest.approx(expected, rel=1e-6, abs=1e-18)
-    assert bootstrap._tail(0.95, 1.0) == bootstrap._tail(0.95, 2.0)  # one set outweighs all others
+    assert bootstrap._tail(0.95, 1.0) == bootstrap._tail(0.95, 2.0)  # one set has almost all weight
 
 
-def test_many_sets_are_covered_as_often_as_promised() -> None:
+def test_intervals_of_many_sets_have_their_nominal_coverage() -> None:
     samples = rng(2).exponential(size=(300, 1000))
     ends = bootstrap_interval(samples, rng=rng(3), resamples=1000)
     covered = ((ends[:, 0] < 1) & (ends[:, 1] > 1)).mean()
     assert abs(covered - 0.95) < 0.03  # four standard errors of a share of 1,000
 
 
-def test_a_lower_level_gives_an_interval_inside() -> None:
+def test_a_lower_level_gives_a_narrower_interval() -> None:
     values = rng().normal(size=50)
     (low, high), (lower, higher) = (bootstrap_interval(values, rng=rng(), level=level) for level in (0.5, 0.95))
     assert lower < low < values.mean() < high < higher
 
 
-def test_one_set_says_nothing_about_the_spread() -> None:
+def test_one_set_has_no_interval() -> None:
     assert bootstrap_interval([3.0], rng=rng()).tolist() == [-np.inf, np.inf]
     assert bootstrap_interval([[3.0, 4.0]], rng=rng()).tolist() == [[-np.inf, np.inf]] * 2
     assert bootstrap_interval([3.0, 4.0], [0.0, 1.0], rng=rng()).tolist() == [-np.inf, np.inf]
 
 
-def test_two_sets_give_their_range() -> None:
+def test_the_interval_of_two_sets_is_their_range() -> None:
     assert bootstrap_interval([1.0, 3.0], rng=rng()).tolist() == [1.0, 3.0]
 
 
-def test_a_set_that_outweighs_all_others_widens_the_interval() -> None:
-    """Effectively one set: the interval spans all resamples, the percentiles of equal weights would not."""
+def test_a_set_with_almost_all_weight_widens_the_interval() -> None:
+    """With effectively one set, the interval spans all resamples. The percentiles of equal weights would be narrower."""
     values = np.arange(40.0)
     ends = bootstrap_interval(values, [1e9, *[1.0] * 39], rng=rng())
     means = resampled_means(values, [1e9, *[1.0] * 39], rng=rng())
     assert ends.tolist() == [means.min(), means.max()]
 
 
-def test_only_the_ratio_of_weights_counts_and_weight_zero_is_absence() -> None:
+def test_weights_are_relative_and_weight_0_removes_a_set() -> None:
     values, weights = rng().normal(size=20), rng().uniform(1, 2, 20)
     expected = bootstrap_interval(values, weights, rng=rng())
     np.testing.assert_allclose(bootstrap_interval(values, 8 * weights, rng=rng()), expected, rtol=1e-12)
@@ -235,8 +235,8 @@ def test_columns_share_their_resamples() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_infinite_values_make_infinite_ends_and_no_nan(sign: int) -> None:
-    """One of 100 sets is infinite: a resample lacks it with probability 0.99^100 = 0.37."""
+def test_infinite_values_give_infinite_bounds_without_nan(sign: int) -> None:
+    """One of 100 sets is infinite. A resample omits it with probability 0.99^100 = 0.37."""
     values = np.arange(100.0)
     values[0] = sign * np.inf
     means = resampled_means(values, rng=rng())
@@ -247,7 +247,7 @@ def test_infinite_values_make_infinite_ends_and_no_nan(sign: int) -> None:
     assert np.isfinite(low if sign > 0 else high)
 
 
-def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_size_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = rng().normal(size=(50, 3))
     whole = resampled_means(values, rng=rng(), resamples=100)
     monkeypatch.setattr(bootstrap, "_SETS_PER_BATCH", 7 * 50)
@@ -255,7 +255,7 @@ def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_is_bounded() -> None:
-    """All 12 million draws at once would take 96 MiB as positions, and as much twice again as counts."""
+    """All 12 million draws together would take 96 MiB as positions and 192 MiB as counts."""
     values = np.zeros(2**18)
     tracemalloc.start()
     resampled_means(values, rng=rng(), resamples=48)
@@ -264,7 +264,7 @@ def test_memory_is_bounded() -> None:
     assert peak < 90 * 2**20
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_interval() -> None:
     values = rng().normal(size=30)
     assert bootstrap_interval(values, rng=rng(5)).tolist() == bootstrap_interval(values, rng=rng(5)).tolist()
     assert bootstrap_interval(values, rng=rng(5)).tolist() != bootstrap_interval(values, rng=rng(6)).tolist()
@@ -276,13 +276,13 @@ def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
         bootstrap_interval([1.0, 2.0], rng=rng(), level=level)
 
 
-def test_no_resamples_are_refused() -> None:
+def test_zero_resamples_are_refused() -> None:
     with pytest.raises(ConfigError, match="resamples must be at least 1, got 0"):
         bootstrap_interval([1.0, 2.0], rng=rng(), resamples=0)
 
 
 @pytest.mark.parametrize(("values", "weights"), [(np.ones((2, 2, 2)), None), ([1.0, 2.0], [1.0])])
-def test_shapes_that_do_not_fit_are_refused(values: object, weights: object) -> None:
+def test_inconsistent_shapes_are_refused(values: object, weights: object) -> None:
     with pytest.raises(InputError, match=r"expected values \(S,\) or \(S, M\) and weights \(S,\), got shapes"):
         bootstrap_interval(values, weights, rng=rng())  # type: ignore[arg-type]
 
@@ -298,12 +298,12 @@ def test_inf_and_minus_inf_in_one_mean_are_refused() -> None:
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
-def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
+def test_weights_that_sum_to_0_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="at least one must be above 0"):
         bootstrap_interval([1.0, 2.0], weights, rng=rng())
 
 
-def test_no_sets_are_refused() -> None:
+def test_an_empty_sample_is_refused() -> None:
     with pytest.raises(InputError, match="at least one must be above 0"):
         bootstrap_interval([], rng=rng())
 
@@ -311,11 +311,11 @@ def test_no_sets_are_refused() -> None:
 # -- p-values and groups -----------------------------------------------------------------------------------------
 
 
-def test_p_values_count_the_resamples_on_the_rarer_side() -> None:
-    """Of 9 resamples 1, 0 and 5 are at most 0: 2 (1 + 1) / 10, 2 (1 + 0) / 10, 2 (1 + 4) / 10; of zeros, 1."""
+def test_p_values_count_resamples_on_the_smaller_side() -> None:
+    """Of 9 resamples, 1, 0 and 5 are at most 0: 2 (1 + 1) / 10, 2 (1 + 0) / 10, 2 (1 + 4) / 10. Zeros have p = 1."""
     columns = [[-1.0] * k + [1.0] * (9 - k) for k in (1, 0, 5)]
-    found = p_values(np.column_stack([*columns, np.zeros(9)]))
-    np.testing.assert_allclose(found, [0.4, 0.2, 1.0, 1.0], rtol=1e-15)
+    p = p_values(np.column_stack([*columns, np.zeros(9)]))
+    np.testing.assert_allclose(p, [0.4, 0.2, 1.0, 1.0], rtol=1e-15)
 
 
 def test_p_values_do_not_depend_on_the_sign() -> None:
@@ -323,29 +323,29 @@ def test_p_values_do_not_depend_on_the_sign() -> None:
     np.testing.assert_array_equal(p_values(means), p_values(-means))
 
 
-def test_p_values_are_uniform_where_there_is_no_difference() -> None:
-    """1,000 samples of 200 sets whose mean is 0: a share of 0.05 has p below 0.05."""
+def test_p_values_are_uniform_if_there_is_no_difference() -> None:
+    """In 1,000 samples of 200 sets with mean 0, a share of 0.05 has p below 0.05."""
     means = resampled_means(rng().normal(size=(200, 1000)), rng=rng(1), resamples=999)
     share = (p_values(means) < 0.05).mean()
     assert abs(share - 0.05) < 0.03  # four standard errors of a share of 1,000
 
 
-def test_percentiles_of_resamples_are_the_interval() -> None:
+def test_the_interval_holds_percentiles_of_the_resamples() -> None:
     values, weights = rng().normal(size=(30, 2)), rng().uniform(1, 2, 30)
     means = resampled_means(values, weights, rng=rng(7))
     np.testing.assert_array_equal(percentile_interval(means, weights), bootstrap_interval(values, weights, rng=rng(7)))
 
 
 def test_groups_have_the_mean_of_their_sets() -> None:
-    """Group 4: (1 1 + 3 3) / 4 = 2.5 of weight 4; group 7: 5 of weight 2; group 9 weighs nothing."""
+    """Group 4: (1 1 + 3 3) / 4 = 2.5 of weight 4; group 7: 5 of weight 2; group 9 has weight 0."""
     values, weights = np.array([[1.0], [5.0], [3.0], [np.inf]]), np.array([1.0, 2.0, 3.0, 0.0])
     means, total = aggregate_by_group(values, weights, [4, 7, 4, 9])
     assert (means.tolist(), total.tolist()) == ([[2.5], [5.0]], [4.0, 2.0])
     assert np.average(means[:, 0], weights=total) == np.average([1, 5, 3], weights=[1, 2, 3])
 
 
-def test_sets_that_are_copies_of_each_other_say_no_more_than_one() -> None:
-    """Twenty people with ten equal trips each: resampling people gives the interval of twenty values."""
+def test_copies_of_a_set_do_not_narrow_the_interval() -> None:
+    """Twenty people make ten equal trips each. Resampling people gives the interval of twenty values."""
     values = rng().normal(size=(20, 2))
     people = np.repeat(np.arange(20), 10)
     means, total = aggregate_by_group(values[people], np.ones(200), people)

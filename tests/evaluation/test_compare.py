@@ -35,18 +35,18 @@ def quietly(models: Any, data: ChoiceData, *args: Any, **options: Any) -> Compar
 
 
 def without_times(comparison: Comparison) -> dict[str, Any]:
-    """The result less what a clock says."""
-    found = comparison.to_dict()
-    for row in found["rows"]:
+    """Return the result without its times."""
+    result = comparison.to_dict()
+    for row in result["rows"]:
         for part in (row, *row["folds"]):
             part["fit_seconds"] = part["predict_seconds"] = None
-    return found
+    return result
 
 
-# -- what is measured ----------------------------------------------------------------------------------------------
+# -- measures ------------------------------------------------------------------------------------------------------
 
 
-def test_every_model_sees_the_same_folds_and_every_set_is_tested_once(kinds: Kinds, trips: ChoiceData) -> None:
+def test_models_share_folds_and_every_set_is_tested_once(kinds: Kinds, trips: ChoiceData) -> None:
     models = {"one": kinds["Tilt"](), "two": kinds["TiltScores"](scale=2.0)}
     found = quietly(models, trips, folds=3, seed=4, valid=0.2, device="cpu")
     fits = kinds["Tilt"].fits
@@ -57,13 +57,13 @@ def test_every_model_sees_the_same_folds_and_every_set_is_tested_once(kinds: Kin
         assert [part.fingerprint() for part in first.parts] == [part.fingerprint() for part in second.parts]
         assert (first.seed, first.device) == (4, "cpu")
         assert sorted([*first.parts[0].set_ids, *first.parts[1].set_ids]) == sorted(rest.set_ids)
-        for asked in kinds["Tilt"].asked[2 * k : 2 * k + 2]:
-            assert asked.set_ids.tolist() == test.set_ids.tolist()
+        for tested in kinds["Tilt"].predicted[2 * k : 2 * k + 2]:
+            assert tested.set_ids.tolist() == test.set_ids.tolist()
     assert found.n_sets == len(trips)
     assert [fold.n_sets for fold in found["one"].folds] == [len(test) for _, test in trips.folds(3, seed=4)]
 
 
-def test_the_models_given_are_left_alone(kinds: Kinds, trips: ChoiceData) -> None:
+def test_compare_does_not_change_its_models(kinds: Kinds, trips: ChoiceData) -> None:
     fitted = kinds["Tilt"](scale=3.0).fit(trips)
     theta, new = fitted.theta, kinds["Tilt"]()
     quietly({"fitted": fitted, "new": new}, trips, folds=2)
@@ -71,7 +71,7 @@ def test_the_models_given_are_left_alone(kinds: Kinds, trips: ChoiceData) -> Non
     assert new.fitted_ is None
 
 
-def test_values_are_those_of_evaluating_each_fold_by_hand(
+def test_values_agree_with_an_evaluation_of_each_fold(
     kinds: Kinds, read_trips: Callable[..., ChoiceData], trips_table: Callable[[], dict[str, Any]]
 ) -> None:
     data = read_trips(trips_table(), weight="weight")
@@ -85,8 +85,8 @@ def test_values_are_those_of_evaluating_each_fold_by_hand(
     assert found["t"].values["nll"] == pytest.approx(total / weight, rel=1e-12)
 
 
-def test_the_paired_difference_is_the_one_worked_out_by_hand(kinds: Kinds, trips: ChoiceData) -> None:
-    """Each model's NLL of each set by hand, fold by fold; the difference is their mean."""
+def test_the_paired_difference_is_the_one_computed_by_hand(kinds: Kinds, trips: ChoiceData) -> None:
+    """The difference is the mean over sets of the two models' NLLs, computed by hand in each fold."""
     scales, gaps = {"mild": 0.5, "firm": 3.0}, []
     found = quietly({label: kinds["Tilt"](scale=s) for label, s in scales.items()}, trips, folds=3)
     for rest, test in trips.folds(3, seed=0):
@@ -103,7 +103,7 @@ def test_the_paired_difference_is_the_one_worked_out_by_hand(kinds: Kinds, trips
     assert low < abs(mean) < high
 
 
-def test_one_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
+def test_a_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
     found = quietly({"t": kinds["Tilt"]()}, trips, split=(0.75, 0.25), seed=2)
     (fit,) = kinds["Tilt"].fits
     train, test = trips.split((0.75, 0.25), seed=2)
@@ -112,17 +112,17 @@ def test_one_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
     assert "one split, 75% for training and 25% for testing: 10 choice sets tested" in str(found)
 
 
-def test_groups_stay_whole_and_widen_the_intervals(kinds: Kinds, trips: ChoiceData) -> None:
+def test_groups_stay_whole_and_widen_intervals(kinds: Kinds, trips: ChoiceData) -> None:
     found = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by="person")
-    for fit, asked in zip(kinds["Tilt"].fits, kinds["Tilt"].asked, strict=True):
-        people = [{*part.keep["person"].plain().tolist()} for part in (fit.parts[0], asked)]
+    for fit, tested in zip(kinds["Tilt"].fits, kinds["Tilt"].predicted, strict=True):
+        people = [{*part.keep["person"].plain().tolist()} for part in (fit.parts[0], tested)]
         assert not people[0] & people[1]
     given = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by=trips.groups("person"))
     assert given["t"].intervals == found["t"].intervals
     assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != found["t"].intervals
 
 
-def test_persons_are_the_groups_where_they_are_declared(
+def test_declared_persons_are_the_groups(
     kinds: Kinds, trips: ChoiceData, read_trips: Callable[..., ChoiceData], trips_table: Callable[..., dict[str, Any]]
 ) -> None:
     panel, models = read_trips(trips_table(), person="person"), {"t": kinds["Tilt"]()}
@@ -134,7 +134,7 @@ def test_persons_are_the_groups_where_they_are_declared(
     assert at_random["t"].intervals == quietly(models, trips, folds=2)["t"].intervals != found["t"].intervals
 
 
-def test_scores_are_marked_and_rankings_have_no_likelihood(kinds: Kinds, trips: ChoiceData) -> None:
+def test_scores_are_marked_and_rankings_have_no_nll(kinds: Kinds, trips: ChoiceData) -> None:
     models = {
         "p": kinds["Tilt"](scale=0.1),
         "s": kinds["TiltScores"](),
@@ -151,18 +151,18 @@ def test_scores_are_marked_and_rankings_have_no_likelihood(kinds: Kinds, trips: 
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_one_seed_gives_one_result(kinds: Kinds, trips: ChoiceData) -> None:
+def test_the_same_seed_gives_the_same_result(kinds: Kinds, trips: ChoiceData) -> None:
     models = {"t": kinds["Tilt"](), "net": PCMCNet(**NET)}
     first = without_times(quietly(models, trips, folds=2, seed=1))
     assert without_times(quietly(models, trips, folds=2, seed=1)) == first
     assert without_times(quietly(models, trips, folds=2, seed=2)) != first
 
 
-# -- test rows influence nothing -------------------------------------------------------------------------------------
+# -- no leakage from test rows ---------------------------------------------------------------------------------------
 
 
 def corrupt(table: dict[str, Any], sets: list[int]) -> dict[str, Any]:
-    """Make nonsense of some sets: other choices, wild numbers, categories that no other set knows."""
+    """Corrupt some sets with other choices, extreme numbers and categories of no other set."""
     rows = np.isin(table["trip"], sets)
     first = np.unique(table["trip"], return_index=True)[1]
     last = np.append(first[1:], len(rows)) - 1
@@ -176,13 +176,13 @@ def corrupt(table: dict[str, Any], sets: list[int]) -> dict[str, Any]:
 def fitted_states(
     models: dict[str, ChoiceModel], data: ChoiceData, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> list[dict[str, bytes]]:
-    """Compare, and return every fitted state as the model would save it, with what it says of its training part."""
+    """Run a comparison and return the saved form of every fitted model, with its description of the training part."""
     states: list[dict[str, bytes]] = []
     fit = ChoiceModel.fit
 
     def record(model: ChoiceModel, *args: Any, **more: Any) -> Any:
         fit(model, *args, **more)
-        files = {name: file for name, file in model._files().items() if not name.endswith(".skops")}  # has a date
+        files = {name: file for name, file in model._files().items() if not name.endswith(".skops")}  # contains a date
         states.append({**files, "predictions": model.predict_log_proba(args[0]).tobytes()})
         return model
 
@@ -194,14 +194,14 @@ def fitted_states(
 
 
 @pytest.mark.parametrize("valid", [0.0, 0.25])
-def test_test_rows_influence_nothing_that_is_learnt(
+def test_test_rows_do_not_influence_the_fit(
     valid: float,
     kinds: Kinds,
     trips_table: Callable[[], dict[str, Any]],
     read_trips: Callable[..., ChoiceData],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Weights, scales and categories are the same bytes whatever the tested sets hold."""
+    """Weights, scales and categories are the same bytes, whatever the test sets contain."""
     table = trips_table()
     forest, pointer = RandomForest(trees=3), PointerNetwork(epochs=1, weight_decay=0.0)
     models = {"net": PCMCNet(**NET), "tilt": kinds["Tilt"](), "mnl": MNL(), "rf": forest, "dpn": pointer}
@@ -210,7 +210,7 @@ def test_test_rows_influence_nothing_that_is_learnt(
     clean = fitted_states(models, read_trips(table), monkeypatch, **options)
     spoilt = read_trips(corrupt(table, tested))
     assert fitted_states(models, spoilt, monkeypatch, **options) == clean
-    trained = next(k for k in range(len(spoilt)) if k not in tested)  # and the test can fail
+    trained = next(k for k in range(len(spoilt)) if k not in tested)  # the training part does influence them
     assert fitted_states(models, read_trips(corrupt(table, [trained])), monkeypatch, **options) != clean
 
 
@@ -221,13 +221,13 @@ def test_test_rows_influence_nothing_that_is_learnt(
     ("error", "message"),
     [(SchemaError("no column 'x'."), "no column 'x'."), (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0")],
 )
-def test_a_model_that_fails_is_reported_and_the_others_go_on(
+def test_a_failed_model_is_reported_and_the_others_continue(
     error: Exception, message: str, kinds: Kinds, trips: ChoiceData
 ) -> None:
     kinds["Brittle"].error = error
     found = quietly({"a": kinds["Tilt"](), "bad": kinds["Brittle"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
     assert [row.error for row in found.rows] == [None, message, None]
-    assert kinds["Brittle"].tried == 1  # not tried again on the other folds
+    assert kinds["Brittle"].tried == 1  # not fitted on the other folds
     assert f"bad    failed: {message}" in str(found)
     alone = quietly({"a": kinds["Tilt"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
     assert [row["values"] for row in without_times(alone)["rows"]] == [
@@ -235,30 +235,30 @@ def test_a_model_that_fails_is_reported_and_the_others_go_on(
     ]
 
 
-def test_a_model_that_gives_nonsense_fails(kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_with_invalid_predictions_fails(kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds["Sure"], "_log_proba", lambda self, data: np.zeros(len(data.rows)))
     found = quietly({"bad": kinds["Sure"](), "good": kinds["Tilt"]()}, trips, folds=2)
     assert "choice sets have probabilities that do not sum to 1" in str(found["bad"].error)
     assert found.best == "good"
 
 
-def test_all_may_fail(kinds: Kinds, trips: ChoiceData) -> None:
+def test_all_models_may_fail(kinds: Kinds, trips: ChoiceData) -> None:
     found = quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
     assert (found.best, found["bad"].error) == (None, "RuntimeError: out of luck")
     assert "failed: RuntimeError: out of luck" in found.to_markdown()
     assert found.to_arrow().num_rows == 1
 
 
-def test_an_interrupt_goes_through(kinds: Kinds, trips: ChoiceData) -> None:
+def test_an_interrupt_is_not_caught(kinds: Kinds, trips: ChoiceData) -> None:
     kinds["Brittle"].error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
 
 
-# -- a folder ------------------------------------------------------------------------------------------------------
+# -- folders -------------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_comparison_goes_on_without_fitting_twice(
+def test_an_interrupted_comparison_resumes_without_refitting(
     kinds: Kinds, trips: ChoiceData, tmp_path: Path, files_in: Callable[[Path], list[str]]
 ) -> None:
     def models() -> dict[str, ChoiceModel]:
@@ -270,7 +270,7 @@ def test_an_interrupted_comparison_goes_on_without_fitting_twice(
     kinds["Brittle"].tried, kinds["Brittle"].at, kinds["Brittle"].error = 0, {1}, KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         quietly(models(), trips, folds=3, folder=tmp_path / "out")
-    assert len(kinds["Tilt"].fits) == 3  # a, b and a again; the second fit of b was interrupted
+    assert len(kinds["Tilt"].fits) == 3  # fits of a, b and a; the second fit of b was interrupted
     done = files_in(tmp_path / "out")
     assert len(done) == 1 + 4  # with the network of the first fold
     found = quietly(models(), trips, folds=3, folder=tmp_path / "out")
@@ -284,7 +284,7 @@ def test_an_interrupted_comparison_goes_on_without_fitting_twice(
     assert again.to_dict() == found.to_dict()  # times included
 
 
-def test_failed_cells_are_tried_again(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+def test_failed_cells_are_retried(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
     models = {"a": kinds["Tilt"](), "b": kinds["Brittle"]()}
     assert quietly(models, trips, folds=2, folder=tmp_path)["b"].error is not None
     assert quietly(models, trips, folds=2, folder=tmp_path)["b"].error is None
@@ -320,7 +320,7 @@ def test_the_folder_of_another_comparison_is_refused(
     assert len(kinds["Tilt"].fits) == 2
 
 
-def test_another_table_is_another_comparison(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+def test_the_folder_of_another_table_is_refused(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
     quietly({"a": kinds["Tilt"]()}, trips, folds=2, folder=tmp_path)
     with pytest.raises(ArtifactError, match=r"it differs in table\. Repeat it with the same table"):
         quietly({"a": kinds["Tilt"]()}, trips.subset(np.arange(39)), folds=2, folder=tmp_path)
@@ -362,12 +362,12 @@ class NotAModel:
         ({"net": NotAModel()}, r"models, 'net': expected a model such as PCMCNet\(\), got NotAModel"),
     ],
 )
-def test_what_is_no_model_is_refused(models: Any, message: str, trips: ChoiceData) -> None:
+def test_objects_that_are_not_models_are_refused(models: Any, message: str, trips: ChoiceData) -> None:
     with pytest.raises(InputError, match=message):
         compare(models, trips)
 
 
-def test_tables_that_cannot_be_compared_on_are_refused(
+def test_invalid_tables_are_refused(
     kinds: Kinds, trips: ChoiceData, trips_table: Callable[[], dict[str, Any]]
 ) -> None:
     models, table = {"a": kinds["Tilt"]()}, trips_table()
@@ -383,11 +383,11 @@ def test_tables_that_cannot_be_compared_on_are_refused(
         compare(models, trips, resamples=-1)
 
 
-def test_a_logit_without_a_finite_estimate_says_so_in_the_result(tmp_path: Path) -> None:
-    """The chosen alternative is always the cheaper one: the likelihood rises for ever."""
+def test_a_logit_without_a_finite_estimate_is_noted(tmp_path: Path) -> None:
+    """The cheaper alternative is always chosen, so the likelihood has no maximum."""
     table = {"trip": np.repeat(np.arange(20), 2), "took": [1, 0] * 20, "cost": np.tile([1.0, 2.0], 20)}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
-    for _ in range(2):  # measured, then read back
+    for _ in range(2):  # fitted, then read from the folder
         found = quietly({"logit": MNL()}, data, folds=2, folder=tmp_path / "out")
         assert any("logit: no finite estimate for 'cost'" in note and "2 of 2 fits" in note for note in found.notes)
 
@@ -404,7 +404,7 @@ def ids(part: ChoiceData | None) -> list[int]:
 
 
 @pytest.mark.parametrize("by", [None, "person"])
-def test_folds_are_those_of_the_data(by: str | None, trips: ChoiceData) -> None:
+def test_folds_equal_those_of_the_data(by: str | None, trips: ChoiceData) -> None:
     plan = plan_folds(trips.groups(by), **{**PLAIN, "folds": 4})
     expected = trips.folds(4, seed=3, by=by)
     assert [[ids(f.select(trips).train), ids(f.select(trips).test)] for f in plan] == [
@@ -414,17 +414,17 @@ def test_folds_are_those_of_the_data(by: str | None, trips: ChoiceData) -> None:
     assert all(f.valid is None for f in plan)
 
 
-def test_five_folds_are_the_rule(trips: ChoiceData) -> None:
+def test_the_default_is_five_folds(trips: ChoiceData) -> None:
     assert len(plan_folds(trips.groups(None), **PLAIN)) == 5
 
 
-def test_a_split_is_that_of_the_data(trips: ChoiceData) -> None:
+def test_a_split_equals_that_of_the_data(trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups("person"), **{**PLAIN, "split": (0.7, 0.3)})
     train, test = trips.split((0.7, 0.3), seed=3, by="person")
     assert (ids(fold.select(trips).train), ids(fold.select(trips).test)) == (ids(train), ids(test))
 
 
-def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: ChoiceData) -> None:
+def test_validation_parts_are_whole_groups_of_the_training_part(trips: ChoiceData) -> None:
     people = trips.groups("person")
     for fold in plan_folds(people, **{**PLAIN, "folds": 2, "valid": 0.4}):
         assert fold.valid is not None
@@ -432,7 +432,7 @@ def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: Ch
         assert sorted(np.concatenate(parts).tolist()) == list(range(len(trips)))
         for k in (0, 1):
             assert not set(people[parts[k]]) & set(people[np.concatenate(parts[k + 1 :])])
-        assert len(fold.valid) == pytest.approx(0.4 * 20, abs=4)  # up to one person
+        assert len(fold.valid) == pytest.approx(0.4 * 20, abs=4)  # plus or minus one person
 
 
 @pytest.mark.parametrize(
@@ -447,32 +447,32 @@ def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: Ch
         ({"folds": 2, "valid": 0.5, "seed": -1}, "seed must be a whole number"),
     ],
 )
-def test_impossible_plans_are_refused(change: dict[str, Any], message: str, trips: ChoiceData) -> None:
+def test_invalid_plans_are_refused(change: dict[str, Any], message: str, trips: ChoiceData) -> None:
     with pytest.raises(InputError, match=message):
         plan_folds(trips.groups(None), **{**PLAIN, **change})
 
 
-def test_a_failure_is_one_line_and_names_classes_of_others() -> None:
+def test_a_failure_is_one_line_and_names_foreign_exceptions() -> None:
     assert Failure.of(ConfigError("no\n such  thing.")) == Failure("ConfigError", "no such thing.")
     assert Failure.of(KeyError("x")) == Failure("KeyError", "KeyError: 'x'")
     assert Failure.of(MemoryError()) == Failure("MemoryError", "MemoryError")
     assert Failure.of(TrainingError()).message == "TrainingError"
 
 
-def test_a_fresh_model_has_the_options_and_nothing_else(kinds: dict[str, Any], trips: ChoiceData) -> None:
+def test_an_unfitted_copy_has_only_the_options(kinds: dict[str, Any], trips: ChoiceData) -> None:
     fitted = kinds["TiltScores"](scale=3.0, sizes=(4, 5)).fit(trips)
     copy = unfitted_copy(fitted)
     assert (type(copy), copy.config) == (type(fitted), fitted.config)
     assert copy.fitted_ is None
 
 
-def test_the_identity_tells_options_and_classes_apart(kinds: dict[str, Any]) -> None:
+def test_identities_differ_by_options_and_classes(kinds: dict[str, Any]) -> None:
     found = [kinds["Tilt"](), kinds["Tilt"](scale=2.0), kinds["TiltScores"]()]
     assert len({str(model_identity(model)) for model in found}) == 3
     assert model_identity(kinds["Tilt"]()) == model_identity(kinds["Tilt"]())
 
 
-def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], trips: ChoiceData) -> None:
+def test_a_cell_holds_the_evaluation_of_the_fitted_model(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
     parts, model = fold.select(trips), kinds["Tilt"](scale=2.0)
     cell = fit_and_test(model, parts, top=(1, 2), seed=5, device="cpu")
@@ -486,15 +486,15 @@ def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], 
     assert min(cell.fit_seconds, cell.predict_seconds) > 0
 
 
-def test_a_model_is_asked_without_the_answers(kinds: dict[str, Any], trips: ChoiceData) -> None:
+def test_models_predict_without_seeing_the_choices(kinds: dict[str, Any], trips: ChoiceData) -> None:
     (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.5, 0.5)})
     fit_and_test(kinds["Tilt"](), fold.select(trips), top=(1,), seed=0, device="cpu")
-    (question,) = kinds["Tilt"].asked
-    assert question.chosen is None
-    assert ids(question) == ids(fold.select(trips).test)
+    (table,) = kinds["Tilt"].predicted
+    assert table.chosen is None
+    assert ids(table) == ids(fold.select(trips).test)
 
 
-def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
+def test_models_without_early_stopping_get_the_validation_part(
     trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kinds["Tilt"], "stops_early", False)
@@ -508,7 +508,7 @@ def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
 
 
 # -- Pooling -----------------------------------------------------------------------------------------------------------
-# Values that can be worked out by hand: four sets of two alternatives, two folds.
+# Four sets of two alternatives in two folds: all values can be computed by hand.
 
 
 PLAN = [FoldIndices(np.array([0, 2]), None, np.array([1, 3])), FoldIndices(np.array([1, 3]), None, np.array([0, 2]))]
@@ -537,7 +537,7 @@ def compared(
     return build_comparison(models, outcomes, table or data(), PLAN, groups, design)
 
 
-def test_values_are_means_over_all_sets_and_folds_are_kept(kinds: dict[str, Any]) -> None:
+def test_values_are_means_over_all_sets(kinds: dict[str, Any]) -> None:
     """a: (1 + 2 + 3 + 4) / 4 = 2.5; its folds have (2 + 4) / 2 and (1 + 3) / 2."""
     found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
     assert found.best == "a"
@@ -549,8 +549,8 @@ def test_values_are_means_over_all_sets_and_folds_are_kept(kinds: dict[str, Any]
     assert found.uniform["nll"] == pytest.approx(np.log(2), rel=1e-15)
 
 
-def test_weights_weigh_and_sets_without_take_no_part(kinds: dict[str, Any]) -> None:
-    """Weights 1, 2, 0, 1: a (1 + 2 2 + 4) / 4, though b holds set 2 impossible; b (2 + 4 + 4) / 4."""
+def test_means_are_weighted_and_sets_of_weight_0_do_not_count(kinds: dict[str, Any]) -> None:
+    """Weights 1, 2, 0, 1: a (1 + 2 2 + 4) / 4, although set 2 is impossible under b; b (2 + 4 + 4) / 4."""
     nll = {**NLL, "b": np.array([2.0, 2.0, np.inf, 4.0])}
     found = compared(kinds, {label: cells(values) for label, values in nll.items()}, data([1, 2, 0, 1]))
     assert found["a"].values["nll"] == 9 / 4
@@ -559,24 +559,24 @@ def test_weights_weigh_and_sets_without_take_no_part(kinds: dict[str, Any]) -> N
     assert found.n_sets == 4
 
 
-def test_differences_are_paired_set_by_set(kinds: dict[str, Any]) -> None:
+def test_differences_are_paired_by_set(kinds: dict[str, Any]) -> None:
     """b - a is (1, 0, 2, 0): mean 0.75, and its interval and p-value are those of these four numbers."""
     found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
-    gap = (NLL["b"] - NLL["a"])[TESTED]
+    differences = (NLL["b"] - NLL["a"])[TESTED]
     assert found["b"].difference == 0.75
     rng = np.random.default_rng
     assert found["b"].intervals["difference"] == pytest.approx(
-        bootstrap_interval(gap, rng=rng(0), resamples=200), rel=1e-12
+        bootstrap_interval(differences, rng=rng(0), resamples=200), rel=1e-12
     )
-    means = resampled_means(gap, rng=rng(0), resamples=200)
+    means = resampled_means(differences, rng=rng(0), resamples=200)
     assert found["b"].p_value == p_values(means[:, None])[0]
     expected = bootstrap_interval(NLL["a"][TESTED], rng=rng(0), resamples=200)
     assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
     assert (found["a"].difference, found["a"].p_value, "difference" in found["a"].intervals) == (0.0, None, False)
 
 
-def test_a_constant_advantage_is_certain_though_the_values_vary(kinds: dict[str, Any]) -> None:
-    """Alone, the intervals overlap; paired, the difference is 0.1 in every set."""
+def test_a_constant_advantage_is_significant(kinds: dict[str, Any]) -> None:
+    """The intervals overlap, but the paired difference is 0.1 in every set."""
     found = compared(kinds, {"a": cells(NLL["a"]), "b": cells(NLL["a"] + 0.1)})
     assert found["b"].intervals["nll"][0] < found["a"].intervals["nll"][1]
     assert found["b"].intervals["difference"] == pytest.approx((0.1, 0.1), rel=1e-12)
@@ -589,22 +589,22 @@ def test_groups_are_resampled_whole(kinds: dict[str, Any]) -> None:
     means, total = aggregate_by_group(NLL["a"][TESTED][:, None], np.ones(4), groups[TESTED])
     expected = bootstrap_interval(means, total, rng=np.random.default_rng(0), resamples=200)[0]
     assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
-    assert found["a"].intervals["nll"] == pytest.approx((1.5, 3.5), rel=1e-12)  # two people: their range
+    assert found["a"].intervals["nll"] == pytest.approx((1.5, 3.5), rel=1e-12)  # two persons: the range of their values
     assert found["a"].values["nll"] == 2.5
 
 
-def test_one_group_says_nothing_about_the_spread(kinds: dict[str, Any]) -> None:
+def test_one_group_has_no_interval(kinds: dict[str, Any]) -> None:
     found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=np.zeros(4, np.int64))
     assert found["b"].intervals["difference"] == (-np.inf, np.inf)
     assert found["b"].p_value is None
 
 
-def test_without_resamples_there_is_neither_interval_nor_p_value(kinds: dict[str, Any]) -> None:
+def test_zero_resamples_give_no_intervals_and_no_p_value(kinds: dict[str, Any]) -> None:
     found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, resamples=0)
     assert (found["b"].intervals, found["b"].p_value, found["b"].difference) == ({}, None, 0.75)
 
 
-def test_the_best_gives_probabilities_that_hold_no_choice_impossible(kinds: dict[str, Any]) -> None:
+def test_the_best_model_gives_finite_log_probabilities(kinds: dict[str, Any]) -> None:
     outcomes = {
         "scores": cells(NLL["a"] - 1),
         "infinite": cells(np.array([0.0, 0.0, 0.0, np.inf])),
@@ -619,12 +619,12 @@ def test_the_best_gives_probabilities_that_hold_no_choice_impossible(kinds: dict
     assert found["infinite"].intervals["difference"][1] == np.inf
 
 
-def test_without_probabilities_there_is_no_best(kinds: dict[str, Any]) -> None:
+def test_scores_alone_have_no_best_model(kinds: dict[str, Any]) -> None:
     found = compared(kinds, {"s": cells(NLL["a"])}, gives={"s": "TiltScores"})
     assert (found.best, found["s"].difference) == (None, None)
 
 
-def test_a_ranking_has_only_what_it_was_measured_by(kinds: dict[str, Any]) -> None:
+def test_a_ranking_has_only_its_own_metrics(kinds: dict[str, Any]) -> None:
     hits: list[Cell | Failure] = [Cell({"top_1": np.array([1.0, 0.0])}, 1.0, 1.0, 0)] * 2
     found = compared(kinds, {"a": cells(NLL["a"]), "r": hits}, gives={"r": "TiltRanking"})
     assert dict(found["r"].values) == {"top_1": 0.5}
@@ -632,7 +632,7 @@ def test_a_ranking_has_only_what_it_was_measured_by(kinds: dict[str, Any]) -> No
     assert (found["r"].difference, found["r"].p_value, found["r"].gives) == (None, None, "ranking")
 
 
-def test_a_failed_model_keeps_its_place_and_the_folds_before(kinds: dict[str, Any]) -> None:
+def test_a_failed_model_keeps_its_row_and_its_earlier_folds(kinds: dict[str, Any]) -> None:
     outcomes = {
         "a": cells(NLL["a"]),
         "x": [cells(NLL["b"])[0], Failure("KeyError", "KeyError: 3")],

@@ -40,7 +40,7 @@ def comparison(**change: Any) -> Comparison:
     return Comparison(**{**facts, "design": DESIGN, **change})
 
 
-def test_it_prints_as_an_aligned_table_with_its_notes() -> None:
+def test_it_prints_an_aligned_table_with_notes() -> None:
     assert str(comparison()).splitlines() == [
         "5-fold cross-validation: each of 6 choice sets is tested once; seed 0.",
         "",
@@ -79,7 +79,7 @@ def test_the_verdict_is_a_sentence() -> None:
     )
 
 
-def test_notes_name_the_caveats_of_fits_and_different_places() -> None:
+def test_notes_list_caveats_and_different_machines() -> None:
     folds = [FoldResult(n_sets=3, where=where, caveats=caveats) for where, caveats in (("a", ()), ("b", ("odd",)))]
     notes = comparison(rows=(row("net", folds=tuple(folds)), row("other", folds=(folds[0],)))).notes
     assert notes == [
@@ -89,19 +89,19 @@ def test_notes_name_the_caveats_of_fits_and_different_places() -> None:
     assert comparison(rows=(row("other", folds=(folds[0],)),)).notes == []
 
 
-def test_markdown_has_the_same_cells_and_no_stray_bar() -> None:
-    lines, gap = comparison().to_markdown().splitlines(), "+0.2500 [+0.1000, +0.4000]"
+def test_markdown_has_the_same_cells_and_escapes_bars() -> None:
+    lines, difference = comparison().to_markdown().splitlines(), "+0.2500 [+0.1000, +0.4000]"
     assert lines[:4] == [
         "| model | NLL | TOP 1 | fit s | parameters | NLL - best | p |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        rf"| MNL\|a | 1.2500 [1.0000, 1.5000] | 0.500 [0.250, 0.750] | 12.3 | 4,321 | {gap} | 0.012 |",
+        rf"| MNL\|a | 1.2500 [1.0000, 1.5000] | 0.500 [0.250, 0.750] | 12.3 | 4,321 | {difference} | 0.012 |",
         "| best | 1.0000 [0.9000, 1.1000] | 0.750 | 12.3 | 4,321 | best | - |",
     ]
     assert lines[6] == "| broken | failed: no column 'a\\|b'. Sorry. |  |  |  |  |  |"
     assert "\\* scores normalised within each set, not probabilities" in lines
 
 
-def test_one_sentence_says_how_it_was_measured() -> None:
+def test_one_sentence_describes_the_protocol() -> None:
     design = {"folds": 1, "split": [0.75, 0.25], "by": "person", "valid": 0.1, "seed": 7}
     assert comparison(design=design, n_sets=1).how == (
         "one split, 75% for training and 25% for testing: 1 choice set tested; groups by person stay together, and are "
@@ -134,7 +134,7 @@ def test_the_arrow_table_has_numbers_and_nulls() -> None:
     assert table.schema.field("error").type == pa.string()
 
 
-def test_the_frame_is_the_arrow_table_by_model() -> None:
+def test_the_data_frame_is_indexed_by_model() -> None:
     pytest.importorskip("pandas")
     frame = comparison().to_frame()
     assert frame.loc["MNL|a", "nll"] == 1.25
@@ -150,7 +150,7 @@ def test_without_pandas_the_frame_names_the_arrow_table(monkeypatch: pytest.Monk
         comparison().to_frame()
 
 
-def test_rows_are_found_by_label_and_nothing_can_be_changed() -> None:
+def test_rows_are_indexed_by_label_and_immutable() -> None:
     found = comparison()
     assert found["cheap"].gives == "ranking"
     with pytest.raises(KeyError, match="Cheap"):
@@ -159,8 +159,8 @@ def test_rows_are_found_by_label_and_nothing_can_be_changed() -> None:
         found.best = "cheap"  # type: ignore[misc]
 
 
-def test_what_a_terminal_would_obey_is_written_out() -> None:
-    """Errors quote the values of a table, and groups are named by a column of it."""
+def test_control_characters_are_escaped() -> None:
+    """Errors quote values of the table, and groups are named after one of its columns."""
     found = comparison(rows=(row("net", error="a\x1b[2J"),), best=None, design={**DESIGN, "by": "b\x9b2J"})
     for text in (str(found), found.to_markdown()):
         assert r"b\x9b2J" in text

@@ -8,7 +8,7 @@ from pcmcnet.evaluation.report import FIT_STATISTICS, fit_statistics
 DATA = read(logit_choices(60, {"x": 1.0}), alternative="mode", features=["x"], person="person")
 
 
-def test_a_logit_has_those_of_its_estimates() -> None:
+def test_the_figures_of_a_logit_are_those_of_its_estimates() -> None:
     model = MNL().fit(DATA)
     found = fit_statistics(model)
     assert set(found) == set(FIT_STATISTICS)
@@ -18,7 +18,7 @@ def test_a_logit_has_those_of_its_estimates() -> None:
     assert found["BIC"] == model.estimates_.bic
 
 
-def test_another_model_is_asked_about_the_sets_that_are_given() -> None:
+def test_other_models_are_evaluated_on_the_given_sets() -> None:
     model = Uniform().fit(DATA)
     assert fit_statistics(model)["log-likelihood"] is None
     found = fit_statistics(model, DATA)
@@ -28,6 +28,6 @@ def test_another_model_is_asked_about_the_sets_that_are_given() -> None:
     assert fit_statistics(RankBy(column="x").fit(DATA), DATA)["log-likelihood"] is None
 
 
-def test_a_model_that_is_not_fitted_has_none() -> None:
+def test_an_unfitted_model_has_no_figures() -> None:
     with pytest.raises(NotFittedError):
         fit_statistics(MNL())

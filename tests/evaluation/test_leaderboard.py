@@ -28,7 +28,7 @@ def tables(trips_table: Callable[..., dict[str, Any]], read_trips: Callable[...,
     return {f"trips {seed}": read_trips(trips_table(seed=seed)) for seed in (0, 1)}
 
 
-def test_each_table_is_a_comparison_by_the_same_protocol(tables: dict[str, ChoiceData], kinds: dict[str, Any]) -> None:
+def test_each_table_is_compared_by_the_same_protocol(tables: dict[str, ChoiceData], kinds: dict[str, Any]) -> None:
     models = {"flat": Uniform(), "tilt": kinds["Tilt"](), "mnl": MNL(formula="x")}
     board = leaderboard(tables, models, seed=3, **QUICK)
     assert [table.name for table in board.tables] == ["trips 0", "trips 1"]
@@ -41,20 +41,20 @@ def test_each_table_is_a_comparison_by_the_same_protocol(tables: dict[str, Choic
     assert pn.leaderboard is leaderboard
 
 
-def test_a_second_call_goes_on_and_additions_alone_are_measured(
+def test_a_second_call_fits_only_new_models_and_tables(
     tables: dict[str, ChoiceData], kinds: dict[str, Any], tmp_path: Path
 ) -> None:
     fits = kinds["Tilt"].fits
-    one, two = tables.items()
+    first_table, second_table = tables.items()
     models = {"tilt": kinds["Tilt"]()}
-    first = leaderboard(dict([one]), models, folder=tmp_path, **QUICK)
+    first = leaderboard(dict([first_table]), models, folder=tmp_path, **QUICK)
     assert len(fits) == 2
-    assert leaderboard(dict([one]), models, folder=tmp_path, **QUICK).to_rows() == first.to_rows()
+    assert leaderboard(dict([first_table]), models, folder=tmp_path, **QUICK).to_rows() == first.to_rows()
     assert len(fits) == 2
     models["steep"] = kinds["Tilt"](scale=2.0)
-    leaderboard(dict([one]), models, folder=tmp_path, **QUICK)
+    leaderboard(dict([first_table]), models, folder=tmp_path, **QUICK)
     assert len(fits) == 4
-    both = leaderboard(dict([one, two]), models, folder=tmp_path, **QUICK)
+    both = leaderboard(dict([first_table, second_table]), models, folder=tmp_path, **QUICK)
     assert len(fits) == 8
     assert both["trips 0"].nll("tilt") == first["trips 0"].nll("tilt")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -63,13 +63,13 @@ def test_a_second_call_goes_on_and_additions_alone_are_measured(
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["trips 0", "trips 1"]
 
 
-def test_another_protocol_in_the_folder_is_refused(tables: dict[str, ChoiceData], tmp_path: Path) -> None:
+def test_a_folder_of_another_protocol_is_refused(tables: dict[str, ChoiceData], tmp_path: Path) -> None:
     leaderboard(tables, ["uniform"], folder=tmp_path, **QUICK)
     with pytest.raises(ArtifactError, match=r"holds another comparison: it differs in seed \(0 there, 1 here\)"):
         leaderboard(tables, ["uniform"], folder=tmp_path, seed=1, **QUICK)
 
 
-def test_a_model_that_fails_or_cannot_take_part_shows_its_reason(
+def test_failed_and_unsuitable_models_show_their_reason(
     tables: dict[str, ChoiceData], kinds: dict[str, Any]
 ) -> None:
     models = {"flat": Uniform(), "brittle": kinds["Brittle"](), "built": _refuses}
@@ -91,7 +91,7 @@ def test_a_model_that_is_too_slow_is_reported(
     assert "took longer than 0.05 s" in str(board["trips 1"].reason("slow"))
 
 
-def test_a_table_that_is_not_installed_is_skipped_with_the_command(
+def test_a_missing_table_is_skipped_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def long_form(name: str) -> Any:
@@ -106,26 +106,26 @@ def test_a_table_that_is_not_installed_is_skipped_with_the_command(
     assert "mode-canada skipped: " in board.to_markdown()
 
 
-def test_a_table_for_which_no_model_can_be_built_is_skipped(tables: dict[str, ChoiceData]) -> None:
+def test_a_table_without_suitable_models_is_skipped(tables: dict[str, ChoiceData]) -> None:
     board = leaderboard(tables, {"built": _refuses}, **QUICK)
     assert board.skipped == dict.fromkeys(tables, "no model can use it. built: not for this table")
 
 
-def test_persons_stay_together_unless_the_table_is_cut_by_set(
+def test_persons_stay_together_unless_a_table_is_split_by_set(
     trips_table: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["x"], "person": "person"}
     panel = ChoiceData.from_long(trips_table(), **roles)
     table = LeaderboardTable(name="panel", use="judged", read=partial(sample_table, panel))
-    both = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
-    monkeypatch.setattr("pcmcnet.evaluation.leaderboard_entries.public_tables", lambda: {t.name: t for t in both})
+    tables = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
+    monkeypatch.setattr("pcmcnet.evaluation.leaderboard_entries.public_tables", lambda: {t.name: t for t in tables})
     board = leaderboard(None, ["uniform"], **QUICK)
     assert board["panel"].comparison.design["by"] == "person"
     assert board["panel-random"].comparison.design["by"] is None
     assert [table.name for table in board.ranked()] == ["panel"]
 
 
-def test_large_tables_are_cut_and_the_result_says_so(tables: dict[str, ChoiceData]) -> None:
+def test_large_tables_are_sampled_with_a_note(tables: dict[str, ChoiceData]) -> None:
     board = leaderboard(tables, ["uniform"], sets=20, **QUICK)
     table = board["trips 0"]
     assert (table.comparison.n_sets, table.whole) == (20, 40)
@@ -133,7 +133,7 @@ def test_large_tables_are_cut_and_the_result_says_so(tables: dict[str, ChoiceDat
 
 
 @pytest.mark.parametrize(("option", "value"), [("folds", 1), ("sets", 0), ("seconds", 0), ("seed", -1)])
-def test_impossible_options_are_refused_at_once(tables: dict[str, ChoiceData], option: str, value: int) -> None:
+def test_invalid_options_are_refused_before_any_fit(tables: dict[str, ChoiceData], option: str, value: int) -> None:
     with pytest.raises(ConfigError, match=option):
         leaderboard(tables, ["uniform"], **{**QUICK, option: value})
 
@@ -141,16 +141,16 @@ def test_impossible_options_are_refused_at_once(tables: dict[str, ChoiceData], o
 def test_progress_names_each_table(tables: dict[str, ChoiceData], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         leaderboard(tables, ["uniform"], **{**QUICK, "progress": True})
-    said = [record.message for record in caplog.records]
-    assert said[0] == "table 1 of 2: trips 0"
-    assert "table 2 of 2: trips 1" in said
-    assert sum(line.startswith("fold 2/2, uniform: ") for line in said) == 2
+    messages = [record.message for record in caplog.records]
+    assert messages[0] == "table 1 of 2: trips 0"
+    assert "table 2 of 2: trips 1" in messages
+    assert sum(line.startswith("fold 2/2, uniform: ") for line in messages) == 2
 
 
 # -- Time limit --------------------------------------------------------------------------------------------------------
 
 
-def test_a_block_that_takes_too_long_is_interrupted_and_the_clock_is_put_back() -> None:
+def test_a_slow_block_is_interrupted_and_the_timer_restored() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(TooSlowError, match=r"took longer than 0.05 s: raise seconds"), time_limit(0.05):
         time.sleep(20)
@@ -161,7 +161,7 @@ def test_a_block_that_takes_too_long_is_interrupted_and_the_clock_is_put_back() 
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_outside_the_main_thread_there_is_no_limit() -> None:
+def test_other_threads_have_no_time_limit() -> None:
     done: list[int] = []
 
     def work() -> None:
@@ -175,7 +175,7 @@ def test_outside_the_main_thread_there_is_no_limit() -> None:
     assert done == [1]
 
 
-def test_a_limited_model_is_the_same_model(trips: ChoiceData, kinds: dict[str, Any]) -> None:
+def test_a_model_with_a_time_limit_keeps_its_identity_and_fit(trips: ChoiceData, kinds: dict[str, Any]) -> None:
     model = MNL(formula="x", min_chosen=3)
     timed = with_time_limit(model, 100.0)
     assert model_identity(timed) == model_identity(model)
@@ -183,7 +183,7 @@ def test_a_limited_model_is_the_same_model(trips: ChoiceData, kinds: dict[str, A
     assert timed.fit(trips).score(trips) == model.fit(trips).score(trips)
 
 
-def test_a_fit_that_is_too_slow_ends(trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_fit_is_interrupted(trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds["Tilt"], "_fit", lambda *_: time.sleep(20))
     with pytest.raises(TooSlowError, match=r"took longer than 0\.05 s"):
         with_time_limit(kinds["Tilt"](), 0.05).fit(trips)

@@ -20,7 +20,7 @@ from pcmcnet.models import MNL, MODELS, LatentClassMNL, Uniform
 
 
 def read(**roles: Any) -> ChoiceData:
-    """120 trips by three modes; age is twice the income, and the class goes with both."""
+    """Return 120 trips by three modes. Age is twice the income, so it adds nothing."""
     rng = np.random.default_rng(0)
     n = 120
     income = rng.integers(1, 5, n)
@@ -34,11 +34,11 @@ def read(**roles: Any) -> ChoiceData:
         "age": np.repeat(2 * income, 3),
         "purpose": np.repeat(rng.choice(["work", "leisure"], n), 3),
     }
-    given: dict[str, Any] = {"individual": ["income", "age", "purpose"], "features": ["cost", "minutes"]}
-    return ChoiceData.from_long(table, choice_set="trip", chosen="took", **{**given, **roles})
+    defaults: dict[str, Any] = {"individual": ["income", "age", "purpose"], "features": ["cost", "minutes"]}
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", **{**defaults, **roles})
 
 
-def test_by_default_every_model_takes_part_that_needs_no_choice() -> None:
+def test_the_default_is_every_model_without_required_options() -> None:
     expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"cross-nested-mnl", "nested-mnl", "rank-by"}
     found = require_contestants(None)
     assert set(found) == expected
@@ -46,14 +46,14 @@ def test_by_default_every_model_takes_part_that_needs_no_choice() -> None:
         assert found[name].config == MODELS[name]().config  # type: ignore[union-attr]
 
 
-def test_with_labels_the_individual_has_a_coefficient_per_alternative() -> None:
+def test_individual_columns_have_a_coefficient_per_label() -> None:
     data = read(alternative="mode")
     formula = formula_with_individual(data)
-    assert formula == ". | standardise(income) + purpose"  # the age adds nothing
+    assert formula == ". | standardise(income) + purpose"  # age is collinear with income
     assert len(MNL(formula=formula).fit(data).coefficients) == 2 + 2 + 2 + 2  # features, constants, income, purpose
 
 
-def test_without_labels_features_are_multiplied_by_numbers_of_the_individual() -> None:
+def test_individual_numbers_multiply_features_without_labels() -> None:
     data = read()
     formula = formula_with_individual(data)
     assert formula == ". + cost:standardise(income) + minutes:standardise(income)"
@@ -73,7 +73,7 @@ def test_without_labels_features_are_multiplied_by_numbers_of_the_individual() -
         ({}, 3, "at most 3 products of features and columns of the individual, got 4"),
     ],
 )
-def test_a_table_without_such_a_formula_says_why(
+def test_tables_without_a_formula_for_individuals_give_a_reason(
     roles: dict[str, Any], most: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaderboard_entries, "MAX_PRODUCTS", most)
@@ -85,15 +85,15 @@ def test_a_table_without_such_a_formula_says_why(
     assert message in absent["mnl+individual"]
 
 
-def test_columns_that_add_nothing_to_the_features_leave_no_formula() -> None:
-    """Where everyone has the same income, its products are multiples of the features."""
+def test_collinear_individual_columns_are_refused() -> None:
+    """If everyone has the same income, its products are multiples of the features."""
     data = read(individual=["income"])
-    same = data.subset(data.individual["income"].values == 2)
+    equal_incomes = data.subset(data.individual["income"].values == 2)
     with pytest.raises(InputError, match="add nothing to the features within any choice set"):
-        formula_with_individual(same)
+        formula_with_individual(equal_incomes)
 
 
-def test_models_are_names_or_labels_with_models() -> None:
+def test_models_are_names_or_a_mapping() -> None:
     named = require_contestants(["mnl", "lc-mnl+individual"])
     assert isinstance(named["mnl"], MNL)
     assert isinstance(build_contestants(named, read()).models["lc-mnl+individual"], LatentClassMNL)
@@ -111,12 +111,12 @@ def test_models_are_names_or_labels_with_models() -> None:
         ({"a": MNL}, InputError, r"models, 'a': expected a model such as MNL\(\)"),
     ],
 )
-def test_other_models_are_refused(models: Any, error: type[Exception], message: str) -> None:
+def test_invalid_models_are_refused(models: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         require_contestants(models)
 
 
-def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
+def test_a_model_with_required_options_is_absent_with_a_reason() -> None:
     found = build_contestants(require_contestants(["uniform", "rank-by"]), read())
     assert list(found.models) == ["uniform"]
     assert found.absent["rank-by"].startswith("column must be the feature to rank by")
@@ -125,55 +125,55 @@ def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
 # -- Leaderboard tables ------------------------------------------------------------------------------------------------
 
 
-def test_all_packaged_tables_are_there_with_their_use_and_the_simulated_ones() -> None:
+def test_public_tables_are_packaged_or_simulated() -> None:
     found = public_tables()
     assert {name: found[name].use for name in packaged.TABLES} == {n: t.use for n, t in packaged.TABLES.items()}
     assert set(found) - set(packaged.TABLES) == {"swissmetro-random", "mlba", "airline", "rock-paper-scissors"}
     assert not any(table.use == "simulated" for table in found.values() if table.name in packaged.TABLES)
 
 
-def test_the_random_split_of_swissmetro_ignores_the_person_and_does_not_count_in_ranks() -> None:
+def test_the_random_split_of_swissmetro_is_not_ranked() -> None:
     found = public_tables()
     assert (found["swissmetro-random"].by_set, found["swissmetro-random"].ranked) == (True, False)
     assert all(not t.by_set and t.ranked for name, t in found.items() if name != "swissmetro-random")
 
 
 @pytest.mark.parametrize("name", ["mlba", "airline", "rock-paper-scissors"])
-def test_the_floor_of_a_simulated_table_is_the_loss_of_the_truth_on_its_choices(name: str) -> None:
-    """Equal probabilities lose against it."""
+def test_the_floor_of_a_simulated_table_is_below_the_uniform_loss(name: str) -> None:
+    """The floor is the loss of the true probabilities."""
     data, whole, floor = public_tables()[name].read(600)
     assert len(data) == whole == 600
     uniform = float(np.log(data.sizes).mean())
     assert floor is not None
     assert 0 < floor < uniform
-    again = public_tables()[name].read(600)
-    assert again.floor == floor
-    assert again.data.fingerprint() == data.fingerprint()
+    second = public_tables()[name].read(600)
+    assert second.floor == floor
+    assert second.data.fingerprint() == data.fingerprint()
 
 
 def test_a_simulated_table_has_at_most_a_few_thousand_sets() -> None:
     assert all(public_tables()[name].read(MAX_SETS).whole <= 4_000 for name in ("mlba", "rock-paper-scissors"))
 
 
-def test_a_part_of_a_table_has_whole_persons_and_is_always_the_same(trips_table: Any, read_trips: Any) -> None:
+def test_a_sample_has_whole_persons_and_is_reproducible(trips_table: Any, read_trips: Any) -> None:
     table = trips_table(sets=40)
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], person="person")
     part, whole, floor = sample_table(data, 11)
     assert (whole, floor) == (40, None)
-    assert len(part) == 12  # three persons of four trips: the first number of persons to reach 11
+    assert len(part) == 12  # three persons with four trips: the smallest number of persons with 11 trips
     assert sample_table(data, 11).data.fingerprint() == part.fingerprint()
     assert sample_table(data, 40).data is data
 
 
-def test_a_table_of_large_sets_is_cut_further() -> None:
-    """100 sets of 16 alternatives have as many as 200 sets of 8: for 100 sets, half of them are taken."""
+def test_tables_of_large_sets_have_smaller_samples() -> None:
+    """100 sets of 16 alternatives have as many rows as 200 sets of 8, so half of them are taken."""
     n = 100
     table = {"trip": np.repeat(np.arange(n), 16), "took": np.tile([1] + [0] * 15, n), "x": np.arange(16.0 * n)}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"])
     assert len(sample_table(data, 100).data) == 50
 
 
-def test_tables_are_taken_by_name_by_use_or_as_data(trips: ChoiceData) -> None:
+def test_tables_are_selected_by_name_by_use_or_as_data(trips: ChoiceData) -> None:
     assert [table.name for table in require_tables(["mlba", "mode-canada"], None)] == ["mlba", "mode-canada"]
     assert {table.name for table in require_tables(None, "simulated")} == {"mlba", "airline", "rock-paper-scissors"}
     judged = require_tables(None, "judged")
@@ -194,6 +194,6 @@ def test_tables_are_taken_by_name_by_use_or_as_data(trips: ChoiceData) -> None:
         ({"../a": 3}, None, InputError, "tables: expected names that are valid as folder names"),
     ],
 )
-def test_other_tables_are_refused(tables: Any, use: str | None, error: type[Exception], message: str) -> None:
+def test_invalid_tables_are_refused(tables: Any, use: str | None, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         require_tables(tables, use)

@@ -8,11 +8,11 @@ from pcmcnet.errors import InputError, NotFittedError
 
 @pytest.fixture(scope="module")
 def data() -> ChoiceData:
-    made = logit_choices(300, {"x": 1.0, "y": 0.5}, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
-    return read(made, alternative="mode", features=["x", "y"])
+    choices = logit_choices(300, {"x": 1.0, "y": 0.5}, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    return read(choices, alternative="mode", features=["x", "y"])
 
 
-def test_coefficients_stand_in_rows_with_errors_below_and_the_fit_after_a_rule(data: ChoiceData) -> None:
+def test_rows_hold_coefficients_errors_and_goodness_of_fit(data: ChoiceData) -> None:
     small, large = MNL(formula="x | 0").fit(data), MNL(formula="x + y | 0", fixed={"y": 0.5}).fit(data)
     lines = str(table([small, large], names=["one", "two"], errors="robust")).splitlines()
     b, se = small.coefficients["x"], small.standard_errors("robust")["x"]
@@ -24,18 +24,18 @@ def test_coefficients_stand_in_rows_with_errors_below_and_the_fit_after_a_rule(d
     assert set(lines[9]) == {"-"}
     assert lines[10].split() == ["log-likelihood", *(f"{m.estimates_.log_likelihood:.3f}" for m in (small, large))]
     assert lines[-2:] == ["* p < 0.1, ** p < 0.05, *** p < 0.01", "Standard errors in parentheses: robust."]
-    assert "constants-only" not in str(table([small]))  # a row that no model has
+    assert "constants-only" not in str(table([small]))  # rows without values are omitted
 
 
 @pytest.mark.parametrize(("p", "mark"), [(0.005, "***"), (0.02, "**"), (0.07, "*"), (0.2, ""), (float("nan"), "")])
-def test_stars_tell_small_p_values(data: ChoiceData, p: float, mark: str) -> None:
+def test_stars_mark_small_p_values(data: ChoiceData, p: float, mark: str) -> None:
     found = table([MNL(formula="x | 0").fit(data)])
     row = found.columns[0].rows["x"]._replace(p=p, estimate=1.5)
     assert found._estimate(row) == f"1.5{mark}"
     assert table([MNL(formula="x | 0").fit(data)], stars=False)._estimate(row) == "1.5"
 
 
-def test_classes_are_columns_and_log_sums_rows(data: ChoiceData) -> None:
+def test_classes_are_columns_and_log_sums_are_rows(data: ChoiceData) -> None:
     nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
     classes = LatentClassMNL(formula="x | 0", classes=2, membership="1", starts=2).fit(data)
     found = table({"nested": NestedMNL(formula="x | 0", nests=nests).fit(data), "classes": classes})
@@ -52,7 +52,7 @@ def test_classes_are_columns_and_log_sums_rows(data: ChoiceData) -> None:
     assert r"nested & classes: class 1 & classes: class 2 \\" in found.to_latex()
 
 
-def test_other_models_show_their_fit_alone(data: ChoiceData) -> None:
+def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
     models = [MNL(formula="x | 0").fit(data), Uniform().fit(data)]
     found = table(models, data=data)
     assert found.columns[1].rows == {}
@@ -62,7 +62,7 @@ def test_other_models_show_their_fit_alone(data: ChoiceData) -> None:
     assert "p < 0.1" not in str(table(models[1:]))
 
 
-def test_errors_may_differ_and_may_come_from_the_bootstrap(data: ChoiceData) -> None:
+def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData) -> None:
     model = MNL(formula="x | 0").fit(data)
     boot = bootstrap_errors(model, data, draws=5, progress=False)
     found = table([model, model], errors=[boot, None])
@@ -76,7 +76,7 @@ def test_errors_may_differ_and_may_come_from_the_bootstrap(data: ChoiceData) -> 
         table([MNL(formula="y | 0").fit(data)], errors=[boot])
 
 
-def test_it_is_written_in_every_format(data: ChoiceData) -> None:
+def test_tables_are_written_in_every_format(data: ChoiceData) -> None:
     pytest.importorskip("pandas")
     found = table([MNL().fit(data), MNL(formula="y").fit(data.subset(np.arange(200)))])
     assert found.notes[-1] == "The models were fitted to different tables: their log-likelihoods are not comparable."
@@ -89,7 +89,7 @@ def test_it_is_written_in_every_format(data: ChoiceData) -> None:
     assert frame.query("model == 'MNL (2)' and name == 'choice sets'")["estimate"].item() == 200
 
 
-def test_what_is_no_list_of_fitted_models_is_refused(data: ChoiceData) -> None:
+def test_invalid_lists_of_models_are_refused(data: ChoiceData) -> None:
     model = MNL().fit(data)
     with pytest.raises(InputError, match=r"expected a list of fitted models, got \[\]"):
         table([])
@@ -108,7 +108,7 @@ def test_one_model_and_one_bootstrap_need_no_lists(data: ChoiceData) -> None:
     assert str(table(model, errors=boot)) == str(table([model], errors=[boot]))
 
 
-def test_constants_moved_to_known_shares_have_neither_errors_nor_stars(data: ChoiceData) -> None:
+def test_calibrated_constants_have_neither_errors_nor_stars(data: ChoiceData) -> None:
     model = MNL(formula="x").fit(data)
     moved = calibrate_constants(model, data, {"A": 0.05, "B": 0.6, "C": 0.05, "D": 0.3})
     found = table({"fitted": model, "moved": moved})

@@ -29,7 +29,7 @@ def result(name: str, rows: list[ComparisonRow], use: Use = "judged", **facts: A
 
 @pytest.fixture
 def board() -> Leaderboard:
-    """Three tables that count: a wins surely, ties with b, and is beaten by it; c is missing once, d never measured."""
+    """Three ranked tables: a wins significantly, ties with b, and loses to b. c is missing once, d always."""
     tables = (
         result("one", [row("a", 0.5), row("b", 0.7, 0.002, 0.5), row("c", 0.9, 0.002, 0.5)], absent={"d": "no labels"}),
         result("two", [row("a", 0.5), row("b", 0.6, 0.3, 0.5), row("c", None, error="no luck")], absent={"d": "no x"}),
@@ -45,8 +45,8 @@ def board() -> Leaderboard:
     return Leaderboard(models=("a", "b", "c", "d"), tables=tables, skipped={"four": "Run: pip install x"}, design=HOW)
 
 
-def test_verdicts_by_hand(board: Leaderboard) -> None:
-    """The scores of c have less NLL than the best model that gives probabilities: they are not worse than it."""
+def test_verdicts_are_those_found_by_hand(board: Leaderboard) -> None:
+    """The scores of c have a lower NLL than the best model with probabilities, so c is not worse."""
     verdicts = {table.name: [table.verdict(label) for label in board.models] for table in board.tables[:3]}
     assert verdicts == {
         "one": ["best", "worse", "worse", "missing"],
@@ -55,7 +55,7 @@ def test_verdicts_by_hand(board: Leaderboard) -> None:
     }
 
 
-def test_ranks_and_standings_by_hand(board: Leaderboard) -> None:
+def test_ranks_and_standings_are_those_found_by_hand(board: Leaderboard) -> None:
     np.testing.assert_array_equal(board.ranks(), [[1, 2, 3, 4], [1, 2, 3.5, 3.5], [3, 2, 1, 4]])
     a, b, c, d = board.standings()
     assert [s.model for s in (a, b, c, d)] == ["a", "b", "c", "d"]
@@ -67,18 +67,18 @@ def test_ranks_and_standings_by_hand(board: Leaderboard) -> None:
     assert [s.mean_rank for s in board.standings("simulated")] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_costs_are_medians_over_the_tables_that_count() -> None:
+def test_costs_are_medians_over_ranked_tables() -> None:
     costs = {"one": (1.0, 10), "two": (4.0, 30), "three": (2.0, 20)}
     tables = [
         result(name, [row("a", 0.5, fit_seconds=s, parameters=k), row("b", 0.6, 0.3, 0.5)])
         for name, (s, k) in costs.items()
     ]
-    again = result("again", [row("a", 0.5, fit_seconds=99.0, parameters=99)], ranked=False)
-    a, b = Leaderboard(models=("a", "b"), tables=(*tables, again), skipped={}, design=HOW).standings()
+    unranked = result("again", [row("a", 0.5, fit_seconds=99.0, parameters=99)], ranked=False)
+    a, b = Leaderboard(models=("a", "b"), tables=(*tables, unranked), skipped={}, design=HOW).standings()
     assert (a.fit_seconds, a.parameters, b.fit_seconds, b.parameters) == (2.0, 20.0, None, None)
 
 
-def test_reasons_are_given_for_every_gap(board: Leaderboard) -> None:
+def test_every_missing_result_has_a_reason(board: Leaderboard) -> None:
     assert board["two"].reason("c") == "no luck"
     assert board["two"].reason("d") == "no x"
     assert board["two"].reason("a") is None
@@ -88,7 +88,7 @@ def test_reasons_are_given_for_every_gap(board: Leaderboard) -> None:
         board["five"]
 
 
-def test_the_tables_for_people_say_all_of_it(board: Leaderboard) -> None:
+def test_markdown_shows_standings_verdicts_and_reasons(board: Leaderboard) -> None:
     text = board.to_markdown()
     assert "| a | 1.67 | 1.00 | 3.00 | 3 | 1 | 2 | - | - |" in text
     assert "| three | simulated | 9 | 0.2500 | 0.6000 | 0.4000 best | 0.3000\\* tied | - |" in text
@@ -102,7 +102,7 @@ def test_the_tables_for_people_say_all_of_it(board: Leaderboard) -> None:
     assert "three-again" in str(board)
 
 
-def test_rows_are_plain_and_a_frame_holds_them(board: Leaderboard) -> None:
+def test_results_are_exported_as_rows_and_a_data_frame(board: Leaderboard) -> None:
     rows = board.to_rows()
     assert len(rows) == 4 * 4
     assert rows[1]["difference"] == pytest.approx(0.2)
@@ -116,7 +116,7 @@ def test_rows_are_plain_and_a_frame_holds_them(board: Leaderboard) -> None:
     assert list(board.to_frame()["nll"].isna()) == [row["nll"] is None for row in rows]
 
 
-def test_saving_writes_three_files_that_hold_the_result(board: Leaderboard, tmp_path: Path) -> None:
+def test_a_saved_leaderboard_is_three_files(board: Leaderboard, tmp_path: Path) -> None:
     files = board.save(tmp_path / "new")
     assert [file.name for file in files] == ["leaderboard.json", "leaderboard.md", "leaderboard.png"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [file.name for file in files]
@@ -127,7 +127,7 @@ def test_saving_writes_three_files_that_hold_the_result(board: Leaderboard, tmp_
     assert files[2].read_bytes()[:4] == b"\x89PNG"
 
 
-def test_without_a_table_there_is_no_picture(tmp_path: Path) -> None:
+def test_a_leaderboard_without_tables_has_no_picture(tmp_path: Path) -> None:
     (tmp_path / "leaderboard.png").touch()
     empty = Leaderboard(models=("a", "b"), tables=(), skipped={"t": "not installed"}, design=HOW)
     assert [file.name for file in empty.save(tmp_path)] == ["leaderboard.json", "leaderboard.md"]
@@ -136,7 +136,7 @@ def test_without_a_table_there_is_no_picture(tmp_path: Path) -> None:
     assert empty.to_dict()["critical_distance"] is None
 
 
-def test_what_a_terminal_would_obey_is_written_out() -> None:
+def test_control_characters_are_escaped() -> None:
     tables = (result("one", [row("a", 0.5), row("b", None, error="odd\x1b[2J")], absent={}),)
     board = Leaderboard(models=("a", "b"), tables=tables, skipped={"two": "no\x9b2J"}, design=HOW)
     for text in (str(board), board.to_markdown(details=True)):
@@ -145,8 +145,8 @@ def test_what_a_terminal_would_obey_is_written_out() -> None:
         assert not {"\x1b", "\x9b"} & set(text)
 
 
-def test_mean_ranks_are_told_apart_from_two_models_on() -> None:
-    """By Nemenyi's test, for two models and one table 1.96 sqrt(2 3 / 6) = 1.96 apart."""
+def test_the_critical_distance_is_noted_for_two_or_more_models() -> None:
+    """By Nemenyi's test, the critical distance of two models on one table is 1.96 sqrt(2 3 / 6) = 1.96."""
 
     def notes(models: tuple[str, ...]) -> str:
         tables = (result("one", [row(model, 0.5) for model in models]),)
@@ -156,8 +156,8 @@ def test_mean_ranks_are_told_apart_from_two_models_on() -> None:
     assert "apart" not in notes(("a",))
 
 
-def test_the_verdict_names_the_best_mean_rank_and_who_is_not_told_apart() -> None:
-    """Of 40 tables of ranks 1, 2, 3 the critical distance is 2.343 sqrt(3 4 / (6 40)) = 0.52: all are told apart."""
+def test_the_verdict_names_the_best_mean_rank_and_its_ties() -> None:
+    """For 40 tables of ranks 1, 2, 3 the critical distance is 2.343 sqrt(3 4 / (6 40)) = 0.52: all differ."""
 
     def verdict(tables: int) -> str:
         rows = [row("a", 0.1), row("b", 0.2), row("c", 0.3)]
@@ -172,21 +172,21 @@ def test_the_verdict_names_the_best_mean_rank_and_who_is_not_told_apart() -> Non
 # -- Ranks -------------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_by_hand() -> None:
-    """Equal losses share the mean of their places; models without a loss share the last ones."""
+def test_ranks_are_those_found_by_hand() -> None:
+    """Equal losses share their mean rank. Models without a loss share the last ranks."""
     losses = [[0.3, 0.1, 0.2], [0.5, 0.5, 0.1], [np.inf, 0.4, np.inf], [1.0, 1.0 + 1e-12, 1.0]]
     expected = [[3, 1, 2], [2.5, 2.5, 1], [2.5, 1, 2.5], [2, 2, 2]]
     np.testing.assert_array_equal(ranks(losses), expected)
 
 
 @given(st.lists(st.lists(st.sampled_from([0.1, 0.2, 0.7, np.inf]), min_size=4, max_size=4), max_size=5))
-def test_the_ranks_of_a_table_always_sum_to_the_same(losses: list[list[float]]) -> None:
+def test_the_ranks_of_a_table_have_a_fixed_sum(losses: list[list[float]]) -> None:
     found = ranks(np.array(losses).reshape(-1, 4))
     np.testing.assert_array_equal(found.sum(axis=1), np.full(len(losses), 10.0))
 
 
 @pytest.mark.parametrize("losses", [[0.1, 0.2], [[0.1, np.nan]]])
-def test_what_cannot_be_ranked_is_refused(losses: list[object]) -> None:
+def test_invalid_losses_are_refused(losses: list[object]) -> None:
     with pytest.raises(InputError, match=r"expected numbers \(tables, models\) without NaN"):
         ranks(losses)  # type: ignore[arg-type]
 
@@ -197,7 +197,7 @@ def test_the_critical_distance_has_the_published_quantiles(models: int, q: float
     assert critical_distance(models, 14) == pytest.approx(q * np.sqrt(models * (models + 1) / (6 * 14)), rel=3e-4)
 
 
-def test_one_model_has_nothing_to_differ_from() -> None:
+def test_the_critical_distance_needs_two_models() -> None:
     with pytest.raises(InputError, match="at least 2 models and 1 table to compare ranks, got 1 and 3"):
         critical_distance(1, 3)
 
@@ -207,10 +207,10 @@ def test_one_model_has_nothing_to_differ_from() -> None:
     [
         ([1.0, 1.5, 3.0, 3.2], [(0, 1), (2, 3)]),
         ([1.0, 1.9, 2.8, 3.7], [(0, 1), (1, 2), (2, 3)]),
-        ([1.0, 1.2, 1.4, 5.0], [(0, 2)]),  # (1, 2) lies within
+        ([1.0, 1.2, 1.4, 5.0], [(0, 2)]),  # contains (1, 2)
         ([1.0, 2.5, 4.0], []),
         ([2.0, 2.0], [(0, 1)]),
     ],
 )
-def test_groups_reach_as_far_as_the_distance(means: list[float], groups: list[tuple[int, int]]) -> None:
+def test_groups_extend_to_the_critical_distance(means: list[float], groups: list[tuple[int, int]]) -> None:
     assert groups_within_distance(means, 1.0) == groups

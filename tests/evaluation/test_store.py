@@ -18,34 +18,34 @@ CELL = Cell({"nll": np.array([0.1, np.inf, 1 / 3]), "top_1": np.array([1.0, 0.0,
 
 @pytest.fixture
 def store(tmp_path: Path) -> CellStore:
-    found = CellStore(tmp_path / "comparison", PLAN)
-    found.open()
-    return found
+    cells = CellStore(tmp_path / "comparison", PLAN)
+    cells.open()
+    return cells
 
 
-def same(found: Cell | None) -> bool:
-    assert found is not None
-    assert (found.fit_seconds, found.predict_seconds, found.parameters) == (1.25, 0.5, 7)
-    assert (found.where, found.caveats) == ("here", ("odd",))
-    assert list(found.metrics) == ["nll", "top_1"]
-    return all(np.array_equal(found.metrics[name], values) for name, values in CELL.metrics.items())
+def is_cell(cell: Cell | None) -> bool:
+    assert cell is not None
+    assert (cell.fit_seconds, cell.predict_seconds, cell.parameters) == (1.25, 0.5, 7)
+    assert (cell.where, cell.caveats) == ("here", ("odd",))
+    assert list(cell.metrics) == ["nll", "top_1"]
+    return all(np.array_equal(cell.metrics[name], values) for name, values in CELL.metrics.items())
 
 
-def test_a_cell_comes_back_to_the_bit(store: CellStore) -> None:
+def test_a_stored_cell_is_read_back_exactly(store: CellStore) -> None:
     assert store.read(MODEL, 0) is None
     store.write(MODEL, 0, CELL)
-    again = CellStore(store.folder, PLAN)
-    again.open()
-    assert same(again.read(MODEL, 0))
+    reopened = CellStore(store.folder, PLAN)
+    reopened.open()
+    assert is_cell(reopened.read(MODEL, 0))
 
 
-def test_cells_are_told_apart_by_model_and_fold(store: CellStore) -> None:
+def test_cells_differ_by_model_and_fold(store: CellStore) -> None:
     store.write(MODEL, 0, CELL)
     assert store.read(MODEL, 1) is None
     assert store.read(OTHER, 0) is None
 
 
-def test_files_are_named_so_that_a_person_knows_them(store: CellStore, files_in: Callable[[Path], list[str]]) -> None:
+def test_file_names_contain_model_and_fold(store: CellStore, files_in: Callable[[Path], list[str]]) -> None:
     store.write(MODEL, 1, CELL)
     plan, cell = files_in(store.folder)
     assert plan == "cells/plan.json"
@@ -54,7 +54,7 @@ def test_files_are_named_so_that_a_person_knows_them(store: CellStore, files_in:
     assert json.loads((store.folder / plan).read_text()) == PLAN
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
@@ -64,12 +64,12 @@ def alter(path: Path) -> None:
     path.write_bytes(content)
 
 
-def rename(path: Path) -> None:
-    """Another fold's cell in the place of this one."""
+def swap(path: Path) -> None:
+    """Replace this cell by that of another fold."""
     path.write_bytes(path.with_name(path.name.replace("-1.", "-2.")).read_bytes())
 
 
-@pytest.mark.parametrize("harm", [cut, alter, rename])
+@pytest.mark.parametrize("harm", [truncate, alter, swap])
 def test_a_damaged_cell_counts_as_missing(
     harm: Callable[[Path], Any], store: CellStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,17 +81,17 @@ def test_a_damaged_cell_counts_as_missing(
         assert store.read(MODEL, 0) is None
     assert f"{path} is damaged" in caplog.text
     store.write(MODEL, 0, CELL)
-    assert same(store.read(MODEL, 0))
+    assert is_cell(store.read(MODEL, 0))
 
 
-def test_another_plan_is_refused_by_what_differs(store: CellStore) -> None:
+def test_another_plan_is_refused_with_its_differences(store: CellStore) -> None:
     other = CellStore(store.folder, {**PLAN, "seed": 1, "table": "b" * 64, "valid": 0.1})
     message = r"comparison holds another comparison: it differs in table, seed \(0 there, 1 here\), valid \(null there"
     with pytest.raises(ArtifactError, match=message):
         other.open()
 
 
-def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     for place in (tmp_path, tmp_path / "thesis.tex"):
         with pytest.raises(ArtifactError, match="exists and holds no comparison: choose another folder"):
@@ -101,7 +101,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_an_empty_folder_will_do(tmp_path: Path) -> None:
+def test_an_empty_folder_is_accepted(tmp_path: Path) -> None:
     CellStore(tmp_path, PLAN).open()
     assert (tmp_path / "cells" / "plan.json").exists()
 

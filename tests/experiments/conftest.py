@@ -10,7 +10,7 @@ Bookings = Callable[..., pa.Table]
 
 
 def make_bookings(sets: int, seed: int, first: int = 0) -> pa.Table:
-    """Searches of 4 itineraries by 3 airlines, of which mostly the cheapest is booked."""
+    """Return searches of 4 itineraries by 3 airlines. The cheapest is booked most often."""
     rng = np.random.default_rng(seed)
     n = 4 * sets
     owner = np.repeat(np.arange(sets), 4)
@@ -18,7 +18,7 @@ def make_bookings(sets: int, seed: int, first: int = 0) -> pa.Table:
     score = -0.01 * price + rng.gumbel(size=n)
     choice = score == np.maximum.reduceat(score, np.arange(0, n, 4))[owner]
     codes = np.array(["AF", "BA", "KL"])
-    who = {name: rng.integers(0, 2, sets)[owner] for name in ("staySaturday", "isContinental", "isDomestic")}
+    flags = {name: rng.integers(0, 2, sets)[owner] for name in ("staySaturday", "isContinental", "isDomestic")}
     return pa.table(
         {
             "individual": owner + first,
@@ -26,7 +26,7 @@ def make_bookings(sets: int, seed: int, first: int = 0) -> pa.Table:
             "choice": choice.astype(np.int8),
             "OD": np.array(["NCE-PAR", "LON-ROM"])[rng.integers(0, 2, sets)][owner],
             "officeID": np.array(["NCE", "LON"])[rng.integers(0, 2, sets)][owner],
-            **who,
+            **flags,
             "depWeekDay": rng.integers(0, 7, sets)[owner],
             "dtd": rng.integers(0, 90, n),  # varies within a search, as in larch's table
             "stayDurationMinutes": rng.integers(200, 9000, n),

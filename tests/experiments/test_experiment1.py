@@ -26,8 +26,8 @@ from pcmcnet.plots import PreferenceMap, preference_error
 from pcmcnet.plots.context import PAPER_CONTEXTS
 
 
-def test_the_floor_is_the_likelihood_of_the_choices_under_the_truth() -> None:
-    """Two sets; the true probabilities of the choices are .5 and .2, the first is the likeliest of its set."""
+def test_the_floor_is_the_nll_of_the_true_probabilities() -> None:
+    """The true probabilities of two choices are .5 and .2. Only the first is the most probable of its set."""
     rows = {"choice_set": [1, 1, 1, 2, 2, 2], "alternative": list("abcabc"), "chosen": [1, 0, 0, 0, 0, 1]}
     columns = {"attr1": [4.0, 6, 2] * 2, "attr2": [6.0, 4, 2] * 2, "true_prob": [0.5, 0.3, 0.2, 0.5, 0.3, 0.2]}
     nll, top = FreshSets.of(pa.table({**rows, **columns})).floor()
@@ -35,25 +35,25 @@ def test_the_floor_is_the_likelihood_of_the_choices_under_the_truth() -> None:
     assert top == 0.5
 
 
-def test_the_networks_are_those_of_the_table_with_their_settings() -> None:
-    made = [who.make() for who in networks()]
-    assert [model.config.hidden for model in made] == [(16,), (16, 16), (16, 16, 16)]
+def test_networks_have_the_depths_and_settings_of_table_1() -> None:
+    models = [row.make() for row in networks()]
+    assert [model.config.hidden for model in models] == [(16,), (16, 16), (16, 16, 16)]
     papers = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
-    assert all(model.config == PCMCNet(hidden=model.config.hidden, **papers).config for model in made)
-    assert [who.label for who in networks(depths=[3])] == ["PCMC-Net 3x16"]
-    published = [who.make().config for who in paper_networks(epochs=7)]
+    assert all(model.config == PCMCNet(hidden=model.config.hidden, **papers).config for model in models)
+    assert [row.label for row in networks(depths=[3])] == ["PCMC-Net 3x16"]
+    published = [row.make().config for row in paper_networks(epochs=7)]
     assert {(config.rate, config.batch_size, config.epochs) for config in published} == {("relu", 1, 7)}
     assert paper_networks()[0].label == "PCMC-Net 1x16, the paper's settings"
 
 
-def test_the_binned_chain_is_that_of_the_paper() -> None:
+def test_the_binned_chain_has_the_bins_of_the_paper() -> None:
     config = simple_models()[1].make().config
     assert dict(config.bins) == {"attr1": 8, "attr2": 8}
     assert tuple(config.identified) == ("a", "b")
     assert config.smoothing == 0.1
 
 
-def test_the_alternatives_are_known_whatever_the_table_calls_them() -> None:
+def test_alternatives_are_recognised_by_their_attributes() -> None:
     table = mlba.simulate(10, seed=4)
     for names in (["0", "1", "2"], ["x", "b", "a"]):
         found = training_part(table.set_column(1, "alternative", pa.array(names * 10)), 99, seed=0)  # type: ignore[arg-type]
@@ -61,29 +61,29 @@ def test_the_alternatives_are_known_whatever_the_table_calls_them() -> None:
         assert found.labels.plain().tolist() == ["a", "b", "c"] * 10
 
 
-def test_a_table_of_another_form_is_refused() -> None:
+def test_a_table_without_the_two_fixed_alternatives_is_refused() -> None:
     table = mlba.simulate(10, seed=4)
     moved = table.set_column(2, "attr1", pa.array(np.arange(30.0)))
     with pytest.raises(SchemaError, match=r"expected three alternatives, one with the attributes"):
         training_part(moved, 99, seed=0)  # type: ignore[arg-type]
 
 
-def test_the_training_part_is_simulated_or_read(tmp_path: Path) -> None:
-    made = training_part(None, 10, seed=3)
+def test_the_training_part_is_simulated_or_read_from_a_table(tmp_path: Path) -> None:
+    simulated = training_part(None, 10, seed=3)
     write_table(mlba.simulate(10, seed=4), tmp_path / "table.parquet")
     read = training_part(tmp_path / "table.parquet", 99, seed=0)
-    assert made.fingerprint() == read.fingerprint()
-    assert describe_source(None, made, 3) == "10 (simulated, seed 4)"
+    assert simulated.fingerprint() == read.fingerprint()
+    assert describe_source(None, simulated, 3) == "10 (simulated, seed 4)"
     assert describe_source("a/table.parquet", read, 0).startswith("10 (table.parquet, SHA-256 ")
 
 
-def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_its_columns_is_refused(tmp_path: Path) -> None:
     write_table(pa.table({"choice_set": [1], "chosen": [1]}), tmp_path / "table.csv")
     with pytest.raises(SchemaError, match="no column 'alternative'"):
         training_part(tmp_path / "table.csv", 1, seed=0)
 
 
-# -- Figure2 -----------------------------------------------------------------------------------------------------------
+# -- Figure 2 ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +95,18 @@ def test_the_panels_are_those_of_the_paper(maps: dict[str, PreferenceMap]) -> No
     assert list(maps) == [TRUTH, "MNL", "PCMC", NET]
 
 
-def test_the_logit_is_flat(maps: dict[str, PreferenceMap]) -> None:
+def test_the_map_of_the_logit_is_flat(maps: dict[str, PreferenceMap]) -> None:
     assert np.ptp(maps["MNL"].preference) < 1e-12
 
 
-def test_the_binned_chain_has_one_shade_for_each_bin(maps: dict[str, PreferenceMap]) -> None:
-    """Cells of a bin ask for the same items, so that the 1,024 cells have at most 64 shades, and most differ."""
+def test_the_map_of_the_binned_chain_has_one_value_per_bin(maps: dict[str, PreferenceMap]) -> None:
+    """Cells of a bin have the same items, so the 1,024 cells have at most 64 values. Most of these differ."""
     shades = len(np.unique(maps["PCMC"].preference.round(9)))
     assert 48 < shades <= 64
 
 
-def test_pcmc_net_is_smooth_and_close_to_the_truth(maps: dict[str, PreferenceMap]) -> None:
-    """A step between neighbouring cells is at most a third of the span; the bins of PCMC make larger ones."""
+def test_the_map_of_pcmc_net_is_smooth_and_close_to_the_truth(maps: dict[str, PreferenceMap]) -> None:
+    """Neighbouring cells differ by at most a third of the range. The bins of PCMC differ by more."""
     steps = {name: max(np.abs(np.diff(m.preference, axis=k)).max() for k in (0, 1)) for name, m in maps.items()}
     assert steps[NET] < 0.25 < steps["PCMC"]
     error = {name: preference_error(m, maps[TRUTH]).preference.mean() for name, m in maps.items()}
@@ -114,10 +114,10 @@ def test_pcmc_net_is_smooth_and_close_to_the_truth(maps: dict[str, PreferenceMap
 
 
 @pytest.mark.parametrize("name", [TRUTH, "PCMC", NET])
-def test_the_preference_for_a_rises_around_attraction_and_falls_around_similarity(
+def test_attraction_raises_and_similarity_lowers_the_preference_for_a(
     name: str, maps: dict[str, PreferenceMap]
 ) -> None:
-    """Without c, a and b are chosen alike: .5. Similarity is strongest where c is close to a and not worse."""
+    """Without c, a and b are chosen equally often: .5. Similarity is strongest if c is close to a and not worse."""
     at = {effect: preference_at(maps[name], place) for effect, place in PAPER_CONTEXTS.items()}
     assert at["attraction"] > 0.6
     assert at["compromise"] > 0.5
@@ -125,7 +125,7 @@ def test_the_preference_for_a_rises_around_attraction_and_falls_around_similarit
     assert preference_at(maps[name], (4.5, 7.0)) < 0.4
 
 
-def test_the_preference_at_a_place_is_that_of_its_cell() -> None:
+def test_the_preference_at_a_point_is_that_of_its_cell() -> None:
     grid = np.array([1.0, 2.0, 3.0])
     drawn = PreferenceMap(grid, grid, np.arange(9.0).reshape(3, 3) / 10, (1, 2), (2, 1))
     assert preference_at(drawn, (2.4, 2.6)) == 0.7
@@ -144,13 +144,13 @@ def test_the_figure_is_written_in_three_formats_with_a_report(tmp_path: Path) ->
     assert len(found.sections[0].tables[0]) == 5
 
 
-# -- Table1 ------------------------------------------------------------------------------------------------------------
+# -- Table 1 -----------------------------------------------------------------------------------------------------------
 
 
 TABLE = Path(__file__).parents[3] / "shared" / "data" / "mlba_train.parquet"
 
 
-def test_every_row_of_the_paper_stands_beside_ours(tmp_path: Path) -> None:
+def test_every_row_of_the_paper_is_shown_with_ours(tmp_path: Path) -> None:
     found = experiment1.run_table1(tmp_path / "out", sets=300, fresh=200, seeds=2, epochs=1, command="the command")
     (cells,) = found.sections[0].tables
     head, *rows, truth = [dict(zip(cells[0], row, strict=True)) for row in cells]
@@ -183,7 +183,7 @@ def test_the_papers_settings_add_rows(tmp_path: Path) -> None:
     assert [row["parameters"] for row in found.values["rows"]][5:] == [97, 369, 641]
 
 
-def test_another_number_of_parameters_than_the_papers_is_an_error() -> None:
+def test_a_wrong_number_of_parameters_is_an_error() -> None:
     train, fresh = training_part(None, 20, seed=0), FreshSets.of(mlba.simulate(10, seed=2))
     logit = simple_models()[0]
     wrong = replace(logit, row=report.Divergence("MNL", 3, 0.119))
@@ -198,19 +198,19 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert runs[0][0] != runs[0][1]
 
 
-def test_impossible_sizes_are_refused(tmp_path: Path) -> None:
+def test_invalid_sizes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="seeds must be a whole number of at least 1, got 0"):
         experiment1.run_table1(tmp_path, seeds=0)
 
 
 @pytest.mark.slow
-def test_the_published_divergences_are_met(tmp_path: Path) -> None:
+def test_the_published_divergences_are_reproduced(tmp_path: Path) -> None:
     """On the 20,000 sets that the paper's models were trained on, from three seeds."""
     if not TABLE.exists():
         pytest.skip(f"needs {TABLE}, which is not part of the repository")
     found = experiment1.run_table1(tmp_path, data=TABLE, seeds=3)
     kl = {row["model"]: row["kl"] for row in found.values["rows"]}
-    assert kl["MNL"] == pytest.approx(0.119, abs=0.003)  # as published, to the noise of another test sample
+    assert kl["MNL"] == pytest.approx(0.119, abs=0.003)  # as published, up to the noise of another test sample
     assert kl["PCMC"] <= 0.022
     assert kl["PCMC-Net 1x16"] <= 0.018
     assert kl["PCMC-Net 2x16"] <= 0.008

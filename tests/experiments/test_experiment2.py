@@ -38,7 +38,7 @@ def test_the_papers_files_become_three_parts(folder: Path) -> None:
     assert list(train.individual) == experiment2.ROLES["individual"]
     assert train.labels is None
     first = pyarrow.csv.read_csv(folder / FILES["train"])["dtd"].to_numpy()[::4]
-    np.testing.assert_array_equal(train.individual["dtd"].plain(), first)  # of each search, its first row
+    np.testing.assert_array_equal(train.individual["dtd"].plain(), first)  # the first row of each search
 
 
 def test_a_missing_file_or_folder_is_named(folder: Path) -> None:
@@ -62,12 +62,12 @@ def test_larchs_table_has_the_papers_features() -> None:
     assert {"origin", "destination", "pointOfSale"} < data.individual.keys()
 
 
-def test_a_simulated_table_is_cut_into_parts_of_different_sets() -> None:
-    made = simulate(60, seed=1)
-    train, dev, test = made.parts
+def test_a_simulated_table_is_split_into_disjoint_parts() -> None:
+    simulated = simulate(60, seed=1)
+    train, dev, test = simulated.parts
     assert dev is not None
     assert [len(part) for part in (train, dev, test)] == [48, 6, 6]
     ids = np.concatenate([part.set_ids for part in (train, dev, test)])
     assert len(np.unique(ids)) == 60
     uniform = float(np.log(test.sizes).mean())
-    assert 0 < made.best_nll < uniform
+    assert 0 < simulated.best_nll < uniform

@@ -24,7 +24,7 @@ EVIL = "<script>alert('x')</script>&\"|"
 
 
 class Page(HTMLParser):
-    """The tags of a page with their attributes, and its text."""
+    """The tags of a page with their attributes, and the text of the page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def written(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_page_is_whole_in_itself_and_escapes_what_it_shows(written: Path) -> None:
+def test_the_page_is_self_contained_and_escaped(written: Path) -> None:
     text = (written / "report.html").read_text("utf-8")
     page = Page(text)
     tags = [tag for tag, _ in page.tags]
@@ -78,20 +78,20 @@ def test_the_page_is_whole_in_itself_and_escapes_what_it_shows(written: Path) ->
     assert source is not None
     assert source.startswith("data:image/png;base64,")
     for words in ("Title", "Section", "Text", "Note", "pcmcnet"):
-        assert any(f"{words} {EVIL}" in found for found in page.words)
+        assert any(f"{words} {EVIL}" in text_node for text_node in page.words)
     assert EVIL in page.words
     assert [attributes["alt"] for tag, attributes in page.tags if tag == "img"] == [f"Seen {EVIL}"]
 
 
-def test_the_page_suits_phones_paper_and_the_dark(written: Path) -> None:
+def test_the_page_supports_phones_print_and_dark_mode(written: Path) -> None:
     text = (written / "report.html").read_text("utf-8")
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "@media (prefers-color-scheme: dark)" in text
     assert "@media print" in text
-    assert re.search(r'<div class="wide" tabindex="0"[^>]*><table>', text)  # scrolls sideways, by keys too
+    assert re.search(r'<div class="wide" tabindex="0"[^>]*><table>', text)  # scrolls horizontally, also with the keyboard
 
 
-def test_the_numbers_are_valid_json_in_which_what_is_not_finite_is_null(written: Path) -> None:
+def test_numbers_that_are_not_finite_are_null_in_json(written: Path) -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
@@ -104,7 +104,7 @@ def test_the_numbers_are_valid_json_in_which_what_is_not_finite_is_null(written:
     assert found["facts"]["machine"]
 
 
-def test_the_markdown_names_the_pictures_and_keeps_cells_apart(written: Path) -> None:
+def test_markdown_links_pictures_and_escapes_cells(written: Path) -> None:
     lines = (written / "report.md").read_text("utf-8").splitlines()
     assert "| model | KL |" in lines
     assert "| net | failed: no luck |" in lines
@@ -114,29 +114,29 @@ def test_the_markdown_names_the_pictures_and_keeps_cells_apart(written: Path) ->
     assert "Also as [a.pdf](a.pdf)." in lines
 
 
-def test_it_prints_titles_tables_and_notes() -> None:
+def test_a_result_prints_titles_tables_and_notes() -> None:
     text = str(result(Path()))
     assert text.startswith(f"Title {EVIL}\n\nText {EVIL}\n\nmodel")
     assert text.endswith(f"Note {EVIL}\nAnother.")
 
 
-def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_the_output_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file cannot be a folder: .* Choose another one"):
         result(tmp_path).write(tmp_path / "file")
 
 
-def test_what_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     blocks = (Text("w\x1b[2m"), Table(cells=[["a", "b"], ["c\x1b[3m", "d"]]), note("n\x1b[4m"))
-    found = replace(result(tmp_path), sections=(Section(title="t\x1b[1m", blocks=blocks),), command="pcmcnet \x1b[5m")
-    for file in found.write(tmp_path)[:2]:
+    escaped = replace(result(tmp_path), sections=(Section(title="t\x1b[1m", blocks=blocks),), command="pcmcnet \x1b[5m")
+    for file in escaped.write(tmp_path)[:2]:
         text = file.read_text("utf-8")
         assert "\x1b" not in text
         assert [f"x1b[{k}m" in text.replace("\\\\", "\\") for k in range(1, 6)] == [True] * 5
-    assert "\x1b" not in str(found)
+    assert "\x1b" not in str(escaped)
 
 
-# -- Kept fits ---------------------------------------------------------------------------------------------------------
+# -- Cached fits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def weights(folder: Path) -> bytes:
     return next(folder.glob("pcmcnet-*/weights.safetensors")).read_bytes()
 
 
-def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[ChoiceData]) -> None:
+def test_a_cached_fit_is_named_after_all_its_inputs(tmp_path: Path, parts: list[ChoiceData]) -> None:
     for kind, seed, data in [
         (Uniform(), 0, parts),
         (Uniform(), 1, parts),
@@ -162,7 +162,7 @@ def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[Ch
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Path, parts: list[ChoiceData]) -> None:
+def test_models_without_early_stopping_are_fitted_to_both_parts(tmp_path: Path, parts: list[ChoiceData]) -> None:
     small: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 0.0}
     contestants: dict[str, ChoiceModel] = {
         "net": PCMCNet(**small),
@@ -177,7 +177,7 @@ def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Pa
     assert sets == {"net": 40, "paper's rule": 30, "uniform": 40}
 
 
-def test_an_interrupted_network_goes_on_to_the_same_weights(
+def test_an_interrupted_network_resumes_to_the_same_weights(
     tmp_path: Path, parts: list[ChoiceData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = PCMCNet(hidden=(4,), epochs=3, weight_decay=0.5)
@@ -185,13 +185,13 @@ def test_an_interrupted_network_goes_on_to_the_same_weights(
     epochs: list[int] = []
     real = loop._epoch
 
-    def stops_after_two(steps: Any, config: Any, state: Any, **options: Any) -> object:
+    def stop_in_third_epoch(steps: Any, config: Any, state: Any, **options: Any) -> object:
         epochs.append(state.epoch + 1)
         if epochs == [1, 2, 3]:
             raise KeyboardInterrupt
         return real(steps, config, state, **options)
 
-    monkeypatch.setattr(loop, "_epoch", stops_after_two)
+    monkeypatch.setattr(loop, "_epoch", stop_in_third_epoch)
     with pytest.raises(KeyboardInterrupt):
         fit_all({"net": model}, *parts, tmp_path / "cut")
     fit_all({"net": model}, *parts, tmp_path / "cut")
@@ -199,8 +199,8 @@ def test_an_interrupted_network_goes_on_to_the_same_weights(
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-# -- Published ---------------------------------------------------------------------------------------------------------
-# The figures against those printed in the paper, typed a second time.
+# -- Published figures -------------------------------------------------------------------------------------------------
+# Stored figures are compared with a second transcription of the paper.
 
 
 def test_table_1_is_that_of_the_paper() -> None:
@@ -218,7 +218,7 @@ def test_table_3_is_that_of_the_paper() -> None:
     assert report.published_sizes("table3") == (27_160, 6_791)
 
 
-def test_table_2_is_made_of_options_of_the_model() -> None:
+def test_table_2_holds_options_of_the_model() -> None:
     config = PCMCNet.paper(**report.published_table2()).config
     assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
     assert (config.activation, config.epochs) == ("leaky_relu", 66)

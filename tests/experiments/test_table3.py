@@ -64,18 +64,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment2, "table3_models", models)
 
 
-DATED = {"model.json", "README.md", "history.json", "forest.skops"}  # hold the hour, or the seconds taken
+DATED = {"model.json", "README.md", "history.json", "forest.skops"}  # contain dates or durations
 
 
 def artefacts(out: Path, probe: ChoiceData) -> dict[str, bytes]:
-    """Encoders, designs, options and weights of all fitted models; the forest by its scores on made-up searches."""
+    """Return encoders, designs, options and weights of all models, and the forest's scores on simulated searches."""
     files = [file for file in (out / "models").glob("*/*") if file.name not in DATED]
     forest = load(next((out / "models").glob("rf-*")))
     scores = {"forest": forest.predict_scores(probe).tobytes()}
     return {**{str(file.relative_to(out)): file.read_bytes() for file in files}, **scores}
 
 
-def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Path, bookings: Bookings) -> None:
+def test_the_papers_files_give_eight_rows_with_the_published_figures(tmp_path: Path, bookings: Bookings) -> None:
     found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
     head, *rows = found.sections[0].tables[0]
     assert [row[0] for row in rows] == list(report.published_table3())
@@ -87,15 +87,15 @@ def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Pa
     assert values["Uniform"]["nll"] == pytest.approx(np.log(4))
     assert values["Uniform"]["top_1"] == pytest.approx(1 / 4)
     assert values["MNL*"]["nll"] < values["Uniform"]["nll"]
-    assert values["Cheapest"]["top_1"] > 0.4  # of four, the cheapest is booked most
+    assert values["Cheapest"]["top_1"] > 0.4  # the cheapest of four is booked most often
     assert "60 training sets, 20 development sets, 30 test sets" in str(found)
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
     assert [row["model"] for row in written["values"]["rows"]] == list(report.published_table3())
     assert written["values"]["rows"][-1]["published"]["nll"] == 2.03
 
 
-def test_no_test_set_has_any_influence_on_what_is_fitted(tmp_path: Path, bookings: Bookings) -> None:
-    """Other searches, prices a thousand times as high, an airline never seen: not a byte of any model changes."""
+def test_test_sets_do_not_influence_the_fits(tmp_path: Path, bookings: Bookings) -> None:
+    """Other searches, prices a thousand times as high and an unseen airline change no byte of any model."""
     probe = choices(bookings(25, seed=5))
     strange = {"totalPrice": np.full(120, 1e6), "airlines": ["ZZ"] * 120, "OD": ["X-Y"] * 120}
     clean = experiment2.run_table3(tmp_path / "a", data=write(tmp_path / "clean", bookings))
@@ -105,11 +105,11 @@ def test_no_test_set_has_any_influence_on_what_is_fitted(tmp_path: Path, booking
     networks = [name for name in ours if name.endswith("weights.safetensors")]
     assert len(networks) == 2
     assert sum(name.endswith("encoder.json") for name in ours) >= 2
-    assert clean.values["rows"][-1]["values"] != corrupt.values["rows"][-1]["values"]  # they were asked about it
+    assert clean.values["rows"][-1]["values"] != corrupt.values["rows"][-1]["values"]  # the test sets do differ
 
 
-def test_the_development_part_does_have_an_influence(tmp_path: Path, bookings: Bookings) -> None:
-    """The same comparison finds a difference where there is one."""
+def test_the_development_part_influences_the_fits(tmp_path: Path, bookings: Bookings) -> None:
+    """The comparison of files can detect a difference."""
     probe = choices(bookings(25, seed=5))
     data = write(tmp_path / "data", bookings)
     experiment2.run_table3(tmp_path / "a", data=data)
@@ -118,17 +118,17 @@ def test_the_development_part_does_have_an_influence(tmp_path: Path, bookings: B
     assert artefacts(tmp_path / "a", probe) != artefacts(tmp_path / "b", probe)
 
 
-def test_what_was_fitted_is_not_fitted_again(
+def test_fitted_models_are_reused(
     tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write(tmp_path / "data", bookings)
     first = experiment2.run_table3(tmp_path / "out", data=data)
     monkeypatch.setattr(ChoiceModel, "fit", None)
-    again = experiment2.run_table3(tmp_path / "out", data=data)
-    assert [r["values"] for r in again.values["rows"]] == [r["values"] for r in first.values["rows"]]
+    second = experiment2.run_table3(tmp_path / "out", data=data)
+    assert [r["values"] for r in second.values["rows"]] == [r["values"] for r in first.values["rows"]]
 
 
-def test_a_model_that_fails_is_a_row_and_no_end(
+def test_a_failed_model_is_a_row(
     tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_model_that_fails_is_a_row_and_no_end(
     assert len(rows[6]) == len(rows[0])
 
 
-def test_a_simulated_table_tells_the_best_possible_nll(tmp_path: Path) -> None:
+def test_a_simulated_table_has_a_best_possible_nll(tmp_path: Path) -> None:
     found = experiment2.run_table3(tmp_path / "out", simulated=True, sets=80, seed=3)
     best = found.values["best_possible_nll"]
     assert 0 < best < found.values["rows"][0]["values"]["nll"]
@@ -158,7 +158,7 @@ def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, mon
     assert (tmp_path / "out" / "comparison" / "comparison.json").exists()
 
 
-def test_the_papers_settings_are_those_of_its_table_2() -> None:
+def test_the_papers_settings_are_those_of_table_2() -> None:
     network = experiment2.table3_models(paper_settings=True)["PCMC-Net"]
     config = network.config
     assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
@@ -174,7 +174,7 @@ def test_the_papers_settings_are_those_of_its_table_2() -> None:
         ({"folds": 3, "simulated": True}, "folds are only supported for larch's table"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_conflicting_options_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         experiment2.run_table3(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""A table of trips with everything a table may have, and a model fitted to it once."""
+"""A table of trips with every kind of column, and a model fitted to it once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from pcmcnet.models import MODELS, PCMCNet
 
 MakeTrips = Callable[..., pa.Table]
 
-# Every option that a result depends on, so that no test leans on a default.
+# Every option that affects a result, so that tests do not depend on defaults.
 QUICK: dict[str, Any] = {
     "hidden": (8,),
     "activation": "leaky_relu",
@@ -42,7 +42,7 @@ QUICK: dict[str, Any] = {
 
 
 def trips_table(sets: int = 30, seed: int = 0) -> pa.Table:
-    """Rows of all sets mixed; set 0 is a singleton; the cheapest is chosen."""
+    """Shuffled rows. Set 0 has one alternative, and the cheapest alternative is chosen."""
     return pa.table(choice_tables.trips(sets, seed, single=True, mixed=True))
 
 
@@ -53,7 +53,7 @@ def roles() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def quick() -> dict[str, Any]:
-    """Options of a model that trains in a fraction of a second."""
+    """Return options of a model that trains in a fraction of a second."""
     return QUICK
 
 
@@ -69,14 +69,14 @@ def trips() -> ChoiceData:
 
 @pytest.fixture(scope="session")
 def fitted(trips: ChoiceData) -> PCMCNet:
-    """A model to ask, never to change."""
+    """A fitted model that tests must not change."""
     model: PCMCNet = PCMCNet(**QUICK).fit(trips, progress=False)
     return model
 
 
 @pytest.fixture(scope="session")
 def make_mlba() -> Callable[..., ChoiceData]:
-    """The paper's first experiment, in small: two features, sets of three."""
+    """A small version of the paper's first experiment: two features, sets of three."""
 
     def make(sets: int, seed: int = 0) -> ChoiceData:
         table = mlba.simulate(sets, seed=seed)
@@ -87,12 +87,12 @@ def make_mlba() -> Callable[..., ChoiceData]:
 
 @pytest.fixture(scope="session")
 def saved(fitted: PCMCNet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model to copy, never to change."""
+    """A saved model that tests copy but must not change."""
     return fitted.save(tmp_path_factory.mktemp("saved") / "model")
 
 
-# -- Conftest ----------------------------------------------------------------------------------------------------------
-# Small fits that several tests ask: numbers, a label, columns of the individual; one epoch.
+# -- One-epoch fits ----------------------------------------------------------------------------------------------------
+# Small fits that several files share: numbers, a label and columns of the individual.
 
 
 JOURNEY_ROLES: dict[str, Any] = {
@@ -111,7 +111,7 @@ def journeys() -> ChoiceData:
 
 @pytest.fixture
 def network_of(journeys: ChoiceData) -> Callable[..., Any]:
-    """Return a model fitted for one epoch, whose weights a test may set: zeros, or random ones of a size."""
+    """Return a model that was fitted for one epoch, with weights set to 0 or to random numbers of a given size."""
 
     def fit(name: str, *, spread: float | None = None, seed: int = 0, **options: Any) -> Any:
         given = {"epochs": 1, "weight_decay": 1.0, "tails": "keep", **options}

@@ -1,9 +1,9 @@
 """Load altered copies of the golden folders, many in one process: python hostile_loads.py FIRST LAST.
 
-Each number is the seed of one alteration: some entries of a JSON file, some numbers of an array, a part of the forest's
-archive, or plain bytes; hashes are made to fit, as whoever means harm would do. A load must end in an error of pcmcnet,
-or in a model whose probabilities are finite and sum to one. Whatever else happens is written to standard output, and a
-crash or a load without end ends the process: see test_hostile_folders.py.
+Each number is the seed of one alteration: entries of a JSON file, numbers of an array, a part of the forest's archive, or
+plain bytes. Hashes are updated, as an attacker would do. A load must end in an error of pcmcnet, or in a model whose
+probabilities are finite and sum to one. Any other outcome is written to standard output. A crash or an endless load ends
+the process: see test_hostile_folders.py.
 """
 
 import copy
@@ -33,9 +33,9 @@ from pcmcnet.models import load
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.name for path in (GOLDEN / "format-2").iterdir() if path.is_dir())
-NAMES += ["rf"] * len(NAMES)  # every second one a forest, which is read by compiled code
+NAMES += ["rf"] * len(NAMES)  # every second folder is a forest, which compiled code reads
 PATIENCE = 60  # seconds for one load
-ROOM = 4 << 30  # bytes of memory beyond what is in use at the start
+ROOM = 4 << 30  # bytes of memory in addition to those used at the start
 HOSTILE: list[Any] = [None, True, False, -1, 0, 1, 2, 7, 10**9, 2**63, -(2**31), 10**400, 0.5, -0.0, 1e308, -1e308]
 HOSTILE += [5e-324, float("nan"), float("inf"), "", "x", "price", "mode", "0", "frozen"]
 HOSTILE += [[], {}, [[]], ["x"], [1.0], [None], {"x": 1}]
@@ -46,12 +46,12 @@ Alter = Callable[[bytes, random.Random], bytes]
 
 
 def places(value: Any, owner: Any = None, key: Any = None) -> list[tuple[Any, Any]]:
-    """All entries of a JSON value: what holds each, and its key or index there."""
-    found = [] if owner is None else [(owner, key)]
+    """Return all entries of a JSON value, each as its container and its key or index."""
+    entries = [] if owner is None else [(owner, key)]
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for k, part in list(inner):
-        found += places(part, value, k)
-    return found
+        entries += places(part, value, k)
+    return entries
 
 
 def alter_json(content: bytes, rng: random.Random, only: str = "") -> bytes:
@@ -136,7 +136,7 @@ ALTER: dict[str, Alter] = {".json": alter_json, ".safetensors": alter_tensors, "
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Put a file in the place of another, and make the hashes fit."""
+    """Replace a file and update the hashes."""
     (folder / name).write_bytes(content)
     manifest = json.loads((folder / "model.json").read_bytes())
     if name != "model.json":
@@ -148,7 +148,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
 
 
 def alter(folder: Path, rng: random.Random) -> str:
-    """Alter one file of a folder; returns its name."""
+    """Alter one file of a folder and return its name."""
     names = sorted(p.name for p in folder.iterdir() if p.suffix != ".md" and not p.name.endswith("history.json"))
     name = rng.choice([*names, *(["forest.skops"] * len(names) if "forest.skops" in names else [])])
     content = (folder / name).read_bytes()
@@ -158,7 +158,7 @@ def alter(folder: Path, rng: random.Random) -> str:
 
 
 def use(folder: Path, table: Any) -> None:
-    """Load, and ask for all that a person would."""
+    """Load the model and call all methods that a user would."""
     with np.errstate(all="ignore"):
         model = load(folder)
         p = model.predict_proba(table)
@@ -168,14 +168,14 @@ def use(folder: Path, table: Any) -> None:
         _ = model.predict(table), model.num_parameters, str(model.summary()), model.caveats
 
 
-def tell(text: str) -> None:
-    """Write at once, so that a crash leaves the seed that led to it."""
+def report(text: str) -> None:
+    """Write without a buffer, so that the seed of a crash is printed."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def main(first: int, last: int) -> int:
-    """Try the seeds from first up to last; tells how many ended as none should."""
+    """Try the seeds from first up to last, and return the number of failures."""
     table = read_table(GOLDEN / "table.csv")
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
@@ -188,21 +188,21 @@ def main(first: int, last: int) -> int:
             rng, folder = random.Random(seed), Path(place) / str(seed)
             kind = NAMES[seed % len(NAMES)]
             shutil.copytree(GOLDEN / "format-2" / kind, folder)
-            tell(f"seed {seed}: {kind} ")
-            tell(f"{alter(folder, rng)} ")
+            report(f"seed {seed}: {kind} ")
+            report(f"{alter(folder, rng)} ")
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
             try:
                 use(folder, table)
-                tell("sound\n")
+                report("sound\n")
             except PcmcNetError as error:
-                tell(f"refused: {error}\n")
+                report(f"refused: {error}\n")
             except BaseException as error:  # noqa: BLE001 - none of them should come
                 wrong += 1
                 where = traceback.extract_tb(error.__traceback__)[-1]
-                tell(f"WRONG: {type(error).__name__}: {error} ({where.filename}:{where.lineno})\n")
+                report(f"WRONG: {type(error).__name__}: {error} ({where.filename}:{where.lineno})\n")
             shutil.rmtree(folder)
     faulthandler.cancel_dump_traceback_later()
-    tell(f"{last - first} loads, {wrong} of them wrong\n")
+    report(f"{last - first} loads, {wrong} of them wrong\n")
     return wrong
 
 

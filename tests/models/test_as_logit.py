@@ -1,4 +1,4 @@
-"""Every utility network whose network adds nothing is the multinomial logit of its linear part."""
+"""A utility network whose network is 0 is the multinomial logit of its linear part."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def logit(journeys: ChoiceData) -> MNL:
 
 
 def as_logit(model: Any, logit: MNL) -> Any:
-    """Give a network without weights the coefficients of a logit."""
+    """Set the linear part of a zero network to the coefficients of a logit."""
     codes = model.encoder_.features.numeric
     with torch.no_grad():
         for k, code in enumerate(codes):
@@ -26,7 +26,7 @@ def as_logit(model: Any, logit: MNL) -> Any:
 
 
 @pytest.mark.parametrize("name", ["lmnl", "reslogit", "rumnet", "tastenet"])
-def test_a_network_that_adds_nothing_leaves_the_logit(
+def test_a_zero_network_is_the_logit(
     name: str, logit: MNL, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     model = as_logit(network_of(name), logit)
@@ -35,7 +35,7 @@ def test_a_network_that_adds_nothing_leaves_the_logit(
     assert model.score(journeys) == pytest.approx(logit.score(journeys), abs=1e-6)
 
 
-def test_the_errors_of_the_linear_part_are_then_those_of_the_logit(
+def test_the_linear_part_has_the_errors_of_the_logit(
     logit: MNL, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     model = as_logit(network_of("lmnl"), logit)
@@ -44,7 +44,7 @@ def test_the_errors_of_the_linear_part_are_then_those_of_the_logit(
     assert model.standard_errors == pytest.approx(dict(logit.standard_errors()), rel=1e-4)
 
 
-def test_the_coefficients_of_all_individuals_are_then_those_of_the_logit(
+def test_individuals_have_the_coefficients_of_the_logit(
     logit: MNL, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     found = as_logit(network_of("tastenet"), logit).coefficients(journeys)

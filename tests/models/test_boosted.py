@@ -1,4 +1,4 @@
-"""Boosted utilities: Newton steps by hand, context by ratios, a number of trees learnt from held-out sets."""
+"""Boosted utilities: Newton steps by hand, context by ratios, and a number of trees learnt from held-out sets."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -21,7 +21,7 @@ Table = dict[str, Any]
 
 
 def bargains(sets: int = 200, seed: int = 0) -> Table:
-    """Sets of three at very different levels of price; the cheapest of each is chosen, four times in five."""
+    """Return sets of three at very different price levels. The cheapest is chosen four times in five."""
     rng = np.random.default_rng(seed)
     price = rng.uniform(10, 1000, (sets, 1)) * rng.uniform(1, 2, (sets, 3))
     best = np.where(rng.random(sets) < 0.8, price.argmin(1), rng.integers(0, 3, sets))
@@ -36,7 +36,7 @@ def read(table: Any, **roles: Any) -> ChoiceData:
 def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
     """Pairs in which x = 1 is chosen 3 times of 4: p = 1/2 at first, so g = +-1/2 and h = 1/4 for all.
 
-    The leaf of x = 1 has 4 alternatives: sum g = 3/2 - 1/2 = 1, sum h = 1; with l2 = 1 its value is lr / 2.
+    The leaf of x = 1 has 4 alternatives: sum g = 3/2 - 1/2 = 1 and sum h = 1. With l2 = 1 its value is lr / 2.
     """
     x = np.tile(np.array([[0.0], [1.0]], np.float32), (4, 1))
     sets = TreeSets(x, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
@@ -48,7 +48,7 @@ def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
 
 
 @given(seed=st.integers(0, 2**16), weight=st.floats(0.1, 10))
-def test_the_scale_of_weights_changes_nothing(seed: int, weight: float) -> None:
+def test_results_do_not_depend_on_the_scale_of_weights(seed: int, weight: float) -> None:
     data = read(bargains(20, seed))
     x = data.features["price"].plain()[:, None].astype(np.float32)
     config = BoostedConfig(min_samples_leaf=2)
@@ -56,10 +56,10 @@ def test_the_scale_of_weights_changes_nothing(seed: int, weight: float) -> None:
     heavy = read({**bargains(20, seed), "w": np.full(60, weight)}, weight="w")
     other = [value for _, value in islice(grow_trees(TreeSets.of(heavy, x), config, 0), 3)]
     for a, b in zip(one, other, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-9)  # weights are kept in float32
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-9)  # weights are stored in float32
 
 
-def test_the_flat_trees_are_those_that_were_grown() -> None:
+def test_flat_trees_predict_as_the_grown_trees() -> None:
     data = read(bargains(100))
     x = np.column_stack([data.features["price"].plain(), np.random.default_rng(0).normal(size=300)]).astype(np.float32)
     grown = list(islice(grow_trees(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
@@ -70,7 +70,7 @@ def test_the_flat_trees_are_those_that_were_grown() -> None:
     assert trees.importance[0] > trees.importance[1]
 
 
-def test_relative_features_show_the_context() -> None:
+def test_relative_features_capture_the_context() -> None:
     train, test = read(bargains()), read(bargains(seed=1))
     model = Boosted().fit(train)
     assert -model.score(test) < 0.75  # the true one: -(.8 + .2/3) log(.8 + .2/3) - ... = 0.49
@@ -79,7 +79,7 @@ def test_relative_features_show_the_context() -> None:
     assert str(model.summary()).splitlines()[-2].startswith("price / least of the set")
 
 
-def test_labels_alone_are_enough_and_can_be_left_out() -> None:
+def test_labels_can_be_the_only_inputs_or_be_left_out() -> None:
     table = trips(sets=60)
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
     model = Boosted(trees=5, min_samples_leaf=5).fit(data)
@@ -88,8 +88,8 @@ def test_labels_alone_are_enough_and_can_be_left_out() -> None:
         Boosted(labels=False).fit(data)
 
 
-def test_one_who_validates_has_a_say_in_the_number_of_trees() -> None:
-    """Held-out sets in which nothing can be learnt leave few trees."""
+def test_a_validation_part_decides_the_number_of_trees() -> None:
+    """A validation part of random choices leaves few trees."""
     noise = {**bargains(100, seed=3), "took": np.tile([True, False, False], 100)}
     train = read(bargains(60))
     assert Boosted().fit(train, read(noise)).record_.trees < Boosted().fit(train).record_.trees
@@ -115,7 +115,7 @@ def test_options_are_checked(options: Table, message: str) -> None:
         Boosted(**options)
 
 
-def test_sets_of_one_alternative_are_nothing_to_learn_from() -> None:
+def test_sets_of_one_alternative_are_refused() -> None:
     with pytest.raises(InputError, match="single alternative"):
         Boosted().fit(read({"s": [1, 2], "took": [1, 1], "price": [2.0, 3.0]}))
 
@@ -123,7 +123,7 @@ def test_sets_of_one_alternative_are_nothing_to_learn_from() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"left": lambda a: a * 0},  # a walk that never ends
+        {"left": lambda a: a * 0},  # a cycle
         {"feature": lambda a: a + 9},
         {"right": lambda a: a + 10**6},
         {"value": lambda a: a * np.nan},

@@ -1,4 +1,4 @@
-"""The logit of items: exact values, standard errors, and when there is no estimate."""
+"""The logit of items: exact values, standard errors, and data without estimates."""
 
 import json
 from itertools import pairwise
@@ -32,7 +32,7 @@ def test_smoothing_adds_to_every_item_of_every_distinct_set() -> None:
     np.testing.assert_allclose(model.strengths_, same.strengths_, rtol=0, atol=1e-12)
 
 
-def test_at_the_estimate_every_item_is_expected_as_often_as_it_was_chosen() -> None:
+def test_expected_counts_equal_choices_at_the_estimate() -> None:
     data = item_choices(CIRCLE)
     model = BradleyTerry(smoothing=0).fit(data)
     assert data.labels is not None
@@ -41,8 +41,8 @@ def test_at_the_estimate_every_item_is_expected_as_often_as_it_was_chosen() -> N
     np.testing.assert_allclose(expected, [10, 5, 6], rtol=1e-12, atol=0)
 
 
-def test_standard_errors_are_those_of_the_curvature() -> None:
-    """Against second differences of the log-likelihood, good to about 1e-6."""
+def test_standard_errors_are_those_of_the_hessian() -> None:
+    """Second differences of the log-likelihood are accurate to about 1e-6."""
     data = item_choices(CIRCLE)
     model = BradleyTerry(smoothing=0).fit(data)
     sets = DistinctSets.of(data, Universe(("a", "b", "c")).index(data))
@@ -67,7 +67,7 @@ def test_standard_errors_are_those_of_the_curvature() -> None:
 
 
 def test_known_strengths_are_recovered_within_their_errors() -> None:
-    """4,000 choices from all sets of 5 items; each estimate within 4 of its standard errors."""
+    """Each estimate from 4,000 choices in all sets of 5 items is within 4 standard errors."""
     rng = np.random.default_rng(0)
     truth = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
     sets = [np.sort(rng.permutation(5)[: rng.integers(2, 6)]) for _ in range(4000)]
@@ -85,14 +85,14 @@ def test_without_smoothing_an_item_that_always_loses_is_named() -> None:
     assert np.isfinite(BradleyTerry().fit(data).strengths_).all()
 
 
-def test_items_that_no_chain_of_sets_connects_are_named() -> None:
+def test_unconnected_items_are_named() -> None:
     data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("cd", "c"): 2})
     with pytest.raises(InputError, match=r"no chain of choice sets connects 'a', 'b' with 'c', 'd'"):
         BradleyTerry().fit(data)
 
 
-def test_many_lopsided_choices_converge() -> None:
-    """A chain of items, each chosen 10,000 times as often as the next: log-strengths go down to -18."""
+def test_extreme_strengths_converge() -> None:
+    """Each item is chosen 10,000 times as often as the next: log-strengths go down to -18."""
     odds = {(pair[0] + pair[1], who): 1e4 if who == pair[0] else 1.0 for pair in pairwise("abc") for who in pair}
     model = BradleyTerry(smoothing=0).fit(item_choices(odds))
     np.testing.assert_allclose(model.strengths_ - model.strengths_[0], -np.log(1e4) * np.arange(3), rtol=0, atol=1e-8)
@@ -108,7 +108,7 @@ def test_the_summary_shows_errors_and_the_reference() -> None:
 
 
 @pytest.mark.parametrize("options", [{"smoothing": -1}, {"max_iter": 0}, {"tolerance": 0}])
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         BradleyTerry(**options)
 
@@ -121,7 +121,7 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
         BradleyTerry()._restore({"items.json": json.dumps({**entries, **change}).encode()}, model.record_, model.table_)
 
 
-def test_a_search_cut_short_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_search_that_did_not_converge_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = BradleyTerry(max_iter=1).fit(item_choices(CIRCLE))
     assert "within max_iter=1" in caplog.text
     assert "stopped by max_iter" in str(model.summary())

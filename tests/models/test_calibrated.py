@@ -11,7 +11,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedErro
 from pcmcnet.models.calibrated import MAX_TEMPERATURE, Temperature, apply_temperature, find_temperature
 
 
-def test_probabilities_are_taken_to_a_power_within_sets(trips: ChoiceData) -> None:
+def test_probabilities_are_raised_to_a_power_within_sets(trips: ChoiceData) -> None:
     """At T = 1/2: .25 and .75 become 1/16 : 9/16 = .1 and .9, and a set of one stays at 1."""
     table = {"trip": [1, 1, 2], "price": [1.0, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="trip", features=["price"])
@@ -20,7 +20,7 @@ def test_probabilities_are_taken_to_a_power_within_sets(trips: ChoiceData) -> No
     assert apply_temperature(log_p, data, 3.0)[2] == 0
 
 
-def test_temperature_1_changes_nothing_to_the_bit(fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_temperature_1_changes_no_bit(fitted: PCMCNet, trips: ChoiceData) -> None:
     same = Calibrated(fitted, 1.0)
     np.testing.assert_array_equal(same.predict_log_proba(trips), fitted.predict_log_proba(trips))
     np.testing.assert_array_equal(same.predict(trips), fitted.predict(trips))
@@ -40,7 +40,7 @@ def test_a_temperature_keeps_the_order_and_the_sums(fitted: PCMCNet, trips: Choi
     assert hot.num_parameters == fitted.num_parameters + 1
 
 
-def test_no_temperature_near_the_one_found_is_better(fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_the_temperature_is_a_local_optimum(fitted: PCMCNet, trips: ChoiceData) -> None:
     found = find_temperature(fitted, trips)
     assert found.nll_before == pytest.approx(-fitted.score(trips), rel=1e-12)
     assert found.nll_after == pytest.approx(-Calibrated(fitted, found.value).score(trips), rel=1e-12)
@@ -49,13 +49,13 @@ def test_no_temperature_near_the_one_found_is_better(fitted: PCMCNet, trips: Cho
         assert -Calibrated(fitted, found.value * factor).score(trips) > found.nll_after  # type: ignore[operator]
 
 
-def test_a_model_that_nothing_improves_keeps_temperature_1(trips: ChoiceData) -> None:
+def test_a_calibrated_model_keeps_temperature_1(trips: ChoiceData) -> None:
     found = find_temperature(Uniform().fit(trips), trips)
     assert found.value == 1
     assert found.nll_before == found.nll_after
 
 
-def test_sets_of_weight_0_have_no_say(fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_sets_of_weight_0_do_not_count(fitted: PCMCNet, trips: ChoiceData) -> None:
     half = np.arange(len(trips)) % 2 == 0
     object.__setattr__(muted := trips.subset(np.arange(len(trips))), "weights", trips.weights * half)
     assert find_temperature(fitted, muted).value == pytest.approx(
@@ -63,7 +63,7 @@ def test_sets_of_weight_0_have_no_say(fitted: PCMCNet, trips: ChoiceData) -> Non
     )
 
 
-def test_choices_of_probability_0_have_no_temperature(trips: ChoiceData) -> None:
+def test_choices_of_probability_0_are_refused(trips: ChoiceData) -> None:
     class Sure(Uniform):
         def _log_proba(self, data: ChoiceData) -> Any:
             return np.where(np.arange(len(data.rows)) % 2 == 0, -np.inf, 0.0)
@@ -72,7 +72,7 @@ def test_choices_of_probability_0_have_no_temperature(trips: ChoiceData) -> None
         find_temperature(Sure().fit(trips), trips)
 
 
-def test_fitting_finds_the_temperature_by_the_validation_part(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_a_fit_learns_the_temperature_from_the_validation_part(trips: ChoiceData, quick: dict[str, Any]) -> None:
     train, valid = trips.split((0.6, 0.4), seed=0)
     model = Calibrated(PCMCNet(**quick)).fit(train, valid, seed=3, progress=False)
     alone = PCMCNet(**quick).fit(train, valid, seed=3, progress=False)
@@ -88,7 +88,7 @@ def test_fitting_finds_the_temperature_by_the_validation_part(trips: ChoiceData,
 
 
 @pytest.mark.parametrize("kind", ["network", "ensemble"])
-def test_a_saved_model_comes_back_whole(
+def test_a_saved_model_is_loaded_unchanged(
     kind: str, fitted: PCMCNet, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     inside = fitted if kind == "network" else Ensemble(PCMCNet(**quick), 2).fit(trips, progress=False)
@@ -102,7 +102,7 @@ def test_a_saved_model_comes_back_whole(
     assert "0.9000 before, 0.8000 after" in str(back.summary())
 
 
-def test_a_temperature_that_is_none_is_refused(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+def test_an_invalid_temperature_is_refused(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
     for wrong in (0.0, -1.0, float("nan"), "hot"):
         with pytest.raises(ConfigError, match="temperature must be a number above 0"):
             Calibrated(fitted, wrong)  # type: ignore[arg-type]
@@ -122,6 +122,6 @@ def test_a_temperature_that_is_none_is_refused(fitted: PCMCNet, trips: ChoiceDat
         load(folder)
 
 
-def test_an_end_of_the_range_is_a_caveat(fitted: PCMCNet) -> None:
+def test_a_temperature_at_the_end_of_its_range_is_a_caveat(fitted: PCMCNet) -> None:
     assert Calibrated(fitted, 2.0).caveats == ()
     assert Calibrated(fitted, MAX_TEMPERATURE).caveats == ("the temperature is at an end of the range searched",)

@@ -1,4 +1,4 @@
-"""Context effects of items: worked values, the logit as a special case, convexity, recovery, refusals."""
+"""Context effects of items: values by hand, the logit as a special case, convexity, recovery, invalid input."""
 
 import json
 from dataclasses import replace
@@ -28,18 +28,18 @@ def random_effects(n: int, seed: int, spread: float = 0.5) -> tuple[np.ndarray, 
 
 
 def all_sets(n: int) -> ChoiceData:
-    """Every subset of two items or more, once for each item as the choice."""
+    """Return every subset of two or more items, once for each item as the choice."""
     subsets = [items for size in range(2, n + 1) for items in combinations(NAMES[:n], size)]
     return item_choices([("".join(items), chosen) for items in subsets for chosen in items])
 
 
-def law(data: ChoiceData, strengths: np.ndarray, context: np.ndarray) -> np.ndarray:  # (N,) by alternative
+def probabilities(data: ChoiceData, strengths: np.ndarray, context: np.ndarray) -> np.ndarray:  # (N,) by alternative
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     return np.exp(sets.to_alternatives(cdm_log_p(sets, strengths, context)))
 
 
 def simulate(sets: int, strengths: np.ndarray, context: np.ndarray, seed: int) -> ChoiceData:
-    """Choices from random subsets of the items."""
+    """Simulate choices from random subsets of the items."""
     rng, n = np.random.default_rng(seed), len(strengths)
     rows = []
     for _ in range(sets):
@@ -50,9 +50,9 @@ def simulate(sets: int, strengths: np.ndarray, context: np.ndarray, seed: int) -
 
 
 def divergence(model: CDM, strengths: np.ndarray, context: np.ndarray) -> float:
-    """Mean KL divergence over all subsets."""
+    """Return the mean KL divergence over all subsets."""
     data = all_sets(len(strengths))
-    p, found = law(data, strengths, context), np.exp(model._log_proba(data))
+    p, found = probabilities(data, strengths, context), np.exp(model._log_proba(data))
     return float((p * np.log(p / found)).sum() / len(data))
 
 
@@ -74,19 +74,19 @@ def model(sample: ChoiceData) -> CDM:
 # -- the model -----------------------------------------------------------------------------------------------------
 
 
-def test_a_set_of_three_adds_up_its_effects() -> None:
+def test_effects_add_up_in_a_set_of_three() -> None:
     """v_a = 1 + 2 - 1 = 2, v_b = 0 + 0.5 + 0 = 0.5, v_c = 0 + 0 + 1 = 1; in the pair {a, b}: v = (3, 0.5)."""
     strengths, context = np.array([1.0, 0, 0]), np.array([[0, 2.0, -1], [0.5, 0, 0], [0, 1, 0]])
     data = item_choices([("abc", "a"), ("ab", "a"), ("bc", "b")])
     v = np.array([2, 0.5, 1, 3, 0.5, 0, 1.0])
     e = np.exp(v)
     expected = e / np.repeat([e[:3].sum(), e[3:5].sum(), e[5:].sum()], [3, 2, 2])
-    np.testing.assert_allclose(law(data, strengths, context), expected, rtol=1e-12)
+    np.testing.assert_allclose(probabilities(data, strengths, context), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [None, 1])
 def test_without_context_it_is_bradley_terry(sample: ChoiceData, rank: int | None) -> None:
-    """A ridge of 1e9 leaves effects of about 2,000 / 1e9."""
+    """With a ridge of 1e9, effects are about 2,000 / 1e9."""
     logit = BradleyTerry().fit(sample).predict_proba(sample)
     found = CDM(ridge=1e9, rank=rank).fit(sample)
     np.testing.assert_allclose(found.predict_proba(sample), logit, rtol=0, atol=1e-5)
@@ -96,7 +96,7 @@ def test_without_context_it_is_bradley_terry(sample: ChoiceData, rank: int | Non
 
 
 def test_the_objective_is_convex(sample: ChoiceData) -> None:
-    """The Hessian has no negative eigenvalue at random points, but for rounding."""
+    """Up to rounding, the Hessian at random points has no negative eigenvalue."""
     sets = DistinctSets.of(sample, Universe.learn(sample).index(sample))
     loss = penalised_loss(sets, 4, ridge=0.0)
     gen = torch.Generator().manual_seed(0)
@@ -106,17 +106,17 @@ def test_the_objective_is_convex(sample: ChoiceData) -> None:
         assert torch.linalg.eigvalsh(hessian).min() > -1e-12
 
 
-def test_shifts_of_strengths_and_columns_change_nothing(truth: tuple[np.ndarray, np.ndarray]) -> None:
+def test_shifts_of_strengths_and_columns_have_no_effect(truth: tuple[np.ndarray, np.ndarray]) -> None:
     (strengths, context), data = truth, all_sets(4)
     shift = np.array([0.3, -1.0, 2.0, 0.1])
-    p = law(data, strengths, context)
-    np.testing.assert_allclose(law(data, strengths + 5, context), p, rtol=1e-12)
-    np.testing.assert_allclose(law(data, strengths + shift, context + shift * (1 - np.eye(4))), p, rtol=1e-12)
+    p = probabilities(data, strengths, context)
+    np.testing.assert_allclose(probabilities(data, strengths + 5, context), p, rtol=1e-12)
+    np.testing.assert_allclose(probabilities(data, strengths + shift, context + shift * (1 - np.eye(4))), p, rtol=1e-12)
     published = (context - strengths) * (1 - np.eye(4))  # u_ij alone
-    np.testing.assert_allclose(law(data, np.zeros(4), published), p, rtol=1e-12)
+    np.testing.assert_allclose(probabilities(data, np.zeros(4), published), p, rtol=1e-12)
 
 
-def test_the_penalty_takes_the_smallest_of_equal_effects(sample: ChoiceData) -> None:
+def test_the_penalty_selects_the_smallest_equivalent_effects(sample: ChoiceData) -> None:
     found = CDM(ridge=1.0, tolerance=1e-14).fit(sample)
     np.testing.assert_allclose(found.context_.sum(0), 0, rtol=0, atol=1e-3)  # strengths have a ridge of 1e-6 of a count
     assert (np.diag(found.context_) == 0).all()
@@ -125,7 +125,7 @@ def test_the_penalty_takes_the_smallest_of_equal_effects(sample: ChoiceData) -> 
 # -- the estimate --------------------------------------------------------------------------------------------------
 
 
-def test_exact_frequencies_give_back_the_law(truth: tuple[np.ndarray, np.ndarray]) -> None:
+def test_exact_frequencies_recover_the_probabilities(truth: tuple[np.ndarray, np.ndarray]) -> None:
     data = all_sets(4)
     chosen = data.offsets[:-1] + data.require_chosen("test")
     exact = item_choices(
@@ -133,25 +133,25 @@ def test_exact_frequencies_give_back_the_law(truth: tuple[np.ndarray, np.ndarray
             ("".join(data.labels.plain()[a:b]), data.labels.plain()[c])
             for a, b, c in zip(data.offsets, data.offsets[1:], chosen, strict=False)
         ],  # type: ignore[union-attr]
-        weights=(100 * law(data, *truth)[chosen]).tolist(),
+        weights=(100 * probabilities(data, *truth)[chosen]).tolist(),
     )
     found = CDM(smoothing=0, ridge=0, tolerance=1e-14).fit(exact)
-    np.testing.assert_allclose(np.exp(found._log_proba(data)), law(data, *truth), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.exp(found._log_proba(data)), probabilities(data, *truth), rtol=0, atol=1e-5)
 
 
-def test_a_simulated_law_is_recovered(model: CDM, truth: tuple[np.ndarray, np.ndarray]) -> None:
+def test_simulated_probabilities_are_recovered(model: CDM, truth: tuple[np.ndarray, np.ndarray]) -> None:
     """11 parameters from 2,000 choices: an expected divergence of 11 / 4,000 = .00275."""
     assert divergence(model, *truth) < 0.006
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_simulated_law_of_six_items_is_recovered_from_many_sets(seed: int) -> None:
+def test_probabilities_of_six_items_are_recovered_from_many_sets(seed: int) -> None:
     truth = random_effects(6, seed)
     assert divergence(CDM().fit(simulate(20_000, *truth, seed=seed)), *truth) < 0.003
 
 
-def test_low_rank_recovers_effects_of_that_rank() -> None:
+def test_effects_of_low_rank_are_recovered() -> None:
     rng = np.random.default_rng(3)
     context = rng.normal(size=(5, 1)) @ rng.normal(size=(1, 5)) * (1 - np.eye(5))
     truth = rng.normal(size=5), context
@@ -161,7 +161,7 @@ def test_low_rank_recovers_effects_of_that_rank() -> None:
     assert divergence(low, *truth) < min(divergence(full, *truth), 0.006)
 
 
-def test_names_and_the_order_of_rows_do_not_matter(model: CDM, sample: ChoiceData) -> None:
+def test_results_do_not_depend_on_names_or_the_order_of_rows(model: CDM, sample: ChoiceData) -> None:
     names = dict(zip("abcd", "zyxw", strict=True))  # in reverse
     labels = sample.labels.plain()  # type: ignore[union-attr]
     rng = np.random.default_rng(0)
@@ -174,11 +174,11 @@ def test_names_and_the_order_of_rows_do_not_matter(model: CDM, sample: ChoiceDat
     )
     ridge = model.record_.penalty.penalty
     found = CDM(ridge=ridge).fit(other)
-    # The search ends within its tolerance.
+    # tolerance of the search
     np.testing.assert_allclose(found.predict_proba(other), model.predict_proba(sample)[order], rtol=0, atol=1e-4)
 
 
-def test_pairs_never_seen_together_have_no_effect_on_each_other() -> None:
+def test_items_that_never_meet_have_no_effect_on_each_other() -> None:
     data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2, ("bc", "c"): 2})
     found = CDM(ridge=0.1).fit(data)
     assert found.context_[0, 2] == found.context_[2, 0] == 0
@@ -194,16 +194,16 @@ def test_weights_count_as_repetitions() -> None:
     np.testing.assert_allclose(one.context_, two.context_, rtol=0, atol=1e-6)
 
 
-# -- options, refusals, saved form ---------------------------------------------------------------------------------
+# -- options, invalid input, saved form ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{"smoothing": -1}, {"ridge": -1}, {"ridge": "none"}, {"rank": 0}, {"max_iter": 0}])
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(options))} must be"):
         CDM(**options)
 
 
-def test_a_table_without_labels_is_told_what_to_use() -> None:
+def test_a_table_without_labels_is_refused_with_a_remedy() -> None:
     table = {"set": [0, 0, 1, 1], "took": [1, 0, 0, 1], "x": [0.0, 1.0, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="set", chosen="took", features=["x"])
     with pytest.raises(InputError, match=r"alternative=<column>.*linear context logit \(lcl\)"):
@@ -222,7 +222,7 @@ def test_an_unseen_item_is_refused(model: CDM) -> None:
         model.predict_proba(item_choices([("az", "a")]))
 
 
-def test_the_summary_says_what_was_learnt(model: CDM) -> None:
+def test_the_summary_describes_the_fit(model: CDM) -> None:
     text = str(model.summary())
     assert "learnt from 2,000 held-out sets (NLL inf:" in text
     assert "raised most by" in text
@@ -239,13 +239,13 @@ def test_a_damaged_file_is_refused(model: CDM) -> None:
         CDM()._restore({**files, "weights.safetensors": save(arrays)}, *about)
 
 
-def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture, sample: ChoiceData) -> None:
+def test_a_search_that_did_not_converge_is_reported(caplog: pytest.LogCaptureFixture, sample: ChoiceData) -> None:
     assert not CDM(max_iter=1, ridge=1.0).fit(sample).record_.converged
     assert "within max_iter=1" in caplog.text
 
 
 @pytest.mark.slow
-def test_commute_choices_are_predicted_as_well_as_by_hand() -> None:
+def test_commute_choices_have_the_known_loss() -> None:
     if not SFWORK.exists():
         pytest.skip(f"needs {SFWORK}, which is not part of the repository")
     data = ChoiceData.from_long(SFWORK, choice_set="choice_set", chosen="chosen", alternative="alternative")

@@ -1,4 +1,4 @@
-"""Cross-nested logit: Biogeme's estimates, its special cases, simulated parts recovered, and what it refuses."""
+"""Cross-nested logit: Biogeme's estimates, special cases, recovery of simulated allocations, and invalid input."""
 
 import logging
 from pathlib import Path
@@ -22,7 +22,7 @@ NESTS = {"street": ["car", "bus"], "public": ["bus", "metro"], "rail": ["metro",
 
 
 def make(sets: int = 1500, seed: int = 0, **roles: Any) -> ChoiceData:
-    """Choices of four modes of utility -x, with log-sums of 0.4 and the parts 0.3 of the bus and 0.8 of the metro."""
+    """Simulate four modes of utility -x with log-sums of 0.4 and allocations of 0.3 (bus) and 0.8 (metro)."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(sets, 4)).astype(np.float32).astype(np.float64)
     alpha = np.array([[1, 0, 0], [0.3, 0.7, 0], [0, 0.8, 0.2], [0, 0, 1]])
@@ -72,7 +72,7 @@ def test_swissmetro_has_the_estimates_of_biogeme() -> None:
     )
     nests = {"existing": ["TRAIN", "CAR"], "public": ["TRAIN", "SM"]}
     model = CrossNestedMNL(nests=nests, errors="robust").fit(data)
-    # It prints six decimals; prices of our tables are float32.
+    # Biogeme prints six decimals, and our tables hold prices in float32.
     assert model.estimates_.log_likelihood == pytest.approx(-5214.049195, abs=1e-4)
     expected = {
         "time": (-0.776846, 0.102380),
@@ -89,7 +89,7 @@ def test_swissmetro_has_the_estimates_of_biogeme() -> None:
     np.testing.assert_allclose(errors, [0.248326, 0.496730], atol=5e-5)
 
 
-def test_simulated_parts_and_log_sums_are_recovered(model: CrossNestedMNL) -> None:
+def test_simulated_allocations_and_log_sums_are_recovered(model: CrossNestedMNL) -> None:
     truth = {"alpha[bus,street]": 0.3, "alpha[metro,public]": 0.8, "x": -1.0}
     truth |= {f"logsum[{nest}]": 0.4 for nest in NESTS}
     errors = model.standard_errors()
@@ -102,7 +102,7 @@ def test_simulated_parts_and_log_sums_are_recovered(model: CrossNestedMNL) -> No
     assert all(sum(of.values()) == pytest.approx(1) for of in parts.values())
 
 
-def test_each_alternative_in_one_nest_is_the_nested_logit(data: ChoiceData) -> None:
+def test_one_nest_per_alternative_is_the_nested_logit(data: ChoiceData) -> None:
     nested = NestedMNL(nests={"car": "a", "bus": "b", "metro": "b", "train": "c"}, formula="x").fit(data)
     cross = CrossNestedMNL(nests={"a": ["car"], "b": ["bus", "metro"], "c": ["train"]}, formula="x").fit(data)
     assert cross.coefficients == pytest.approx(nested.coefficients, rel=1e-5, abs=1e-6)
@@ -121,20 +121,20 @@ def test_log_sums_of_1_are_the_multinomial_logit(data: ChoiceData) -> None:
     assert cross.num_parameters == plain.num_parameters
 
 
-def test_the_log_sum_of_a_set_is_that_of_the_multinomial_logit_where_log_sums_are_1(data: ChoiceData) -> None:
+def test_the_log_sum_of_a_set_is_that_of_the_logit_if_log_sums_are_1(data: ChoiceData) -> None:
     plain = MNL(formula="x").fit(data)
     cross = CrossNestedMNL(nests=NESTS, formula="x", fixed={f"logsum[{nest}]": 1.0 for nest in NESTS}).fit(data)
     expected = log_sum_exp_by_set(plain.utilities(data), data.offsets)
     np.testing.assert_allclose(cross._log_sums(data)[0][:, 0], expected, rtol=1e-6)
 
 
-def test_parts_that_make_no_difference_are_told(data: ChoiceData) -> None:
+def test_unidentified_allocations_are_reported(data: ChoiceData) -> None:
     free = CrossNestedMNL(nests=NESTS, formula="x", fixed={f"logsum[{nest}]": 1.0 for nest in NESTS}).fit(data)
     assert free.standard_errors()["alpha[bus,street]"] == np.inf
     assert "alpha[bus,street]" in free.summary().facts["no finite estimate"]
 
 
-def test_given_parts_are_those_that_are_fixed(data: ChoiceData, model: CrossNestedMNL) -> None:
+def test_given_allocations_are_fixed(data: ChoiceData, model: CrossNestedMNL) -> None:
     given = {"street": {"car": 1, "bus": 0.3}, "public": {"bus": 0.7, "metro": 0.8}, "rail": {"metro": 0.2, "train": 1}}
     one = CrossNestedMNL(nests=given, formula="x").fit(data)
     parts = {"alpha[bus,street]": 0.3, "alpha[metro,public]": 0.8}
@@ -145,7 +145,7 @@ def test_given_parts_are_those_that_are_fixed(data: ChoiceData, model: CrossNest
     assert one.estimates_.log_likelihood < model.estimates_.log_likelihood
 
 
-def test_an_alternative_in_three_nests(data: ChoiceData) -> None:
+def test_an_alternative_may_be_in_three_nests(data: ChoiceData) -> None:
     nests = {"a": ["car", "bus"], "b": ["bus", "metro"], "c": ["bus", "train"]}
     fixed = {"alpha[bus,a]": 0.5, "rest[bus,b]": 0.4, "logsum[a]": 0.5, "logsum[b]": 0.6, "logsum[c]": 0.7}
     model = CrossNestedMNL(nests=nests, formula="x", fixed=fixed).fit(data)
@@ -157,7 +157,7 @@ def test_an_alternative_in_three_nests(data: ChoiceData) -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**16))
-def test_one_alternative_more_takes_from_all_others(seed: int, model: CrossNestedMNL) -> None:
+def test_an_added_alternative_raises_no_other_probability(seed: int, model: CrossNestedMNL) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.permutation(4)
     table = {"trip": np.zeros(4), "took": rows == rows[0], "mode": MODES[rows], "x": 3 * rng.normal(size=4)}
@@ -168,7 +168,7 @@ def test_one_alternative_more_takes_from_all_others(seed: int, model: CrossNeste
     assert (whole[:3] <= less + 1e-7).all()  # probabilities may be float32
 
 
-def test_a_saved_model_is_the_same(model: CrossNestedMNL, data: ChoiceData, tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_unchanged(model: CrossNestedMNL, data: ChoiceData, tmp_path: Path) -> None:
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, CrossNestedMNL)
     assert back.allocations == model.allocations
@@ -195,18 +195,18 @@ def test_nests_are_read_from_a_file(tmp_path: Path) -> None:
         ({"a": {"car": 0.5}, "b": {"car": 0.4}}, "the shares of 'car' sum to 0.9, but must sum to 1"),
     ],
 )
-def test_what_are_no_nests_is_refused(nests: Any, problem: str) -> None:
+def test_invalid_nests_are_refused(nests: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         CrossNestedMNL(nests=nests)
 
 
-def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_labels_without_alternatives_are_reported(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         CrossNestedMNL(nests={"a": ["car", "bus", "trian"], "b": ["metro", "train"]}, formula="x").fit(data)
     assert caplog.text.count("nests names labels that are not in the table: 'trian'. Did you mean 'train'?") == 1
 
 
-def test_what_does_not_fit_the_table_is_refused(data: ChoiceData) -> None:
+def test_nests_that_do_not_match_the_table_are_refused(data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"nests is required: nests=\{NEST: \[LABEL, ...\], ...\}"):
         CrossNestedMNL().fit(data)
     with pytest.raises(InputError, match="nests has no nest for 2 alternatives: 'metro', 'train'"):

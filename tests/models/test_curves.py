@@ -1,4 +1,4 @@
-"""Numbers that networks see by a curve: of help where an effect bends, and plain numbers to all other models."""
+"""Binned numbers: networks fit nonlinear effects with them; other models use the plain numbers."""
 
 import logging
 from pathlib import Path
@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 6, "weight_decay": 0.0, "lr":
 
 
 def table(sets: int = 300, n: int = 3, seed: int = 0) -> dict[str, Any]:
-    """Departures are liked and disliked in turn, every three hours; the old mind prices less."""
+    """Departures are attractive or not in alternating intervals of three hours. Price matters less to old people."""
     rng = np.random.default_rng(seed)
     hour, price = rng.uniform(0, 24, (sets, n)), rng.normal(size=(sets, n))
     age = rng.uniform(20, 80, (sets, 1))
@@ -47,7 +47,7 @@ def fitted(data: ChoiceData) -> PCMCNet:
     return PCMCNet(**SMALL).fit(data, progress=False)
 
 
-def test_a_curve_lets_a_small_network_follow_an_effect_that_goes_up_and_down(fitted: PCMCNet) -> None:
+def test_bins_let_a_small_network_fit_an_oscillating_effect(fitted: PCMCNet) -> None:
     test = table(seed=1)
     plain = PCMCNet(**SMALL).fit(read(table(), kinds={}), progress=False)
     spline = PCMCNet(**SMALL).fit(read(table(), kinds={"hour": "spline"}), progress=False)
@@ -63,7 +63,7 @@ def test_a_saved_network_gives_the_same_probabilities(fitted: PCMCNet, data: Cho
 
 
 @pytest.mark.parametrize("kind", [MNL, pytest.param(RandomForest, marks=pytest.mark.slow)])
-def test_to_other_models_the_column_is_a_number(kind: Any, data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_models_use_the_plain_number(kind: Any, data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         model = kind().fit(data, progress=False)
     assert not caplog.text
@@ -73,12 +73,12 @@ def test_to_other_models_the_column_is_a_number(kind: Any, data: ChoiceData, cap
 
 
 @pytest.mark.parametrize("kind", [PointerNetwork, lambda **o: Ensemble(PCMCNet(**o), 2)])
-def test_other_networks_and_wrappers_see_curves(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
+def test_other_networks_and_wrappers_use_bins(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
     model = kind(epochs=1, weight_decay=1.0).fit(data, progress=False)
     assert np.array_equal(load(model.save(tmp_path / "model")).predict_proba(data), model.predict_proba(data))
 
 
-def test_missing_numbers_are_treated_as_those_of_any_column() -> None:
+def test_missing_numbers_are_treated_as_in_other_columns() -> None:
     gaps = table()
     gaps["hour"] = np.where(np.arange(900) % 7 == 0, np.nan, gaps["hour"])
     with pytest.raises(SchemaError, match="column 'hour', row 0"):
@@ -89,7 +89,7 @@ def test_missing_numbers_are_treated_as_those_of_any_column() -> None:
     assert np.isfinite(model.score(data))
 
 
-def test_constant_columns_do_no_harm() -> None:
+def test_constant_columns_are_harmless() -> None:
     data = read(table() | {"hour": np.ones(900), "age": np.ones(900)})
     assert np.isfinite(PCMCNet(**SMALL).fit(data, progress=False).score(data))
 
@@ -108,24 +108,24 @@ def test_slopes_agree_with_differences(fitted: PCMCNet, column: str) -> None:
     slopes = network_slopes(fitted, data, column)
     step = 0.02
     high, low = (fitted.predict_log_proba(values | {column: values[column] + by}) for by in (step, -step))
-    whole = (high - low) / (2 * step)  # all alternatives of a set moved together
+    whole = (high - low) / (2 * step)  # all alternatives of a set change
     found = slopes if column == "age" else slopes.reshape(-1, 3, 3).sum(2).ravel()
-    # Differences of float32 log-probabilities, some of them across a knot.
+    # differences of float32 log-probabilities, some of them across a knot
     assert np.quantile(np.abs(found - whole), 0.7) < 2e-3 * (1 + np.abs(whole).max())
 
 
-def test_elasticities_are_those_of_a_number(fitted: PCMCNet, data: ChoiceData) -> None:
+def test_binned_columns_have_elasticities(fitted: PCMCNet, data: ChoiceData) -> None:
     assert np.isfinite(np.asarray(elasticity(fitted, data.subset(np.arange(20)), "hour").own)).all()
 
 
-def test_a_module_of_ones_own_is_for_contents() -> None:
+def test_custom_modules_are_for_contents_only() -> None:
     from torch import nn
 
     with pytest.raises(ConfigError, match="encoders names 'hour', which is not a content column"):
         PCMCNet(encoders={"hour": nn.Identity()}).fit(read(table()), progress=False)
 
 
-def test_numbers_in_a_file_without_types_are_read_as_numbers(tmp_path: Path) -> None:
+def test_numbers_in_an_untyped_file_are_read_as_numbers(tmp_path: Path) -> None:
     rows = table(4)
     lines = [
         ",".join(rows),
@@ -137,6 +137,6 @@ def test_numbers_in_a_file_without_types_are_read_as_numbers(tmp_path: Path) -> 
     assert data.without_contents().schema.kinds == KINDS
 
 
-def test_text_is_no_number() -> None:
+def test_text_is_refused_as_a_number() -> None:
     with pytest.raises(SchemaError, match="column 'hour'"):
         read(table(2) | {"hour": ["a", "b", "c", "d", "e", "f"]})

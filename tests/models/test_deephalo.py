@@ -12,7 +12,7 @@ SMALL: dict[str, Any] = {"hidden": (4,), "width": 3, "heads": 2}
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(DeepHalo(order=3, **SMALL), trips)
     network.size.fill_(2.5)
     s, n = largest_set(batch)
@@ -29,8 +29,8 @@ def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_no_group_above_the_order_has_an_effect_of_its_own(order: int, trips: ChoiceData) -> None:
-    """Groups of others act on the odds of two: of order - 1 others at most."""
+def test_groups_above_the_order_have_no_joint_effect(order: int, trips: ChoiceData) -> None:
+    """At most order - 1 other alternatives jointly affect the odds of two."""
     network, batch = scrambled(DeepHalo(order=order, **SMALL), trips)
     s, n = largest_set(batch)
     assert n >= 5
@@ -40,7 +40,7 @@ def test_no_group_above_the_order_has_an_effect_of_its_own(order: int, trips: Ch
     assert all(value < 1e-11 for size, value in sizes.items() if size >= order)
 
 
-def test_the_mean_size_of_the_training_sets_is_kept(trips: ChoiceData, tmp_path: Any) -> None:
+def test_the_mean_size_of_training_sets_is_saved(trips: ChoiceData, tmp_path: Any) -> None:
     model = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
     assert float(model.network_.size) == pytest.approx(trips.sizes.mean())
     larger = trips.subset([s for s in range(len(trips)) if trips.sizes[s] > 3])
@@ -48,7 +48,7 @@ def test_the_mean_size_of_the_training_sets_is_kept(trips: ChoiceData, tmp_path:
     assert float(again.network_.size) == float(model.network_.size)
 
 
-def test_the_summary_says_the_order(trips: ChoiceData) -> None:
+def test_the_summary_shows_the_order(trips: ChoiceData) -> None:
     for order, words in ((1, "1: a logit, no context effects"), (3, "3: joint effects of up to 2 other alternatives")):
         model = DeepHalo(order=order, **SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
         assert model.summary().facts["order"] == words

@@ -7,7 +7,7 @@ from pcmcnet.models import DLCL
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(DLCL(), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
@@ -21,7 +21,7 @@ def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
     torch.testing.assert_close(network(batch)[s, :n].exp(), p, rtol=1e-12, atol=1e-12)
 
 
-def test_components_without_deviations_are_one_multinomial_logit(trips: ChoiceData) -> None:
+def test_equal_components_are_one_multinomial_logit(trips: ChoiceData) -> None:
     network, batch = scrambled(DLCL(), trips)
     s, n = largest_set(batch)
     assert max(abs(term) for group, term in log_odds_terms(network, batch, s, n).items() if group) > 0.01
@@ -30,7 +30,7 @@ def test_components_without_deviations_are_one_multinomial_logit(trips: ChoiceDa
     assert max(abs(term) for group, term in log_odds_terms(network, batch, s, n).items() if group) < 1e-12
 
 
-def test_the_summary_has_a_row_for_each_component_the_largest_share_first(trips: ChoiceData) -> None:
+def test_the_summary_lists_components_by_share(trips: ChoiceData) -> None:
     model = DLCL(epochs=1, weight_decay=1.0).fit(trips, progress=False)
     rows = model.summary().rows
     shares = [float(row[1]) for row in rows]

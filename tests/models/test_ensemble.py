@@ -21,7 +21,7 @@ MakeTrips = Callable[..., pa.Table]
 
 @pytest.fixture(scope="module")
 def ensemble(trips: ChoiceData, quick: dict[str, Any]) -> Ensemble:
-    """A fitted ensemble to ask, never to change."""
+    """A fitted ensemble that tests must not change."""
     fitted: Ensemble = Ensemble(PCMCNet(**quick), 3).fit(trips, seed=4, progress=False)
     return fitted
 
@@ -29,13 +29,13 @@ def ensemble(trips: ChoiceData, quick: dict[str, Any]) -> Ensemble:
 # -- members -------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_is_one_network_unless_more_are_asked_for() -> None:
+def test_a_member_is_one_network_by_default() -> None:
     assert PCMCNet().config.members == "auto"
     assert Ensemble(PCMCNet())._inner().config.members == 1
     assert Ensemble("pcmcnet", options={"members": 3})._inner().config.members == 3
 
 
-def test_members_have_seeds_of_their_own_and_are_fits_of_the_model(
+def test_members_are_fits_with_different_seeds(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
     seeds = ensemble.record_.seeds
@@ -46,7 +46,7 @@ def test_members_have_seeds_of_their_own_and_are_fits_of_the_model(
         np.testing.assert_array_equal(member.predict_log_proba(trips), alone.predict_log_proba(trips))
 
 
-def test_the_first_members_do_not_depend_on_how_many_follow(
+def test_the_first_members_do_not_depend_on_the_number_of_members(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
     fewer = Ensemble(PCMCNet(**quick), 2).fit(trips, seed=4, progress=False)
@@ -82,7 +82,7 @@ def test_a_model_and_its_name_with_options_are_the_same_ensemble(quick: dict[str
         ({"model": Ensemble("mnl")}, "cannot be ensembles"),
     ],
 )
-def test_what_is_no_model_is_refused(words: dict[str, Any], message: str) -> None:
+def test_objects_that_are_not_models_are_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Ensemble(**words)
 
@@ -125,7 +125,7 @@ def test_an_ensemble_can_be_compared_with_others(trips: ChoiceData, quick: dict[
 # -- intervals -----------------------------------------------------------------------------------------------------
 
 
-def test_the_interval_holds_the_probability_and_stays_between_0_and_1(ensemble: Ensemble, trips: ChoiceData) -> None:
+def test_the_interval_contains_the_probability_within_0_and_1(ensemble: Ensemble, trips: ChoiceData) -> None:
     p = ensemble.predict_proba(trips)
     for level in (0.01, 0.9, 0.999):
         low, high = ensemble.predict_interval(trips, level)
@@ -140,7 +140,7 @@ def test_the_interval_holds_the_probability_and_stays_between_0_and_1(ensemble: 
     assert (high[alone] == 1).all()
 
 
-def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_equal_members_have_intervals_of_width_0(trips: ChoiceData, quick: dict[str, Any]) -> None:
     model = Ensemble(PCMCNet(**quick), 3).fit(trips, progress=False)
     alike = replace(model._state, members=(model.members_[0],) * 3)
     model.fitted_ = replace(model.require_fitted(), state=alike)
@@ -151,8 +151,8 @@ def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: di
 
 
 @pytest.mark.slow
-def test_other_fits_of_the_model_lie_inside(trips: ChoiceData, quick: dict[str, Any]) -> None:
-    """At a level of 90 %, in nine of ten probabilities, over 12 other fits; those of one fit depend on each other."""
+def test_intervals_cover_other_fits(trips: ChoiceData, quick: dict[str, Any]) -> None:
+    """At a level of 90 %, nine of ten probabilities of 12 other fits are covered. Those of one fit are correlated."""
     some, others = (Ensemble(PCMCNet(**{**quick, "epochs": 2}), n).fit(trips, seed=n, progress=False) for n in (6, 12))
     low, high = some.predict_interval(trips, 0.9)
     p = others.over(lambda model: model.predict_proba(trips)).values
@@ -162,7 +162,7 @@ def test_other_fits_of_the_model_lie_inside(trips: ChoiceData, quick: dict[str, 
     assert 0.75 < inside < 0.97
 
 
-def test_any_question_gets_an_interval(ensemble: Ensemble, trips: ChoiceData) -> None:
+def test_any_statistic_has_an_interval(ensemble: Ensemble, trips: ChoiceData) -> None:
     scores = [member.score(trips) for member in ensemble.members_]
     found = ensemble.over(lambda model: model.score(trips))
     assert found.values.tolist() == scores
@@ -176,10 +176,10 @@ def test_any_question_gets_an_interval(ensemble: Ensemble, trips: ChoiceData) ->
 
 @pytest.mark.parametrize("column", ["price", "income"])
 @pytest.mark.parametrize("wrapped", ["ensemble", "calibrated"])
-def test_derivatives_are_those_of_the_probabilities(
+def test_derivatives_agree_with_differences_of_probabilities(
     column: str, wrapped: str, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
-    """Of a smooth network, since a difference may step over a kink."""
+    """The network is smooth, because a difference could step over a kink."""
     smooth = Ensemble(PCMCNet(**{**quick, "activation": "tanh"}), 2).fit(trips, progress=False)
     model = smooth if wrapped == "ensemble" else Calibrated(smooth, 1.7)
     exact, near = (slopes(model, trips, column, method=how, step=0.01) for how in ("derivatives", "differences"))
@@ -189,7 +189,7 @@ def test_derivatives_are_those_of_the_probabilities(
     assert slopes(Ensemble("uniform", 2).fit(trips), trips, column).max() == 0  # by differences
 
 
-def test_answers_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
+def test_statistics_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
     sizes = iter([1, 2, 3])
     with pytest.raises(InputError, match="same shape for all members"):
         ensemble.over(lambda _: np.zeros(next(sizes)))
@@ -201,12 +201,12 @@ def test_answers_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
 
 
 def logit_table(sets: int, seed: int) -> tuple[ChoiceData, Any]:
-    """Choices of a logit with the coefficient -1, and its true probabilities."""
+    """Return choices of a logit with coefficient -1, and the true probabilities."""
     table = logit_choices(sets, {"cost": -1.0}, seed, sizes=(3, 3))
     return read(table, features=["cost"]), table["probability"]
 
 
-def test_a_model_without_chance_varies_only_with_resampled_weights() -> None:
+def test_deterministic_members_vary_only_by_resampled_weights() -> None:
     data, _ = logit_table(60, seed=0)
     plain = Ensemble(MNL(), 3).fit(data)
     assert plain.predict_interval(data)[0].tolist() == plain.predict_interval(data)[1].tolist()
@@ -220,8 +220,8 @@ def test_a_model_without_chance_varies_only_with_resampled_weights() -> None:
 
 
 @pytest.mark.slow
-def test_the_truth_lies_inside_the_intervals_of_resampled_logits() -> None:
-    """One coefficient, so that in each table all intervals hold the truth, or hardly any does: 40 tables."""
+def test_intervals_of_resampled_logits_cover_the_truth() -> None:
+    """With one coefficient, nearly all intervals of a table cover the truth or nearly none, hence 40 tables."""
     hits = []
     for seed in range(40):
         data, truth = logit_table(60, seed)
@@ -234,7 +234,7 @@ def test_the_truth_lies_inside_the_intervals_of_resampled_logits() -> None:
 # -- on disk -------------------------------------------------------------------------------------------------------
 
 
-def test_a_saved_ensemble_comes_back_whole(ensemble: Ensemble, trips: ChoiceData, tmp_path: Path) -> None:
+def test_a_saved_ensemble_is_loaded_unchanged(ensemble: Ensemble, trips: ChoiceData, tmp_path: Path) -> None:
     folder = ensemble.save(tmp_path / "model")
     back = load(folder)
     assert isinstance(back, Ensemble)
@@ -247,7 +247,7 @@ def test_a_saved_ensemble_comes_back_whole(ensemble: Ensemble, trips: ChoiceData
 
 
 @pytest.mark.parametrize("name", ["member-2-weights.safetensors", "member-3-kind.json"])
-def test_a_damaged_or_missing_member_is_noticed(name: str, ensemble: Ensemble, tmp_path: Path) -> None:
+def test_a_damaged_or_missing_member_is_refused(name: str, ensemble: Ensemble, tmp_path: Path) -> None:
     folder = ensemble.save(tmp_path / "model")
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
@@ -262,10 +262,10 @@ class Stopped(Exception):  # noqa: N818 - no error, but what stops a run here
     pass
 
 
-def test_an_interrupted_ensemble_goes_on_and_ends_in_the_same_model(
+def test_an_interrupted_ensemble_resumes_to_the_same_model(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Stopped after the second epoch of the second member: the first is not fitted again."""
+    """The fit stops after the second epoch of the second member. The first member is not refitted."""
     folder, model = tmp_path / "run", Ensemble(PCMCNet(**quick), 3)
 
     def stop(entry: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ def test_an_interrupted_ensemble_goes_on_and_ends_in_the_same_model(
     np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
 
 
-def test_a_run_that_was_killed_before_its_first_file_can_be_made_again(
+def test_a_run_killed_before_its_first_file_can_be_repeated(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
@@ -304,7 +304,7 @@ def test_a_run_that_was_killed_before_its_first_file_can_be_made_again(
     np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
 
 
-def test_a_run_folder_with_something_else_in_a_members_place_is_refused(
+def test_a_run_folder_with_a_foreign_member_is_refused(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
@@ -315,7 +315,7 @@ def test_a_run_folder_with_something_else_in_a_members_place_is_refused(
     assert (folder / "member-1" / "letters.txt").read_text() == "dear"
 
 
-def test_a_run_that_fails_at_once_leaves_no_folder(
+def test_a_run_that_fails_immediately_leaves_no_folder(
     make_trips: MakeTrips, roles: dict[str, Any], tmp_path: Path
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **{**roles, "features": [], "individual": []})
@@ -328,14 +328,14 @@ def test_a_run_that_fails_at_once_leaves_no_folder(
 # -- Ensemble interval -------------------------------------------------------------------------------------------------
 
 
-def test_the_interval_of_three_values_is_the_textbooks() -> None:
+def test_the_interval_of_three_values_is_that_of_the_textbook() -> None:
     """1, 2, 3: mean 2, sd 1, t at 2 degrees of freedom and 95 % is 4.302653, sqrt(4/3) = 1.154701."""
     low, high = prediction_interval(np.array([1.0, 2.0, 3.0]), 0.95)
     np.testing.assert_allclose([low, high], [2 - 4.968275, 2 + 4.968275], atol=1e-6)
 
 
 @pytest.mark.parametrize("n", [2, 5, 20])
-def test_one_more_value_lies_inside_as_often_as_the_level_says(n: int) -> None:
+def test_a_new_value_is_covered_at_the_nominal_level(n: int) -> None:
     rng = np.random.default_rng(n)
     values, another = rng.normal(3.0, 2.0, (n, 40_000)), rng.normal(3.0, 2.0, 40_000)
     low, high = prediction_interval(values, 0.9)
@@ -343,12 +343,12 @@ def test_one_more_value_lies_inside_as_often_as_the_level_says(n: int) -> None:
     assert np.mean((low <= another) & (another <= high)) == pytest.approx(0.9, abs=0.006)
 
 
-def test_values_that_agree_have_an_interval_without_width() -> None:
+def test_equal_values_have_an_interval_of_width_0() -> None:
     low, high = prediction_interval(np.array([[0.1, -np.inf, 1.0]] * 7), 0.9)
     assert low.tolist() == high.tolist() == [0.1, -np.inf, 1.0]
 
 
-def test_values_that_are_no_numbers_and_impossible_levels_are_refused() -> None:
+def test_nan_values_and_invalid_levels_are_refused() -> None:
     with pytest.raises(InputError, match="finite numbers from every member, got nan"):
         prediction_interval(np.array([1.0, np.nan]), 0.9)
     with pytest.raises(InputError, match="got inf"):
@@ -358,8 +358,8 @@ def test_values_that_are_no_numbers_and_impossible_levels_are_refused() -> None:
             prediction_interval(np.array([1.0, 2.0]), level)
 
 
-def test_the_mean_of_probabilities_is_taken_without_leaving_logs() -> None:
-    """(1/4 + 3/4) / 2 = 1/2; e^-1000 and 3 e^-1000 have the mean 2 e^-1000, though both are 0 in float64."""
+def test_the_mean_of_probabilities_is_computed_in_logs() -> None:
+    """(1/4 + 3/4) / 2 = 1/2; e^-1000 and 3 e^-1000 have the mean 2 e^-1000, although both are 0 in float64."""
     logs = np.array([[np.log(0.25), -1000.0, -np.inf, 0.0], [np.log(0.75), np.log(3.0) - 1000.0, -np.inf, 0.0]])
     found = log_mean_exp(logs)
     np.testing.assert_allclose(found[:2], [np.log(0.5), np.log(2.0) - 1000.0], rtol=1e-15)

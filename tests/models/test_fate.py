@@ -10,7 +10,7 @@ from pcmcnet.models import FATE
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(FATE(hidden=(5,), set_hidden=(4, 3)), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))

@@ -7,7 +7,7 @@ from pcmcnet.models import FETA
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(FETA(hidden=(5, 4)), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
@@ -23,8 +23,8 @@ def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
 
 
 @torch.no_grad()
-def test_in_sets_of_one_size_others_act_one_by_one(trips: ChoiceData) -> None:
-    """What one of the others does to the odds of two does not depend on who the second other is."""
+def test_effects_of_others_are_additive_in_sets_of_equal_size(trips: ChoiceData) -> None:
+    """The effect of a third alternative on the odds of two does not depend on the fourth."""
     network, batch = scrambled(FETA(hidden=(5,)), trips)
     s, n = largest_set(batch)
     assert n >= 5
@@ -37,6 +37,6 @@ def test_in_sets_of_one_size_others_act_one_by_one(trips: ChoiceData) -> None:
     assert abs(odds(2, 2) - odds(3, 2)) > 1e-3
 
 
-def test_a_set_of_one_needs_no_others(trips: ChoiceData) -> None:
+def test_a_set_of_one_has_probability_1(trips: ChoiceData) -> None:
     network, batch = scrambled(FETA(hidden=(4,)), trips)
     assert network(chosen_places(batch, 0, [0]))[0].tolist() == [0.0]

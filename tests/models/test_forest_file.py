@@ -22,7 +22,7 @@ from pcmcnet.models.random_forest import FOREST_FILE
 
 @pytest.fixture(scope="module")
 def forest(trips: ChoiceData) -> RandomForest:
-    """A model to ask, never to change."""
+    """A fitted model that tests must not change."""
     model: RandomForest = RandomForest(trees=20, min_samples_leaf=2).fit(trips)
     return model
 
@@ -32,13 +32,13 @@ def restore(forest: RandomForest, content: bytes) -> None:
     RandomForest(**asdict(forest.config))._restore(files, forest.record_, forest.table_)
 
 
-def test_a_file_with_other_types_is_refused_unread(forest: RandomForest) -> None:
+def test_a_file_with_other_types_is_not_read(forest: RandomForest) -> None:
     strange = skops.io.dumps(operator.methodcaller("lower"))
     with pytest.raises(ArtifactError, match=r"forest.skops holds a methodcaller, expected a RandomForestClassifier"):
         restore(forest, strange)
 
 
-def test_nothing_that_the_file_names_is_imported(forest: RandomForest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_the_file_are_not_imported(forest: RandomForest, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, *_: Any) -> NoReturn:
         raise AssertionError(f"{name} was imported")
 
@@ -60,13 +60,13 @@ def other_forests() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("message", list(other_forests()))
-def test_a_file_with_something_else_is_refused(message: str, forest: RandomForest) -> None:
+def test_a_file_of_another_object_is_refused(message: str, forest: RandomForest) -> None:
     with pytest.raises(ArtifactError, match=message):
         restore(forest, skops.io.dumps(other_forests()[message]))
 
 
 @pytest.mark.parametrize("content", [b"", b"no forest", "half"])
-def test_a_file_that_is_damaged_is_refused(content: bytes | str, forest: RandomForest) -> None:
+def test_a_damaged_file_is_refused(content: bytes | str, forest: RandomForest) -> None:
     whole = forest._files()[FOREST_FILE]
     with pytest.raises(ArtifactError, match=r"forest\.skops cannot be read"):
         restore(forest, whole[: len(whole) // 2] if isinstance(content, str) else content)
@@ -86,7 +86,7 @@ def packed(parts: dict[str, bytes]) -> bytes:
 
 
 def rewritten(content: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
-    """The same file with other plain values in the description of its fourth tree, or other arrays by their roles."""
+    """Return the file with other plain values in its fourth tree, or with other arrays."""
     parts = unpacked(content)
     schema = json.loads(parts["schema.json"])
     node = schema["content"]["content"]["estimators_"]["content"][3]["content"]["content"]["tree_"]
@@ -141,26 +141,26 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_trees_that_lead_astray_are_refused(damage: str, forest: RandomForest) -> None:
+def test_malformed_trees_are_refused(damage: str, forest: RandomForest) -> None:
     with pytest.raises(ArtifactError, match="holds a damaged tree"):
         restore(forest, rewritten(forest._files()[FOREST_FILE], DAMAGES[damage]))
 
 
 @pytest.mark.parametrize("claim", [{"inputs": 1}, {"inputs": 10**9}, {"outputs": 2}, {"inputs": "7"}])
-def test_a_tree_with_other_inputs_than_the_model_is_refused(claim: dict[str, Any], forest: RandomForest) -> None:
+def test_a_tree_with_a_wrong_number_of_inputs_is_refused(claim: dict[str, Any], forest: RandomForest) -> None:
     """scikit-learn would write the importances of all inputs into an array of one."""
     with pytest.raises(ArtifactError, match="does not fit the saved inputs"):
         restore(forest, rewritten(forest._files()[FOREST_FILE], lambda tree: tree.update(claim)))
 
 
-def test_a_file_that_would_fill_the_memory_is_refused_unread(forest: RandomForest) -> None:
+def test_a_file_that_would_exhaust_memory_is_not_read(forest: RandomForest) -> None:
     parts = unpacked(forest._files()[FOREST_FILE])
     with pytest.raises(ArtifactError, match=r"forest.skops has [\d,]+ bytes, and 50,\d\d\d,\d\d\d when unpacked"):
         restore(forest, packed({**parts, "zeros": bytes(50_000_000)}))
 
 
-def test_an_array_is_read_for_one_tree_alone(forest: RandomForest) -> None:
-    """A small archive with one large array in the place of many would fill the memory all the same."""
+def test_an_array_belongs_to_one_tree(forest: RandomForest) -> None:
+    """A small archive that reuses one large array for many trees would exhaust memory."""
     parts = unpacked(forest._files()[FOREST_FILE])
     schema = json.loads(parts["schema.json"])
     trees = schema["content"]["content"]["estimators_"]["content"]
@@ -169,7 +169,7 @@ def test_an_array_is_read_for_one_tree_alone(forest: RandomForest) -> None:
         restore(forest, packed({**parts, "schema.json": json.dumps(schema).encode()}))
 
 
-def test_a_forest_that_was_loaded_can_be_saved_and_loaded_again(
+def test_a_loaded_forest_can_be_saved_and_loaded(
     forest: RandomForest, trips: ChoiceData, tmp_path: Path
 ) -> None:
     again = load(load(forest.save(tmp_path / "one")).save(tmp_path / "two"))
@@ -177,7 +177,7 @@ def test_a_forest_that_was_loaded_can_be_saved_and_loaded_again(
     assert str(again.summary()) == str(forest.summary())
 
 
-def test_without_skops_saving_says_what_to_install(
+def test_saving_without_skops_names_the_package(
     forest: RandomForest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = forest.save(tmp_path / "saved")
@@ -186,4 +186,4 @@ def test_without_skops_saving_says_what_to_install(
     with pytest.raises(ArtifactError, match="run `pip install skops`"):
         forest.save(tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    assert load(folder).num_parameters == forest.num_parameters  # reading needs none
+    assert load(folder).num_parameters == forest.num_parameters  # reading does not need skops

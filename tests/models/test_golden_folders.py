@@ -1,8 +1,8 @@
-"""Saved folders of the present format, written once and never again.
+"""Saved folders of the current format, which are never rewritten.
 
 ``python tests/models/golden/make.py tests/models/golden/format-2`` wrote them: tiny fits to table.csv with fixed seeds,
-one of each kind of model, and their probabilities in expected.json. A folder that no longer loads, or gives other
-probabilities, breaks what users have saved.
+one of each kind of model, and their probabilities in expected.json. If a folder no longer loads, or its probabilities
+change, models that users have saved break as well.
 """
 
 import json
@@ -31,8 +31,8 @@ def test_a_golden_folder_keeps_its_probabilities(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_golden_folder_is_saved_again_as_it_was(folder: Path, tmp_path: Path) -> None:
-    """Table, record and options survive reading and writing, by the types of their fields."""
+def test_a_loaded_golden_folder_is_saved_unchanged(folder: Path, tmp_path: Path) -> None:
+    """Table, record and options are read and written by the types of their fields."""
     again = load(folder).save(tmp_path / "again")
     for name in ("fit", "model", "format"):
         before, after = (json.loads((place / "model.json").read_bytes())[name] for place in (folder, again))

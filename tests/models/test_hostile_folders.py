@@ -1,4 +1,4 @@
-"""Folders by someone who means harm: whatever stands in them, no crash, no hang, no memory filled, no wrong number.
+"""Folders of an attacker cause no crash, no hang, no memory exhaustion and no wrong number.
 
 The limits are those of SECURITY.md.
 """
@@ -28,19 +28,19 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture
 def golden(tmp_path: Path) -> Any:
-    """Copies of golden folders, to spoil."""
+    """Copies of golden folders that tests may alter."""
     return lambda name: Path(shutil.copytree(GOLDEN / "format-2" / name, tmp_path / name))
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Put a file in the place of another, and make the hashes fit."""
+    """Replace a file and update the hashes."""
     (folder / name).write_bytes(content)
     facts = {"files": hashlib.sha256(content).hexdigest(), "sizes": len(content)}
     alter_manifest(folder, lambda m: [m[entry].update({name: fact}) for entry, fact in facts.items()])
 
 
 def alter_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest, and make its hash fit."""
+    """Change the manifest and update its hash."""
     manifest = json.loads((folder / "model.json").read_bytes())
     change(manifest)
     del manifest["sha256"]
@@ -48,22 +48,22 @@ def alter_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
 
 
 def rewrite(folder: Path, name: str, **entries: Any) -> None:
-    """Change entries of a JSON file, and make the hashes fit."""
+    """Change entries of a JSON file and update the hashes."""
     write(folder, name, json.dumps({**json.loads((folder / name).read_bytes()), **entries}).encode())
 
 
-# -- anything altered ----------------------------------------------------------------------------------------------
+# -- random alterations --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("first", "loads"), [(0, 24), pytest.param(24, 1_000, marks=SLOW)])
 def test_an_altered_folder_is_refused_or_gives_probabilities(first: int, loads: int) -> None:
-    """In a process of its own, so that a crash is a failed test; half of the folders are forests."""
+    """Loads run in a separate process, so that a crash is a failed test. Half of the folders are forests."""
     run = forked.run(forked.script(PROGRAM), first, first + loads)
     wrong = [line for line in run.stdout.splitlines() if "WRONG" in line or not line.startswith("seed")]
     assert (run.returncode, wrong) == (0, [f"{loads} loads, 0 of them wrong"]), run.stdout[-500:] + run.stderr[-2000:]
 
 
-# -- files that are none -------------------------------------------------------------------------------------------
+# -- links, pipes and folders in place of files --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["model.json", "config.json", "weights.safetensors"])
@@ -78,7 +78,7 @@ def test_a_link_out_of_the_folder_is_not_followed(name: str, target: str, golden
 
 
 def test_links_within_the_folder_and_to_the_folder_are_followed(golden: Any, tmp_path: Path) -> None:
-    """As where a cluster mounts files by links to a hidden folder beside them."""
+    """Kubernetes mounts files as links to a hidden folder."""
     folder = golden("mnl")
     (folder / "..data").mkdir()
     for file in [path for path in folder.iterdir() if path.is_file()]:
@@ -89,7 +89,7 @@ def test_links_within_the_folder_and_to_the_folder_are_followed(golden: Any, tmp
 
 
 @pytest.mark.parametrize("name", ["model.json", "config.json"])
-def test_a_pipe_is_not_waited_for(name: str, golden: Any) -> None:
+def test_a_pipe_is_refused_without_waiting(name: str, golden: Any) -> None:
     folder = golden("mnl")
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -98,7 +98,7 @@ def test_a_pipe_is_not_waited_for(name: str, golden: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "circle"])
-def test_a_folder_or_a_circle_of_links_in_the_place_of_a_file_is_refused(kind: str, golden: Any) -> None:
+def test_a_folder_or_a_loop_of_links_is_refused_as_a_file(kind: str, golden: Any) -> None:
     folder = golden("mnl")
     (folder / "config.json").unlink()
     if kind == "folder":
@@ -121,34 +121,34 @@ def test_a_folder_or_a_circle_of_links_in_the_place_of_a_file_is_refused(kind: s
     ],
 )
 def test_a_file_beyond_the_limits_is_not_read(name: str, size: int, message: str, golden: Any) -> None:
-    """A file with a hole: it takes no place on the disk, and a terabyte in memory."""
+    """A sparse file takes no space on disk, but a terabyte in memory."""
     folder = golden("pcmcnet")
     os.truncate(folder / name, size)
     with pytest.raises(ArtifactError, match=message):
         load(folder)
 
 
-def test_a_file_of_another_size_than_was_noted_is_not_read(fitted: PCMCNet, tmp_path: Path) -> None:
+def test_a_file_of_unexpected_size_is_not_read(fitted: PCMCNet, tmp_path: Path) -> None:
     folder = fitted.save(tmp_path / "model")
     os.truncate(folder / "weights.safetensors", 2**32)
     with pytest.raises(ArtifactError, match=r"weights.safetensors was truncated or altered"):
         load(folder)
 
 
-def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_all_files_is_limited(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pcmcnet.models.interface.saving.MAX_FOLDER_BYTES", 5_000)
     with pytest.raises(ArtifactError, match=r"is 0 GiB for all files together"):
         load(golden("ensemble"))
 
 
-def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_too_large_to_load_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "MAX_JSON_BYTES", 2**10)
     with pytest.raises(ArtifactError, match=r"encoder.json has [\d,]+ bytes; the limit .* is 0 MiB"):
         fitted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-# -- entries that ask for the moon ---------------------------------------------------------------------------------
+# -- entries that need too much memory -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, mo
         ("lc-mnl", "classes.json", {"classes": 10**9}, "classes, columns and estimates do not match"),
     ],
 )
-def test_numbers_that_ask_for_all_memory_are_refused(
+def test_entries_that_would_exhaust_memory_are_refused(
     kind: str, name: str, entries: dict[str, Any], message: str, golden: Any
 ) -> None:
     folder = golden(kind)
@@ -184,7 +184,7 @@ def test_numbers_that_ask_for_all_memory_are_refused(
         {"classes": 1, "bins": [0, 10**9]},
     ],
 )
-def test_an_architecture_that_no_fit_has_is_refused(spec: dict[str, Any], golden: Any) -> None:
+def test_an_impossible_architecture_is_refused(spec: dict[str, Any], golden: Any) -> None:
     folder = golden("pcmcnet-classes")
     alter_manifest(folder, lambda m: m["fit"]["record"].update(spec=spec))
     with pytest.raises(ArtifactError, match="the saved model has an unknown architecture"):
@@ -196,16 +196,16 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("levels", [5, 40, 400])
-def test_models_around_models_without_end_are_refused(levels: int, golden: Any) -> None:
-    """Each checks the one inside it more than once: 40 levels would take longer than anyone waits."""
+def test_deeply_nested_models_are_refused(levels: int, golden: Any) -> None:
+    """Each model checks the inner one more than once, so 40 levels would take practically forever."""
     folder = golden("calibrated")
     rewrite(folder, "config.json", **nested(levels))
     with pytest.raises(ArtifactError, match=rf"at most 4 models inside each other, got {levels}"):
         load(folder)
 
 
-def test_a_design_of_more_columns_than_can_be_estimated_is_refused(golden: Any) -> None:
-    """Their names and the formula fit into a file; their numbers would not fit into memory."""
+def test_a_design_with_too_many_columns_is_refused(golden: Any) -> None:
+    """The names and the formula fit into a file, but the numbers would not fit into memory."""
     folder, knots = golden("mnl"), list(range(1, 200_000))
     ends = [f"[to {knots[0]}]", *(f"[{a} to {b}]" for a, b in pairwise(knots)), f"[from {knots[-1]}]"]
     term = f"piecewise(price, {', '.join(map(str, knots))})"
@@ -215,8 +215,8 @@ def test_a_design_of_more_columns_than_can_be_estimated_is_refused(golden: Any) 
         load(folder)
 
 
-def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: Any) -> None:
-    """30 categories of 2 levels each: their product has a billion columns, of which each name is short."""
+def test_a_formula_with_too_many_columns_is_refused(golden: Any) -> None:
+    """The product of 30 categories with 2 levels each has a billion columns, all with short names."""
     folder, names = golden("mnl"), [f"c{k}" for k in range(30)]
     level = {"reference": "a", "levels": ["b"], "pooled": False, "rare": [], "n_rare": 0}
     schema = json.loads((folder / "schema.json").read_bytes())
@@ -228,7 +228,7 @@ def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: An
         load(folder)
 
 
-def test_a_product_with_too_many_columns_is_refused_by_a_fit_too() -> None:
+def test_a_fit_refuses_a_product_with_too_many_columns() -> None:
     n = 400
     table = {"s": [k // 2 for k in range(2 * n)], "took": [1, 0] * n, "x": range(2 * n)}
     table |= {name: [f"{name}{k}" for k in range(2 * n)] for name in ("a", "b")}
@@ -239,7 +239,7 @@ def test_a_product_with_too_many_columns_is_refused_by_a_fit_too() -> None:
 
 @pytest.mark.parametrize("name", ["model.json", "config.json", "encoder.json", "schema.json", "history.json"])
 @pytest.mark.parametrize("content", ["[" * 10**6, '{"a":' * 10**6, "9" * 10**6, "1e999999999", "[NaN]", "\x00"])
-def test_json_that_is_deep_long_or_odd_is_refused(name: str, content: str, golden: Any) -> None:
+def test_deep_long_or_malformed_json_is_refused(name: str, content: str, golden: Any) -> None:
     folder = golden("pcmcnet")
     if name == "model.json":
         (folder / name).write_text(content)
@@ -250,7 +250,7 @@ def test_json_that_is_deep_long_or_odd_is_refused(name: str, content: str, golde
 
 
 @pytest.mark.parametrize("entry", ["fit", "versions"])
-def test_entries_of_the_manifest_may_be_as_deep_as_they_like(entry: str, golden: Any) -> None:
+def test_entries_of_the_manifest_may_be_nested(entry: str, golden: Any) -> None:
     folder = golden("pcmcnet")
     whole = json.loads((folder / "model.json").read_bytes())
     deep = json.dumps({**whole, entry: "HERE"}).replace('"HERE"', '{"a":' * 10**5 + "0" + "}" * 10**5)
@@ -259,11 +259,11 @@ def test_entries_of_the_manifest_may_be_as_deep_as_they_like(entry: str, golden:
         load(folder)
 
 
-# -- what is said --------------------------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0, -1, True])
-def test_a_format_that_never_was_is_refused(value: Any, golden: Any) -> None:
+def test_an_unknown_format_is_refused(value: Any, golden: Any) -> None:
     folder = golden("mnl")
     manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
     del manifest["sha256"]

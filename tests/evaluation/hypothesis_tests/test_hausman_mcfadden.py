@@ -11,7 +11,7 @@ from pcmcnet.models.logit.standard_errors import Errors
 
 @pytest.fixture(scope="module")
 def travel() -> ChoiceData:
-    """Greene's 210 travellers between Sydney and Melbourne, with the income of those who may fly."""
+    """Greene's 210 travellers between Sydney and Melbourne, with the household income as a feature of the flight."""
     rows = packaged.load("modechoice")
     table = {name: rows[name].to_numpy() for name in rows.column_names}
     table["mode"] = np.array(["", "air", "train", "bus", "car"])[table["mode"].astype(int)]
@@ -27,10 +27,10 @@ def iia() -> ChoiceData:
     return read(table, alternative="mode", features=["x", "y"], person="person")
 
 
-def test_the_statistic_is_that_of_two_fits_by_statsmodels(travel: ChoiceData) -> None:
-    """ConditionalLogit of statsmodels 0.15.0, on all modes and on those on the ground, with d' (V_r - V_f)^-1 d."""
+def test_the_statistic_agrees_with_statsmodels(travel: ChoiceData) -> None:
+    """ConditionalLogit of statsmodels 0.15.0, fitted to all modes and to the ground modes; d' (V_r - V_f)^-1 d."""
     test = hausman_mcfadden(MNL(formula="gc + ttme + flyer", reference="car").fit(travel), travel, "air")
-    assert test.statistic == pytest.approx(33.3366817790075, rel=1e-6)  # ends of two searches
+    assert test.statistic == pytest.approx(33.3366817790075, rel=1e-6)  # two optimisers
     assert test.degrees_of_freedom == 4
     assert test.details["coefficients"] == ["gc", "ttme", "constant[bus]", "constant[train]"]
     assert test.details["choice_sets"] == 152
@@ -40,15 +40,15 @@ def test_the_statistic_is_that_of_two_fits_by_statsmodels(travel: ChoiceData) ->
 
 
 @pytest.mark.parametrize("errors", ["classical", "robust"])
-def test_the_reference_may_be_left_out(iia: ChoiceData, errors: Errors) -> None:
-    """Which alternative has the constant 0 changes nothing: those that are left are measured against another."""
+def test_the_reference_alternative_can_be_left_out(iia: ChoiceData, errors: Errors) -> None:
+    """The result does not depend on the reference. If it is left out, another alternative takes its place."""
     models = [MNL(reference=reference).fit(iia) for reference in ("A", "B", "D")]
-    found = [hausman_mcfadden(model, iia, "B", errors=errors) for model in models]
-    assert [test.statistic for test in found] == pytest.approx([found[0].statistic] * 3, rel=1e-6)  # of three fits
-    assert {test.degrees_of_freedom for test in found} == {4}
+    results = [hausman_mcfadden(model, iia, "B", errors=errors) for model in models]
+    assert [test.statistic for test in results] == pytest.approx([results[0].statistic] * 3, rel=1e-6)  # three searches
+    assert {test.degrees_of_freedom for test in results} == {4}
 
 
-def test_where_it_holds_it_is_not_rejected_whatever_the_errors(iia: ChoiceData) -> None:
+def test_iia_is_not_rejected_if_it_holds(iia: ChoiceData) -> None:
     model = MNL(errors="clustered", cluster="person").fit(iia)
     for without in ("A", ["A", "B"]):
         assert not hausman_mcfadden(model, iia, without, significance=0.01).rejected
@@ -56,7 +56,7 @@ def test_where_it_holds_it_is_not_rejected_whatever_the_errors(iia: ChoiceData) 
     assert "choices of a person are independent" in classical.notes[-1]
 
 
-def test_a_difference_that_is_not_positive_definite_is_said(travel: ChoiceData) -> None:
+def test_a_difference_that_is_not_positive_definite_is_noted(travel: ChoiceData) -> None:
     test = hausman_mcfadden(MNL(formula="gc + ttme + flyer", reference="car").fit(travel), travel, "bus")
     assert test.degrees_of_freedom == 2
     assert test.notes[0].endswith("3 of 5 directions are left out of its generalised inverse")
@@ -65,7 +65,7 @@ def test_a_difference_that_is_not_positive_definite_is_said(travel: ChoiceData) 
     assert whole.degrees_of_freedom == 5
 
 
-def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
+def test_unsupported_tests_are_refused(iia: ChoiceData) -> None:
     model = MNL().fit(iia)
     with pytest.raises(InputError, match=r"no alternative has the label 'E'. Known: A, B, C, D"):
         hausman_mcfadden(model, iia, "E")
@@ -88,7 +88,7 @@ def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
         hausman_mcfadden(MNL().fit(alone), alone, "A", errors="clustered")
 
 
-def test_a_utility_that_is_not_linear_is_refused() -> None:
+def test_a_nonlinear_utility_is_refused() -> None:
     table = logit_choices(200, {"x": 1.0, "y": -0.5}, sizes=(3, 3))
     data = read({**table, "x": np.exp(table["x"])}, alternative="mode", features=["x", "y"])
     model = MNL(formula="boxcox(x) + y").fit(data)
@@ -96,12 +96,12 @@ def test_a_utility_that_is_not_linear_is_refused() -> None:
         hausman_mcfadden(model, data, "A")
 
 
-def test_nothing_left_out_and_constants_that_were_moved_are_refused(iia: ChoiceData) -> None:
+def test_empty_without_and_calibrated_constants_are_refused(iia: ChoiceData) -> None:
     model = MNL().fit(iia)
     with pytest.raises(InputError, match="without: expected one or more labels"):
         hausman_mcfadden(model, iia, [])
-    moved = calibrate_constants(model, iia, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
+    calibrated = calibrate_constants(model, iia, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
     with pytest.raises(
         InputError, match=r"the constants of this MNL were calibrated to known shares: use the model from before"
     ):
-        hausman_mcfadden(moved, iia, "A")
+        hausman_mcfadden(calibrated, iia, "A")

@@ -34,7 +34,7 @@ def modes() -> ChoiceData:
     return read(table, alternative="mode", features=["x", "y"], person="person")
 
 
-def test_the_statistic_is_the_one_worked_out_by_hand() -> None:
+def test_the_statistic_is_the_one_computed_by_hand() -> None:
     """One share for both towns: 80 log(1/2). One for each: 2 (30 log(3/4) + 10 log(1/4)). One restriction."""
     data = two_towns()
     small, large = MNL(formula="| 1").fit(data), MNL(formula="| town").fit(data)
@@ -42,34 +42,34 @@ def test_the_statistic_is_the_one_worked_out_by_hand() -> None:
     test = likelihood_ratio(small, large)
     assert test.statistic == pytest.approx(2 * (high - low), rel=1e-10)  # 20.9301
     assert test.degrees_of_freedom == 1
-    assert test.p_value == pytest.approx(math.erfc(math.sqrt(high - low)), rel=1e-8)  # of a squared normal variable
+    assert test.p_value == pytest.approx(math.erfc(math.sqrt(high - low)), rel=1e-8)  # chi-squared with 1 degree of freedom
     assert test.rejected
     assert test.notes == ()
     assert len(test.details["restricted"]) == 1
     assert "the MNL with 2 parameters fits significantly better than the MNL with 1 parameter." in str(test)
 
 
-def test_a_larger_model_that_fits_no_better_is_no_error() -> None:
-    """The same share in both towns: both maxima are 80 log(1/2), and the larger one may be the smaller by rounding."""
+def test_equal_likelihoods_are_not_rejected() -> None:
+    """Both towns have the same share, so both maxima are 80 log(1/2). Rounding may even reverse their order."""
     data = two_towns(20, 20)
     test = likelihood_ratio(MNL(formula="| 1").fit(data), MNL(formula="| town").fit(data))
     assert test.statistic == pytest.approx(0, abs=1e-9)
-    assert test.p_value == pytest.approx(1, abs=1e-4)  # the root of the statistic
+    assert test.p_value == pytest.approx(1, abs=1e-4)  # the p-value depends on the square root of the statistic
     assert not test.rejected
 
 
 def test_a_fixed_coefficient_is_a_restriction() -> None:
     data = two_towns()
     free = MNL(formula="cost").fit(data)
-    held = MNL(formula="cost", fixed={"cost": 0.3}).fit(data)
-    gap = 2 * (free.estimates_.log_likelihood - held.estimates_.log_likelihood)
-    test = likelihood_ratio(held, free)
-    assert (test.statistic, test.degrees_of_freedom) == (pytest.approx(gap), 1)
+    restricted = MNL(formula="cost", fixed={"cost": 0.3}).fit(data)
+    expected = 2 * (free.estimates_.log_likelihood - restricted.estimates_.log_likelihood)
+    test = likelihood_ratio(restricted, free)
+    assert (test.statistic, test.degrees_of_freedom) == (pytest.approx(expected), 1)
     assert test.details["restricted"] == ["cost"]
 
 
-def test_a_restriction_that_holds_is_rejected_about_as_often_as_the_level_says() -> None:
-    """In 40 tables z has no effect: at a level of 20% some 8 are rejected, 2 to 16 with a probability of 0.998."""
+def test_true_restrictions_are_rejected_at_the_significance_level() -> None:
+    """z has no effect in 40 tables. At a level of 20%, 2 to 16 are rejected with probability 0.998."""
     rejected = 0
     for seed in range(40):
         data = read(logit_choices(60, {"x": 1.0, "z": 0.0}, seed), features=["x", "z"])
@@ -78,7 +78,7 @@ def test_a_restriction_that_holds_is_rejected_about_as_often_as_the_level_says()
     assert 2 <= rejected <= 16
 
 
-def test_what_cannot_be_compared_is_refused(modes: ChoiceData) -> None:
+def test_models_that_are_not_nested_are_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
     with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood alone: use pcmcnet.vuong"):
         likelihood_ratio(Uniform().fit(modes), large)
@@ -102,13 +102,13 @@ def test_a_larger_model_with_a_lower_likelihood_is_refused(modes: ChoiceData) ->
         likelihood_ratio(small, large)
 
 
-def test_nesting_that_names_cannot_decide_is_said_to_be_assumed(modes: ChoiceData) -> None:
+def test_nesting_is_assumed_with_a_note_if_names_cannot_decide(modes: ChoiceData) -> None:
     small, large = MNL(formula="x | 0").fit(modes), MNL(formula="| 1 | x").fit(modes)
     (first, *_) = likelihood_ratio(small, large).notes
     assert first == "it is assumed that the larger model contains the smaller one, although it has no coefficient 'x'"
 
 
-def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceData) -> None:
+def test_boundary_restrictions_and_dependent_choices_are_noted(modes: ChoiceData) -> None:
     small = MNL(formula="x + y").fit(modes)
     nested = NestedMNL(formula="x + y", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
     notes = " ".join(likelihood_ratio(small, nested).notes)
@@ -118,21 +118,21 @@ def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceD
     assert not any("at the edge" in note for note in likelihood_ratio(small, free).notes)
 
 
-def test_a_spread_of_0_is_at_the_edge_and_persons_are_joined(modes: ChoiceData) -> None:
+def test_a_standard_deviation_of_0_is_on_the_boundary(modes: ChoiceData) -> None:
     large = MixedMNL(formula="x", random={"x": "normal"}, draws=40).fit(modes)
     (note,) = likelihood_ratio(MNL(formula="x").fit(modes), large).notes
     assert note.startswith("the restriction on 'sd[x]' is on the boundary")
     assert note.endswith("the correct p-value is half of this one")
 
 
-def test_parts_in_nests_mean_nothing_without_nests(modes: ChoiceData) -> None:
+def test_allocations_are_not_identified_without_nests(modes: ChoiceData) -> None:
     nests = {"one": ["A", "B"], "two": ["B", "C", "D"]}
     large = CrossNestedMNL(formula="x + y", nests=nests).fit(modes)
     notes = likelihood_ratio(MNL(formula="x + y").fit(modes), large).notes
     assert any("allocations of alternatives to nests are not identified" in note for note in notes)
 
 
-def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:
+def test_one_more_class_is_not_chi_squared(modes: ChoiceData) -> None:
     small = MNL(formula="x").fit(modes)
     large = LatentClassMNL(formula="x", classes=2, starts=2).fit(modes)
     notes = likelihood_ratio(small, large).notes
@@ -140,16 +140,16 @@ def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:
     assert not any("is assumed" in note for note in notes)
 
 
-def test_constants_moved_to_known_shares_are_refused(modes: ChoiceData) -> None:
+def test_constants_calibrated_to_known_shares_are_refused(modes: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
-    moved = calibrate_constants(large, modes, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
+    calibrated = calibrate_constants(large, modes, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
     with pytest.raises(InputError, match="a likelihood-ratio test needs estimates, but the constants of this MNL were"):
-        likelihood_ratio(small, moved)
+        likelihood_ratio(small, calibrated)
     assert has_coefficients_of(large, small)
-    assert not has_coefficients_of(moved, small)
+    assert not has_coefficients_of(calibrated, small)
 
 
-def test_names_tell_which_logit_contains_another(modes: ChoiceData) -> None:
+def test_names_show_which_logit_contains_another(modes: ChoiceData) -> None:
     x, y, both = (MNL(formula=formula).fit(modes) for formula in ("x", "y", "x + y"))
     classes = LatentClassMNL(formula="x", classes=2, starts=1).fit(modes)
     nested = NestedMNL(formula="x", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
@@ -158,7 +158,7 @@ def test_names_tell_which_logit_contains_another(modes: ChoiceData) -> None:
     assert has_coefficients_of(nested, x)
     assert not any(has_coefficients_of(*pair) for pair in ((x, both), (x, y), (classes, y), (classes, nested), (x, x)))
     held = MNL(formula="x + y", fixed={"y": 0.5}).fit(modes)
-    assert not has_coefficients_of(held, MNL(formula="x | 0").fit(modes))  # whose y is 0
+    assert not has_coefficients_of(held, MNL(formula="x | 0").fit(modes))  # there, y is 0
     assert not has_coefficients_of(both, Uniform().fit(modes))
 
 
@@ -170,28 +170,28 @@ def data() -> ChoiceData:
     return read(logit_choices(120, {"x": 1.0, "y": 0.5}), features=["x", "y"], person="person")
 
 
-def test_persons_add_up_to_what_was_maximised(data: ChoiceData) -> None:
+def test_likelihoods_of_persons_add_up_to_the_maximised_one(data: ChoiceData) -> None:
     for model in (
         LatentClassMNL(formula="x", classes=2, starts=2, prior=0.1).fit(data),
         MixedMNL(formula="x + y", random={"x": "normal"}, draws=40).fit(data),
     ):
-        found = person_log_likelihoods(model, data)
-        assert found is not None
-        assert found.shape == (30,)
-        assert found.sum() == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
+        log_likelihoods = person_log_likelihoods(model, data)
+        assert log_likelihoods is not None
+        assert log_likelihoods.shape == (30,)
+        assert log_likelihoods.sum() == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
 
 
 def test_a_person_has_one_class_in_all_sets(data: ChoiceData) -> None:
-    """By hand: the shares times the products over four trips."""
+    """By hand: shares of classes times the products over four trips."""
     model = LatentClassMNL(formula="x", classes=2, starts=2, prior=0.1).fit(data)
     assert data.chosen is not None
     shares, log_p = model.as_logits(data)
     of_choices = log_p[data.offsets[:-1] + data.chosen].reshape(30, 4, 2).sum(axis=1)
-    found = person_log_likelihoods(model, data)
-    assert found == pytest.approx(np.log((shares[::4] * np.exp(of_choices)).sum(axis=1)), rel=1e-10)
+    log_likelihoods = person_log_likelihoods(model, data)
+    assert log_likelihoods == pytest.approx(np.log((shares[::4] * np.exp(of_choices)).sum(axis=1)), rel=1e-10)
 
 
-def test_where_sets_are_independent_there_is_none(data: ChoiceData) -> None:
+def test_models_of_independent_sets_have_no_person_likelihoods(data: ChoiceData) -> None:
     by_set = LatentClassMNL(formula="x", classes=2, starts=2, prior=0.1, by="set").fit(data)
     plain = MNL(formula="x").fit(data)
     for model in (by_set, plain):

@@ -19,11 +19,11 @@ def data() -> ChoiceData:
 
 def log_p(model: ChoiceModel, data: ChoiceData) -> Floats:
     assert data.chosen is not None
-    found: Floats = data.from_rows(model.predict_log_proba(data))[data.offsets[:-1] + data.chosen]
-    return found
+    chosen: Floats = data.from_rows(model.predict_log_proba(data))[data.offsets[:-1] + data.chosen]
+    return chosen
 
 
-def test_the_statistic_is_the_mean_over_its_error_with_persons_as_units(data: ChoiceData) -> None:
+def test_the_statistic_is_a_mean_over_persons_divided_by_its_error(data: ChoiceData) -> None:
     train, fresh = data.subset(np.arange(100)), data.subset(np.arange(100, 200))
     a, b = MNL(formula="x").fit(train), MNL(formula="y").fit(train)
     m = (log_p(a, fresh) - log_p(b, fresh)).reshape(25, 4).sum(axis=1)  # four trips of each person
@@ -33,10 +33,10 @@ def test_the_statistic_is_the_mean_over_its_error_with_persons_as_units(data: Ch
     assert test.statistic > 0
     assert "MNL (first) fits significantly better than MNL (second)" in str(test)
     assert vuong(b, a, fresh).statistic == pytest.approx(-test.statistic, rel=1e-12)
-    assert test.notes == ()  # neither has seen these
+    assert test.notes == ()  # neither was fitted to these
 
 
-def test_weights_multiply_and_a_set_without_weight_is_no_unit() -> None:
+def test_weights_multiply_and_sets_of_weight_0_do_not_count() -> None:
     table = {**TABLE, "weight": np.where(TABLE["trip"] < 20, 0.0, TABLE["weight"])}
     data = read(table, features=["x", "y"], weight="weight")
     a, b = MNL(formula="x").fit(data), Uniform().fit(data)
@@ -46,18 +46,18 @@ def test_weights_multiply_and_a_set_without_weight_is_no_unit() -> None:
     assert test.details["unit"] == "choice sets"
 
 
-def test_a_correction_takes_off_what_more_parameters_are_worth(data: ChoiceData) -> None:
-    none, two = Uniform().fit(data), MNL(formula="x + y").fit(data)
-    plain = vuong(none, two, data)
+def test_a_correction_penalises_additional_parameters(data: ChoiceData) -> None:
+    uniform, logit = Uniform().fit(data), MNL(formula="x + y").fit(data)
+    plain = vuong(uniform, logit, data)
     error, difference = plain.details["difference"] / plain.statistic, plain.details["difference"]
-    aic, bic = (vuong(none, two, data, correction=word) for word in ("aic", "bic"))  # type: ignore[arg-type]
+    aic, bic = (vuong(uniform, logit, data, correction=word) for word in ("aic", "bic"))  # type: ignore[arg-type]
     assert aic.statistic == pytest.approx((difference + 2) / error, rel=1e-12)
     assert bic.statistic == pytest.approx((difference + np.log(50)) / error, rel=1e-12)
     assert "both models were fitted to these choices" in plain.notes[0]
     assert aic.notes == ()
 
 
-def test_what_has_no_likelihood_to_compare_is_refused(data: ChoiceData) -> None:
+def test_models_without_a_likelihood_to_compare_are_refused(data: ChoiceData) -> None:
     a = MNL(formula="x").fit(data)
     with pytest.raises(InputError, match="RankBy gives no probabilities, and so has no likelihood to compare"):
         vuong(a, RankBy(column="x").fit(data), data)
@@ -69,14 +69,14 @@ def test_what_has_no_likelihood_to_compare_is_refused(data: ChoiceData) -> None:
         vuong(a, a, data, correction="hqc")  # type: ignore[arg-type]
 
 
-def test_a_model_that_joins_the_choices_of_a_person_is_asked_for_them_together(data: ChoiceData) -> None:
+def test_panel_models_are_compared_by_their_person_likelihoods(data: ChoiceData) -> None:
     mixed, plain = MixedMNL(random={"x": "normal"}, draws=40).fit(data), MNL().fit(data)
     test = vuong(mixed, plain, data)
-    gap = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
-    assert test.details["difference"] == pytest.approx(gap, rel=1e-8)
+    expected = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
+    assert test.details["difference"] == pytest.approx(expected, rel=1e-8)
 
 
-def test_a_model_inside_another_is_noted_where_they_were_fitted(data: ChoiceData) -> None:
+def test_nested_models_are_noted_on_their_training_table(data: ChoiceData) -> None:
     small, large = MNL(formula="x").fit(data), MNL(formula="x + y").fit(data)
     for pair in ((small, large), (large, small)):
         (note,) = vuong(*pair, data, correction="aic").notes
@@ -87,8 +87,8 @@ def test_a_model_inside_another_is_noted_where_they_were_fitted(data: ChoiceData
     assert vuong(MNL(formula="x").fit(train), MNL(formula="x + y").fit(train), fresh).notes == ()
 
 
-def test_differences_without_spread_are_refused(data: ChoiceData) -> None:
-    """Held near its estimate, y makes no difference, and a correction would be divided by almost nothing."""
+def test_models_that_hardly_differ_are_refused(data: ChoiceData) -> None:
+    """y is fixed near its estimate. The models hardly differ, so the correction would be divided by almost 0."""
     large = MNL(formula="x + y").fit(data)
     small = MNL(formula="x + y", fixed={"y": large.coefficients["y"] + 1e-4}).fit(data)
     with pytest.raises(InputError, match=r"the two models are too similar to test: .* use likelihood_ratio"):
