@@ -88,8 +88,8 @@ def test_labels_can_be_the_only_inputs_or_be_left_out() -> None:
         Boosted(labels=False).fit(data)
 
 
-def test_a_validation_part_decides_the_number_of_trees() -> None:
-    """A validation part of random choices leaves few trees."""
+def test_the_validation_part_limits_the_number_of_trees() -> None:
+    """A validation part without a learnable pattern leaves fewer trees."""
     noise = {**bargains(100, seed=3), "took": np.tile([True, False, False], 100)}
     train = read(bargains(60))
     assert Boosted().fit(train, read(noise)).record_.trees < Boosted().fit(train).record_.trees

@@ -49,7 +49,7 @@ def test_the_temperature_is_a_local_optimum(fitted: PCMCNet, trips: ChoiceData) 
         assert -Calibrated(fitted, found.value * factor).score(trips) > found.nll_after  # type: ignore[operator]
 
 
-def test_a_calibrated_model_keeps_temperature_1(trips: ChoiceData) -> None:
+def test_a_uniform_model_keeps_temperature_1(trips: ChoiceData) -> None:
     found = find_temperature(Uniform().fit(trips), trips)
     assert found.value == 1
     assert found.nll_before == found.nll_after

@@ -245,7 +245,7 @@ def test_a_search_that_did_not_converge_is_reported(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.slow
-def test_commute_choices_have_the_known_loss() -> None:
+def test_the_loss_on_commute_choices_is_at_most_the_known_one() -> None:
     if not SFWORK.exists():
         pytest.skip(f"needs {SFWORK}, which is not part of the repository")
     data = ChoiceData.from_long(SFWORK, choice_set="choice_set", chosen="chosen", alternative="alternative")

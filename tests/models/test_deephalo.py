@@ -40,12 +40,12 @@ def test_groups_above_the_order_have_no_joint_effect(order: int, trips: ChoiceDa
     assert all(value < 1e-11 for size, value in sizes.items() if size >= order)
 
 
-def test_the_mean_size_of_training_sets_is_saved(trips: ChoiceData, tmp_path: Any) -> None:
+def test_a_continued_fit_keeps_the_mean_size_of_training_sets(trips: ChoiceData, tmp_path: Any) -> None:
     model = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
     assert float(model.network_.size) == pytest.approx(trips.sizes.mean())
     larger = trips.subset([s for s in range(len(trips)) if trips.sizes[s] > 3])
-    again = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(larger, init=model, progress=False)
-    assert float(again.network_.size) == float(model.network_.size)
+    continued = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(larger, init=model, progress=False)
+    assert float(continued.network_.size) == float(model.network_.size)
 
 
 def test_the_summary_shows_the_order(trips: ChoiceData) -> None:

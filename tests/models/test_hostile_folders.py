@@ -250,7 +250,7 @@ def test_deep_long_or_malformed_json_is_refused(name: str, content: str, golden:
 
 
 @pytest.mark.parametrize("entry", ["fit", "versions"])
-def test_entries_of_the_manifest_may_be_nested(entry: str, golden: Any) -> None:
+def test_deeply_nested_manifest_entries_are_refused(entry: str, golden: Any) -> None:
     folder = golden("pcmcnet")
     whole = json.loads((folder / "model.json").read_bytes())
     deep = json.dumps({**whole, entry: "HERE"}).replace('"HERE"', '{"a":' * 10**5 + "0" + "}" * 10**5)
@@ -263,7 +263,7 @@ def test_entries_of_the_manifest_may_be_nested(entry: str, golden: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, True])
-def test_an_unknown_format_is_refused(value: Any, golden: Any) -> None:
+def test_an_invalid_format_number_is_refused(value: Any, golden: Any) -> None:
     folder = golden("mnl")
     manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
     del manifest["sha256"]

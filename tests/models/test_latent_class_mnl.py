@@ -1,4 +1,4 @@
-"""Latent class logit: simulated classes recovered, EM that never loses, and finite answers whatever the data."""
+"""Latent class logit: recovery of simulated classes, monotone EM, and finite results for any data."""
 
 import itertools
 import json
@@ -32,13 +32,13 @@ from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, LatentClas
 from pcmcnet.models.logit.logit_likelihood import LogitLikelihood
 from pcmcnet.models.logit.maximum_likelihood import numerical_hessian
 
-# Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
+# Two classes: the first is sensitive to cost, the second to time. Income raises the share of the second.
 TRUTH = {"class 1: cost": -2.0, "class 1: time": -0.5, "class 2: cost": -0.3, "class 2: time": -2.5}
 SHARES = (0.6, 0.4)
 
 
 def trips(sets: int, seed: int = 0, *, income: float = 0.0) -> dict[str, Any]:
-    """Four alternatives a set; with ``income``, log-odds of the second class rise by it per unit."""
+    """Return sets of four alternatives. A unit of income adds ``income`` to the log-odds of the second class."""
     rng = np.random.default_rng(seed)
     x, who = rng.normal(size=(sets, 4, 2)), rng.normal(size=sets)
     second = rng.random(sets) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
@@ -73,7 +73,7 @@ def model(data: ChoiceData) -> LatentClassMNL:
 
 
 def mixture_of(model: LatentClassMNL, data: ChoiceData) -> LatentClassLikelihood:
-    """Return what the model maximised."""
+    """Return the objective that the model maximised."""
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
     persons = np.arange(len(data))
     return LatentClassLikelihood(
@@ -99,7 +99,7 @@ def test_two_simulated_classes_are_recovered() -> None:
         assert errors[name] < 0.3
 
 
-def test_what_draws_to_a_class_is_recovered() -> None:
+def test_effects_on_class_membership_are_recovered() -> None:
     model = LatentClassMNL(classes=2, membership="income", prior=0).fit(read(trips(4000, income=1.5), ("income",)))
     assert abs(model.coefficients["membership 2: income"] - 1.5) < 3 * model.standard_errors()["membership 2: income"]
 
@@ -114,7 +114,7 @@ def test_one_class_is_the_multinomial_logit(data: ChoiceData) -> None:
     np.testing.assert_array_equal(one.membership(data), 1)
 
 
-def test_probabilities_are_mixed_by_the_shares_of_the_individual(model: LatentClassMNL, data: ChoiceData) -> None:
+def test_probabilities_are_weighted_by_membership(model: LatentClassMNL, data: ChoiceData) -> None:
     b = model.coefficients
     x = np.column_stack([data.features[name].plain() for name in ("cost", "time")])[:4].astype(float)
     odds = np.exp(b["membership 2: constant"] + b["membership 2: income"] * float(data.individual["income"].plain()[0]))
@@ -138,7 +138,7 @@ def test_the_posterior_is_bayes_rule(model: LatentClassMNL, data: ChoiceData) ->
         np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
 
 
-def test_a_posterior_needs_choices_and_a_membership_does_not(model: LatentClassMNL, data: ChoiceData) -> None:
+def test_a_posterior_needs_choices_but_membership_does_not(model: LatentClassMNL, data: ChoiceData) -> None:
     table = {name: values for name, values in trips(20, income=1.5).items() if name != "took"}
     assert model.membership(table).shape == (20, 2)
     with pytest.raises(InputError, match="the shares given the choices needs the choices"):
@@ -148,7 +148,7 @@ def test_a_posterior_needs_choices_and_a_membership_does_not(model: LatentClassM
 # -- the maximum and its errors ------------------------------------------------------------------------------------
 
 
-def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: LatentClassMNL, data: ChoiceData) -> None:
+def test_the_estimate_is_a_maximum_with_errors_from_the_hessian(model: LatentClassMNL, data: ChoiceData) -> None:
     mixture, x = mixture_of(model, data), model.estimates_.values
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
@@ -157,11 +157,11 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Laten
     np.testing.assert_allclose(found, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
     scores = mixture.objective(x)[1][:-1]
     outer = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
-    # Equal in expectation, for the right model; 600 sets leave some tens of per cent.
+    # Equal in expectation if the model is correct; 600 sets leave differences of some tens of per cent.
     np.testing.assert_allclose(outer, list(model.standard_errors("classical").values()), rtol=0.4)
 
 
-def test_classes_come_by_their_shares_the_largest_first() -> None:
+def test_classes_are_sorted_by_share() -> None:
     for seed in range(4):
         data = read(trips(300, seed))
         shares = LatentClassMNL(classes=3, starts=2).fit(data, seed=seed).membership(data).mean(0)
@@ -170,7 +170,7 @@ def test_classes_come_by_their_shares_the_largest_first() -> None:
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**16), prior=st.sampled_from([0.0, 0.1]), classes=st.integers(2, 3))
-def test_em_never_loses(seed: int, prior: float, classes: int) -> None:
+def test_em_never_lowers_the_likelihood(seed: int, prior: float, classes: int) -> None:
     data = read(trips(80, seed), ("income",))
     try:
         model = LatentClassMNL(classes=classes, starts=2, prior=prior).fit(data, seed=seed)
@@ -184,7 +184,7 @@ def test_em_never_loses(seed: int, prior: float, classes: int) -> None:
         assert em[-1] <= model.estimates_.log_likelihood + 1e-9
 
 
-def test_one_seed_gives_one_model_and_more_starts_are_no_worse(data: ChoiceData) -> None:
+def test_fits_are_reproducible_and_more_starts_are_no_worse(data: ChoiceData) -> None:
     options: dict[str, Any] = {"classes": 3, "membership": "income"}
     first, again = (LatentClassMNL(**options).fit(data, seed=3) for _ in range(2))
     assert first.coefficients == again.coefficients
@@ -193,18 +193,18 @@ def test_one_seed_gives_one_model_and_more_starts_are_no_worse(data: ChoiceData)
     assert LatentClassMNL(**options).fit(data, seed=4).coefficients != first.coefficients
 
 
-def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
+def test_starts_on_a_sample_lead_to_the_same_maximum(
     data: ChoiceData, model: LatentClassMNL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", len(data) // 3)
     found = LatentClassMNL(**asdict(model.config)).fit(data)
     assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
-    np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
+    np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have converged
 
 
 @pytest.mark.parametrize("column", ["promotion", "brand", "children"])
-def test_columns_that_do_not_vary_in_the_sample_have_estimates(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
-    """A number, a level or a number of individuals in sets of which none is in the sample that starts begin with."""
+def test_columns_that_are_constant_in_the_sample_are_estimated(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    """A feature, a level or an individual column varies only in sets outside the sample of the first steps."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 200)
     table = trips(600)
     others = np.setdiff1d(np.arange(600), np.random.default_rng(0).choice(600, 200, replace=False))[:12]
@@ -225,10 +225,10 @@ def test_columns_that_do_not_vary_in_the_sample_have_estimates(monkeypatch: pyte
 
 @pytest.mark.parametrize("classes", [3, "auto"])
 @pytest.mark.parametrize("sample", [200, 4000])
-def test_the_run_kept_is_the_best_of_those_followed(
+def test_the_best_start_is_kept(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int
 ) -> None:
-    """Two on the whole of a large table; all of a small one, with the one that divides a class of fewer."""
+    """Two starts continue on a large table. On a small one all do, and one more that splits a class."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
     begun, begin = [], ClassSearch._first_steps
 
@@ -245,19 +245,19 @@ def test_the_run_kept_is_the_best_of_those_followed(
     assert model.record_.em[: len(em)] == tuple(em)
 
 
-def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
-    """At a maximum the others have no gradient."""
+def test_splitting_a_class_leaves_the_others_unchanged(model: LatentClassMNL, data: ChoiceData) -> None:
+    """The gradient of the other classes is 0 at a maximum."""
     two, (b, g) = mixture_of(model, data), model._state.split()
     three = LatentClassLikelihood(two.sets, two.persons, two.covariates, two.weights, 3, two.strength)
     after, _ = three.split(split_largest_class(three, b, g, np.random.default_rng(0)).x)
-    np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
+    np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have converged to 1e-12 of the log-likelihood
     assert (np.abs(after[0] - after[1]) > 0.01).all()
-    same = split_largest_class(two, b, g, np.random.default_rng(0))
-    np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
+    unsplit = split_largest_class(two, b, g, np.random.default_rng(0))
+    np.testing.assert_allclose(unsplit.x, model.estimates_.values, rtol=1e-12)
 
 
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_number_of_threads_makes_no_difference(
+def test_results_do_not_depend_on_the_number_of_threads(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr("pcmcnet.models.logit.logit_likelihood._PART", 256)
@@ -269,14 +269,14 @@ def test_the_number_of_threads_makes_no_difference(
     assert LatentClassMNL(classes=2, starts=2).fit(data).coefficients == found.coefficients
 
 
-def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:
+def test_the_prior_shrinks_coefficients(data: ChoiceData) -> None:
     free, pulled = (LatentClassMNL(classes=2, membership="1", prior=prior).fit(data) for prior in (0, 100))
     assert np.abs(pulled.estimates_.values[:4]).max() < np.abs(free.estimates_.values[:4]).max()
     assert pulled.estimates_.log_likelihood < free.estimates_.log_likelihood
 
 
-def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
-    """One class, whose information is that of the multinomial logit at the same coefficients."""
+def test_errors_do_not_depend_on_the_prior() -> None:
+    """With one class, the information is that of the multinomial logit at the same coefficients."""
     data = read(trips(300))
     model = LatentClassMNL(classes=1, prior=50).fit(data)
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
@@ -287,7 +287,7 @@ def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
 
 
 @pytest.mark.parametrize(("options", "precision"), [({}, 0.1), ({"classes": 2}, 1e-3), ({"prior": 3}, 3.0)])
-def test_the_prior_is_weak_where_the_number_of_classes_is_given(options: dict[str, Any], precision: float) -> None:
+def test_the_prior_is_weak_for_a_given_number_of_classes(options: dict[str, Any], precision: float) -> None:
     assert LatentClassMNL(**options).config.precision == precision
 
 
@@ -297,10 +297,10 @@ def test_the_default_prior_hardly_moves_estimates(data: ChoiceData) -> None:
     assert 0 < moved.max() < 0.05
 
 
-# -- who is in which class -----------------------------------------------------------------------------------------
+# -- class membership ----------------------------------------------------------------------------------------------
 
 
-def test_profiles_tell_who_is_in_a_class(model: LatentClassMNL, data: ChoiceData) -> None:
+def test_profiles_describe_the_members_of_a_class(model: LatentClassMNL, data: ChoiceData) -> None:
     facts = model.summary().facts
     posterior = model.posterior(data)
     income = data.individual["income"].plain().astype(float)
@@ -323,7 +323,7 @@ def test_columns_that_add_nothing_are_named_in_the_summary() -> None:
         LatentClassMNL(classes=2, membership="income + double").fit(data)
 
 
-def test_without_individual_columns_shares_are_constants() -> None:
+def test_shares_are_constant_without_individual_columns() -> None:
     data = read(trips(200))
     model = LatentClassMNL(classes=2).fit(data)
     assert list(model.coefficients)[4:] == ["membership 2: constant"]
@@ -332,7 +332,7 @@ def test_without_individual_columns_shares_are_constants() -> None:
     assert model.summary().facts["class 1"].endswith("of the choices")
 
 
-def test_categories_never_seen_and_gaps_have_probabilities() -> None:
+def test_unseen_categories_and_missing_values_have_probabilities() -> None:
     table = trips(200, income=1.0)
     table["income"] = np.where(table["trip"] % 7 == 0, np.nan, table["income"])
     data = read(table, ("income", "home"), missing="indicator")
@@ -349,26 +349,26 @@ def test_categories_never_seen_and_gaps_have_probabilities() -> None:
 
 
 def test_weights_count_like_copies() -> None:
-    """A set of weight 3 is as good as three sets; random starts differ and lead to the same maximum."""
+    """A set of weight 3 counts as three sets. Random starts differ but lead to the same maximum."""
     table = trips(200)
     row = np.concatenate([np.arange(800)[table["weight"] > k] for k in range(3)])
     copies = {name: values[row] for name, values in table.items()} | {"trip": np.repeat(np.arange(len(row) // 4), 4)}
     one = LatentClassMNL(classes=2, prior=0).fit(read(table, weight="weight"))
     other = LatentClassMNL(classes=2, prior=0).fit(read(copies))
     assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-8)
-    # A maximum found to 1e-12 of the log-likelihood.
+    # The maximum is found to 1e-12 of the log-likelihood.
     np.testing.assert_allclose(one.estimates_.values, other.estimates_.values, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(one.covariance(), other.covariance(), rtol=1e-3, atol=1e-6)
 
 
-def test_errors_are_of_three_kinds(model: LatentClassMNL) -> None:
+def test_three_kinds_of_errors_are_available(model: LatentClassMNL) -> None:
     kinds = [model.standard_errors(kind)["class 1: cost"] for kind in ("classical", "robust", "clustered")]
     assert len(set(kinds)) == 3
     assert all(0.01 < error < 1 for error in kinds)
     assert model.summary("clustered").facts["standard errors"] == "clustered, 200 clusters by person"
 
 
-def test_a_saved_model_is_the_same(model: LatentClassMNL, data: ChoiceData, tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_unchanged(model: LatentClassMNL, data: ChoiceData, tmp_path: Path) -> None:
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, LatentClassMNL)
     np.testing.assert_array_equal(back.posterior(data), model.posterior(data))
@@ -385,10 +385,10 @@ def test_an_altered_file_is_refused(model: LatentClassMNL, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "change", [{"classes": 3}, {"classes": "many"}, {"profiles": []}, {"profiles": [{}, {}]}, {"who": {}}]
 )
-def test_entries_that_do_not_fit_are_refused(change: dict[str, Any], model: LatentClassMNL) -> None:
+def test_inconsistent_entries_are_refused(change: dict[str, Any], model: LatentClassMNL) -> None:
     files = state_files(model)
     files["classes.json"] = json.dumps(json.loads(files["classes.json"]) | change).encode()
-    with pytest.raises((ArtifactError, ValueError, KeyError, TypeError)):  # load makes one of them all
+    with pytest.raises((ArtifactError, ValueError, KeyError, TypeError)):  # load turns all of them into an ArtifactError
         model._restore(files, model.record_, model.table_)
 
 
@@ -396,7 +396,7 @@ def test_entries_that_do_not_fit_are_refused(change: dict[str, Any], model: Late
 
 
 def panel(persons: int, seed: int = 0, *, income: float = 0.0, sets: int = 6) -> dict[str, Any]:
-    """Persons of one of the two kinds, each with several sets; the trip's length varies within a person."""
+    """Return persons of the two classes with several sets each. The length of the trip varies within a person."""
     rng = np.random.default_rng(seed)
     x, who = rng.normal(size=(persons, sets, 4, 2)), rng.normal(size=persons)
     second = rng.random(persons) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
@@ -426,7 +426,7 @@ def panel_model() -> tuple[LatentClassMNL, ChoiceData]:
 
 
 def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
-    """2,400 choices of 400 persons; coefficients are sharper than those of sets that stand for themselves."""
+    """400 persons made 2,400 choices. Coefficients are more precise than those of independent sets."""
     model, data = panel_model
     truth = TRUTH | {"membership 2: constant": np.log(SHARES[1] / SHARES[0])}
     errors = model.standard_errors()
@@ -441,7 +441,7 @@ def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[Laten
 
 
 def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
-    """Worked out set by set: log sum_c pi_c prod_t P_c(chosen), summed over persons."""
+    """Computed set by set: log sum_c pi_c prod_t P_c(chosen), summed over persons."""
     model, data = panel_model
     b, g = model._state.split()
     x = np.column_stack([data.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 6, 4, 2)
@@ -467,7 +467,7 @@ def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, C
     np.testing.assert_allclose(clustered.covariance("clustered"), robust * 400 / 399, rtol=1e-3, atol=1e-8)
 
 
-def test_the_electricity_panel() -> None:
+def test_the_electricity_panel_has_the_known_likelihoods() -> None:
     """Two classes of 361 customers: -4526.8 by person and -4940.9 by choice set; `loc` of class 2 is unclear."""
     try:
         table, schema = packaged.long_form("electricity")
@@ -484,12 +484,12 @@ def test_the_electricity_panel() -> None:
     weak = LatentClassMNL(classes=2, by="set").fit(data)
     moved = abs(weak.coefficients["class 2: loc"] - alone.coefficients["class 2: loc"])
     assert moved < 0.05 * alone.standard_errors("classical")["class 2: loc"]
-    assert weak.standard_errors("classical")["class 2: loc"] > 5  # with the prior counted as information, it was 1.26
+    assert weak.standard_errors("classical")["class 2: loc"] > 5  # it would be 1.26 if the prior counted as information
 
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**16), prior=st.sampled_from([0.0, 0.1]), classes=st.integers(2, 3))
-def test_em_never_loses_on_a_panel(seed: int, prior: float, classes: int) -> None:
+def test_em_never_lowers_the_likelihood_of_a_panel(seed: int, prior: float, classes: int) -> None:
     data = read_panel(panel(25, seed, sets=3))
     try:
         model = LatentClassMNL(classes=classes, starts=2, prior=prior).fit(data, seed=seed)
@@ -499,7 +499,7 @@ def test_em_never_loses_on_a_panel(seed: int, prior: float, classes: int) -> Non
     assert (np.diff(model.record_.em) >= 0).all()
 
 
-def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
+def test_columns_that_vary_within_a_person_are_omitted_or_refused(
     panel_model: tuple[LatentClassMNL, ChoiceData],
 ) -> None:
     model, data = panel_model
@@ -511,25 +511,25 @@ def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
     assert "membership 2: km" in alone.coefficients
 
 
-def test_earlier_choices_tell_of_later_ones(panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path) -> None:
+def test_earlier_choices_improve_later_predictions(panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path) -> None:
     model, data = panel_model
     later = np.arange(2400) % 6 == 5
     history, future = data.subset(~later), data.subset(later)
-    given, plain = model.predict_proba_given(future, history), model.predict_proba(future)
+    informed, plain = model.predict_proba_given(future, history), model.predict_proba(future)
     picked = future.offsets[:-1] + future.require_chosen("test")
-    assert np.log(given[picked]).mean() > np.log(plain[picked]).mean() + 0.05
+    assert np.log(informed[picked]).mean() > np.log(plain[picked]).mean() + 0.05
     b, shares = model._state.split()[0], model.posterior(history)[::5]
     x = np.column_stack([future.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 4, 2)
     v = np.exp(x @ b.T)
-    np.testing.assert_allclose(given.reshape(400, 4), ((v / v.sum(1, keepdims=True)) * shares[:, None]).sum(2))
-    unknown = model.predict_proba_given(future, history.subset(np.arange(5)))  # the first person's
-    np.testing.assert_allclose(unknown[:4], given[:4], rtol=1e-12)
+    np.testing.assert_allclose(informed.reshape(400, 4), ((v / v.sum(1, keepdims=True)) * shares[:, None]).sum(2))
+    unknown = model.predict_proba_given(future, history.subset(np.arange(5)))  # of the first person only
+    np.testing.assert_allclose(unknown[:4], informed[:4], rtol=1e-12)
     np.testing.assert_allclose(unknown[4:], plain[4:], rtol=1e-12)
     table = {k: v for k, v in panel(400, income=1.5).items() if k != "took"}
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, LatentClassMNL)
-    again = back.predict_proba_given(table, history).reshape(2400, 4)[later]
-    np.testing.assert_allclose(again, given.reshape(400, 4), rtol=1e-12)
+    reloaded = back.predict_proba_given(table, history).reshape(2400, 4)[later]
+    np.testing.assert_allclose(reloaded, informed.reshape(400, 4), rtol=1e-12)
     assert str(back.summary()) == str(model.summary())
 
 
@@ -542,7 +542,7 @@ def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceD
         model.predict_proba_given(data, data)
 
 
-def test_persons_stay_whole_in_the_sample_that_starts_begin_with(
+def test_the_sample_of_the_first_steps_has_whole_persons(
     panel_model: tuple[LatentClassMNL, ChoiceData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, data = panel_model
@@ -559,10 +559,10 @@ def test_persons_stay_whole_in_the_sample_that_starts_begin_with(
     assert found.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
 
 
-# -- parameters under control --------------------------------------------------------------------------------------
+# -- fixed, bounded and starting values ----------------------------------------------------------------------------
 
 
-def test_a_coefficient_is_fixed_in_one_class_or_in_all(data: ChoiceData) -> None:
+def test_a_coefficient_can_be_fixed_in_one_or_all_classes(data: ChoiceData) -> None:
     options: dict[str, Any] = {"classes": 2, "membership": "income"}
     one = LatentClassMNL(**options, fixed={"class 2: cost": -0.3}).fit(data)
     assert one.coefficients["class 2: cost"] == -0.3
@@ -578,7 +578,7 @@ def test_a_coefficient_is_fixed_in_one_class_or_in_all(data: ChoiceData) -> None
 
 
 def test_a_named_class_keeps_its_number(data: ChoiceData) -> None:
-    """The classes of 60% and 40% by their names, either way round."""
+    """The classes can be named in either order."""
     options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
     first = LatentClassMNL(**options, fixed={"class 1: cost": -2.0}).fit(data)
     second = LatentClassMNL(**options, fixed={"class 2: cost": -2.0}).fit(data)
@@ -588,7 +588,7 @@ def test_a_named_class_keeps_its_number(data: ChoiceData) -> None:
     np.testing.assert_allclose(shares[0], shares[1][::-1], atol=1e-4)
 
 
-def test_a_bound_holds_and_the_rest_is_at_its_maximum(data: ChoiceData) -> None:
+def test_other_parameters_are_at_their_maximum_given_a_bound(data: ChoiceData) -> None:
     options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
     model = LatentClassMNL(**options, bounds={"cost": (-1.0, None)}).fit(data)
     (name,) = model.estimates_.at_bound
@@ -596,29 +596,29 @@ def test_a_bound_holds_and_the_rest_is_at_its_maximum(data: ChoiceData) -> None:
     assert np.isnan(model.standard_errors()[name])
     assert (np.diff(model.record_.em) >= 0).all()
     start = {other: value for other, value in model.coefficients.items() if other != name}
-    fixed = LatentClassMNL(**options, fixed={name: -1.0}, start=start).fit(data)  # from elsewhere it leaves the bounds
+    fixed = LatentClassMNL(**options, fixed={name: -1.0}, start=start).fit(data)  # other starts leave the bounds
     assert model.estimates_.log_likelihood == pytest.approx(fixed.estimates_.log_likelihood, abs=1e-6)
 
 
-def test_a_start_is_where_the_search_begins(data: ChoiceData) -> None:
+def test_the_search_begins_at_the_given_start(data: ChoiceData) -> None:
     options: dict[str, Any] = {"classes": 2, "membership": "1", "starts": 1}
     free = LatentClassMNL(**options).fit(data)
     begun = LatentClassMNL(**options, start=free.coefficients).fit(data)
-    assert begun.record_.em[0] == pytest.approx(free.estimates_.log_likelihood, abs=0.05)  # less the weak prior
-    turned = {name.replace("class 1", "class 9"): value for name, value in free.coefficients.items()}
-    turned = {name.replace("class 2", "class 1").replace("class 9", "class 2"): v for name, v in turned.items()}
-    turned["membership 2: constant"] *= -1
-    other = LatentClassMNL(**options, start=turned).fit(data)
+    assert begun.record_.em[0] == pytest.approx(free.estimates_.log_likelihood, abs=0.05)  # minus the weak prior
+    swapped = {name.replace("class 1", "class 9"): value for name, value in free.coefficients.items()}
+    swapped = {name.replace("class 2", "class 1").replace("class 9", "class 2"): v for name, v in swapped.items()}
+    swapped["membership 2: constant"] *= -1
+    other = LatentClassMNL(**options, start=swapped).fit(data)
     assert other.coefficients["class 1: time"] == pytest.approx(free.coefficients["class 2: time"], abs=1e-4)
 
 
-def test_a_column_without_information_may_be_fixed(data: ChoiceData) -> None:
-    same = replace(data, features={**data.features, "twin": data.features["cost"]})
+def test_a_collinear_column_may_be_fixed(data: ChoiceData) -> None:
+    collinear = replace(data, features={**data.features, "twin": data.features["cost"]})
     with pytest.raises(InputError, match="singular design"):
-        LatentClassMNL(classes=2).fit(same)
+        LatentClassMNL(classes=2).fit(collinear)
     with pytest.raises(InputError, match="singular design"):
-        LatentClassMNL(classes=2, fixed={"class 1: twin": 0.5}).fit(same)
-    model = LatentClassMNL(classes=2, membership="1", fixed={"twin": 0.5}).fit(same)
+        LatentClassMNL(classes=2, fixed={"class 1: twin": 0.5}).fit(collinear)
+    model = LatentClassMNL(classes=2, membership="1", fixed={"twin": 0.5}).fit(collinear)
     plain = LatentClassMNL(classes=2, membership="1", prior=0).fit(data)
     for c in (1, 2):
         expected = plain.coefficients[f"class {c}: cost"] - 0.5
@@ -646,7 +646,7 @@ def test_names_of_coefficients_are_checked(data: ChoiceData, options: dict[str, 
         LatentClassMNL(**options).fit(data)
 
 
-def test_the_constants_alone_are_shown_beside() -> None:
+def test_the_constants_only_likelihood_is_shown() -> None:
     table = trips(200)
     data = read(table | {"mode": np.tile(["a", "b", "c", "d"], 200)}, alternative="mode")
     alone, plain = LatentClassMNL(classes=2).fit(data), MNL().fit(data)
@@ -654,13 +654,13 @@ def test_the_constants_alone_are_shown_beside() -> None:
     assert "constants-only log-likelihood" in alone.summary().facts
 
 
-# -- hard data, and refusals ---------------------------------------------------------------------------------------
+# -- difficult data and invalid input ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sets", [2, pytest.param(5, marks=pytest.mark.slow), 12])
 @pytest.mark.parametrize("prior", [0.0, 0.1])
 @pytest.mark.parametrize("classes", [1, 4, "auto"])
-def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classes: Any) -> None:
+def test_fewer_sets_than_parameters_give_finite_results(sets: int, prior: float, classes: Any) -> None:
     data = read(trips(sets), ("income", "home"))
     model = LatentClassMNL(classes=classes, prior=prior, min_chosen=0, em_steps=20).fit(data)
     assert np.isfinite(model.predict_log_proba(data)).all()
@@ -671,7 +671,7 @@ def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classe
 
 @pytest.mark.parametrize("sample", [200, 4000])
 @pytest.mark.parametrize("step", ["em_steps", "split_largest_class"])
-def test_a_start_that_fails_is_passed_over_while_others_do_not(
+def test_failed_starts_are_skipped_if_another_succeeds(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
 ) -> None:
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
@@ -692,7 +692,7 @@ def test_a_start_that_fails_is_passed_over_while_others_do_not(
         LatentClassMNL(classes=2, starts=4).fit(data)
 
 
-def test_a_number_of_classes_that_does_not_settle_is_passed_over(
+def test_numbers_of_classes_that_do_not_converge_are_skipped(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     climb = ClassSearch.of
@@ -731,24 +731,24 @@ def test_options_are_checked(options: dict[str, Any], problem: str) -> None:
         LatentClassMNL(**options)
 
 
-def test_a_column_that_is_not_there_is_named(data: ChoiceData) -> None:
+def test_a_missing_column_is_named(data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match="membership names 'incom', which is not an individual column"):
         LatentClassMNL(membership="incom").fit(data)
 
 
-def test_shares_of_a_model_that_is_not_fitted(data: ChoiceData) -> None:
+def test_an_unfitted_model_has_no_shares(data: ChoiceData) -> None:
     for ask in (LatentClassMNL().membership, LatentClassMNL().posterior):
         with pytest.raises(NotFittedError):
             ask(data)
 
 
 @pytest.mark.parametrize("em_steps", [1, 3, 30])
-def test_em_takes_no_more_steps_than_asked_for(data: ChoiceData, em_steps: int) -> None:
+def test_em_steps_limits_the_number_of_steps(data: ChoiceData, em_steps: int) -> None:
     model = LatentClassMNL(classes=2, starts=2, em_steps=em_steps).fit(data)
     assert 1 <= len(model.record_.em) - 1 <= em_steps
 
 
-def test_the_constants_alone_are_those_of_the_multinomial_logit() -> None:
+def test_the_constants_only_model_is_that_of_the_multinomial_logit() -> None:
     data = read(logit_choices(100, {"x": 1.0}, constants=[0.0, 1.0, -1.0, 0.5]), alternative="mode", features=["x"])
     model = LatentClassMNL(classes=2, starts=2).fit(data)
     expected = MNL().fit(data).estimates_.constants_log_likelihood

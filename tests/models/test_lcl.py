@@ -17,7 +17,7 @@ C = np.array([1.0, -0.5, 0.3])
 
 
 def context_choices(sets: int, seed: int) -> tuple[ChoiceData, Any]:
-    """Choices by a linear context logit from four alternatives of three features, and the true probabilities."""
+    """Simulate a linear context logit with four alternatives of three features; also return the true probabilities."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(sets, 4, 3)) + rng.normal(size=(sets, 1, 3))
     u = np.einsum("sjp,sp->sj", x, C + x.mean(1) @ A.T)
@@ -33,12 +33,12 @@ def context_choices(sets: int, seed: int) -> tuple[ChoiceData, Any]:
 
 
 def divergence(model: Any, data: ChoiceData, p: Any) -> float:
-    """Mean Kullback-Leibler divergence of a model's law from the true one."""
+    """Return the mean Kullback-Leibler divergence from the true probabilities."""
     return float((p * (np.log(p) - model.predict_log_proba(data))).sum() / len(data))
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(LCL(), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
@@ -49,7 +49,7 @@ def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
 
 
 def test_without_context_it_is_a_multinomial_logit(trips: ChoiceData) -> None:
-    """The odds of two alternatives are the same whoever else is there; with context they are not."""
+    """Without context, the odds of two alternatives do not depend on the other alternatives."""
     network, batch = scrambled(LCL(), trips)
     s, n = largest_set(batch)
     assert max(abs(term) for group, term in log_odds_terms(network, batch, s, n).items() if group) > 0.01
@@ -59,15 +59,15 @@ def test_without_context_it_is_a_multinomial_logit(trips: ChoiceData) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_likelihood_is_concave(seed: int, trips: ChoiceData) -> None:
-    """No eigenvalue of the Hessian of the negative log-likelihood is below 0, wherever one looks."""
+    """The Hessian of the negative log-likelihood has no negative eigenvalue at any point."""
     network, batch = scrambled(LCL(), trips.subset(np.arange(12)), seed=seed, scale=1.0)
     weights = {name: weight.detach() for name, weight in network.named_parameters()}
     flat = torch.cat([weight.ravel() for weight in weights.values()])
 
     def loss(at: torch.Tensor) -> torch.Tensor:
-        pieces = at.split([weight.numel() for weight in weights.values()])
-        given = {name: piece.view_as(weights[name]) for name, piece in zip(weights, pieces, strict=True)}
-        log_p = functional_call(network, given, (batch,))
+        parts = at.split([weight.numel() for weight in weights.values()])
+        values = {name: part.view_as(weights[name]) for name, part in zip(weights, parts, strict=True)}
+        log_p = functional_call(network, values, (batch,))
         return -log_p.gather(1, batch.chosen.unsqueeze(1)).sum()
 
     curvature = torch.linalg.eigvalsh(hessian(loss, flat))
@@ -76,20 +76,20 @@ def test_the_likelihood_is_concave(seed: int, trips: ChoiceData) -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[LCL, ChoiceData, Any]:
+def recovered() -> tuple[LCL, ChoiceData, Any]:
     model = LCL(weight_decay=0.0, epochs=8, lr=0.02, batch_size=32).fit(context_choices(1_500, 0)[0], progress=False)
     return model, *context_choices(500, 1)
 
 
-def test_a_simulated_context_logit_is_recovered(found: tuple[LCL, ChoiceData, Any]) -> None:
+def test_a_simulated_context_logit_is_recovered(recovered: tuple[LCL, ChoiceData, Any]) -> None:
     """With 15 weights and 1,500 sets, the mean divergence of the best estimate is about 15 / 3,000."""
-    assert divergence(*found) < 0.02
-    uniform = (found[2] * np.log(4 * found[2])).sum() / len(found[1])
+    assert divergence(*recovered) < 0.02
+    uniform = (recovered[2] * np.log(4 * recovered[2])).sum() / len(recovered[1])
     assert uniform > 0.5
 
 
-def test_the_summary_has_the_largest_effects_first_by_the_names_of_columns(found: tuple[LCL, ChoiceData, Any]) -> None:
-    model = found[0]
+def test_the_summary_lists_effects_by_size(recovered: tuple[LCL, ChoiceData, Any]) -> None:
+    model = recovered[0]
     effects = model.context_effects()
     assert [abs(e.effect) for e in effects] == sorted((abs(e.effect) for e in effects), reverse=True)
     assert len(effects) == 9
@@ -117,11 +117,11 @@ def test_a_simulated_context_logit_is_recovered_from_many_sets() -> None:
 # -- Plain columns -----------------------------------------------------------------------------------------------------
 
 
-def test_a_category_is_a_1_in_its_place_and_one_never_seen_is_nowhere() -> None:
+def test_indicators_are_one_hot_and_unseen_categories_are_zero() -> None:
     assert Indicators(3)(torch.tensor([0, 2, 3])).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_columns_have_no_weights_and_their_entries_have_names() -> None:
+def test_plain_columns_have_named_entries_and_no_weights() -> None:
     side = Encoder.learn(ChoiceData.from_long(trips(), **ROLES), labels=True).features
     columns = plain_columns(side)
     assert not list(columns.parameters())
@@ -131,7 +131,7 @@ def test_columns_have_no_weights_and_their_entries_have_names() -> None:
     assert names[0] == f"{side.categorical[0].name}={side.categorical[0].categories[0]}"
 
 
-def test_contents_curves_and_many_categories_have_numbered_entries() -> None:
+def test_contents_bins_and_large_categories_have_numbered_entries() -> None:
     table: dict[str, Any] = trips(200)
     rows = len(table["trip"])
     table["seat"] = [f"seat {k % 60}" for k in range(rows)]

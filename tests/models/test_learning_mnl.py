@@ -11,7 +11,7 @@ from pcmcnet.models import LearningMNL
 
 
 def moved_by_a_unit(model: Any, data: ChoiceData, column: str) -> Any:
-    """How the log-odds of the first two of each set move when the first has one unit more."""
+    """Return the change of the log-odds of the first two alternatives if the first has one unit more."""
     values = np.asarray(data.features[column].plain(), np.float64).copy()
     first = data.offsets[:-1]
     values[first] += 1
@@ -20,8 +20,8 @@ def moved_by_a_unit(model: Any, data: ChoiceData, column: str) -> Any:
     return shift[first] - shift[first + 1]
 
 
-def test_the_network_never_sees_a_linear_column(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
-    """A unit of price moves log-odds by its coefficient in every set; a unit of minutes does not."""
+def test_linear_columns_are_not_inputs_of_the_network(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
+    """A unit of price changes the log-odds by its coefficient in every set, a unit of minutes does not."""
     model = network_of("lmnl", spread=0.5, linear=["price"])
     assert set(model.coefficients) == {"price"}
     moved = moved_by_a_unit(model, journeys, "price")
@@ -29,7 +29,7 @@ def test_the_network_never_sees_a_linear_column(network_of: Callable[..., Any], 
     assert moved_by_a_unit(model, journeys, "minutes").std() > 1e-3
 
 
-def test_by_default_all_numbers_of_alternatives_are_linear(
+def test_all_numeric_features_are_linear_by_default(
     network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     model = network_of("lmnl", spread=0.5)
@@ -41,7 +41,7 @@ def test_by_default_all_numbers_of_alternatives_are_linear(
     assert "with a fixed network" in str(model.summary())
 
 
-def test_columns_that_say_the_same_have_no_errors() -> None:
+def test_collinear_columns_have_infinite_errors() -> None:
     rng = np.random.default_rng(0)
     price = rng.normal(size=60)
     table = {"s": np.repeat(np.arange(20), 3), "took": np.tile([1, 0, 0], 20), "price": price, "twice": 2 * price}
@@ -59,6 +59,6 @@ def test_columns_that_say_the_same_have_no_errors() -> None:
         ({"utility": "none"}, "needs utility='linear'"),
     ],
 )
-def test_what_cannot_be_linear_is_refused(options: dict[str, Any], message: str, journeys: ChoiceData) -> None:
+def test_invalid_linear_columns_are_refused(options: dict[str, Any], message: str, journeys: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=message):
         LearningMNL(weight_decay=1.0, **options).fit(journeys, progress=False)

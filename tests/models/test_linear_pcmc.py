@@ -1,4 +1,4 @@
-"""Linear rates: worked values, known weights recovered, and what is refused."""
+"""Linear rates: values by hand, recovery of known weights, and invalid input."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative":
 
 
 def simulate(sets: int, weights: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """Sets of two or three of three items with a number and a colour; rates exp(w_i . [1, x_j])."""
+    """Return sets of two or three of three items with a number and a colour. Rates are exp(w_i . [1, x_j])."""
     rng, rows = np.random.default_rng(seed), []
     for s in range(sets):
         items = rng.permutation(3)[: rng.integers(2, 4)]
@@ -34,7 +34,7 @@ def simulate(sets: int, weights: np.ndarray, seed: int) -> dict[str, np.ndarray]
 WEIGHTS = np.array([[0.0, 1.0, 0.5], [0.5, -0.5, 0.0], [-0.5, 0.3, -1.0]])
 
 
-def test_two_items_balance_their_rates() -> None:
+def test_two_items_have_detailed_balance() -> None:
     """Leaving a for b: exp(w_a . [1, 2]) = e; b for a: exp(w_b . [1, 1]) = 1; so p = (1, e) / (1 + e)."""
     weights = torch.tensor([[-1.0, 1.0], [2.0, -2.0]], dtype=torch.float64)
     x = torch.tensor([[[1.0, 1.0], [1.0, 2.0]]], dtype=torch.float64)
@@ -55,8 +55,8 @@ def test_a_known_chain_is_recovered() -> None:
     assert model.record_.nll == pytest.approx(-model.score(data), rel=1e-9)
 
 
-def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_item() -> None:
-    """The likelihood of a multinomial logit, up to the small pull of l2; and its law has detailed balance."""
+def test_a_strong_ridge_gives_a_logit_with_item_constants() -> None:
+    """The likelihood is that of a multinomial logit up to the small l2 penalty, and detailed balance holds."""
     data = ChoiceData.from_long(simulate(300, WEIGHTS, seed=0), **ROLES)
     strong, limit = LinearPCMC(l2=1e-6, ridge=1e6).fit(data), MNL().fit(data)
     assert strong.score(data) == pytest.approx(limit.score(data), abs=1e-4)
@@ -67,7 +67,7 @@ def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_it
     assert -sample.losses(plain).mean() == pytest.approx(limit.score(data), abs=1e-5)
 
 
-def test_the_ridge_is_learnt_and_told() -> None:
+def test_the_ridge_is_learnt_and_reported() -> None:
     table = simulate(300, WEIGHTS, seed=0)
     model = LinearPCMC().fit(ChoiceData.from_long(table, **ROLES))
     assert model.record_.penalty.penalty <= 10  # the items differ in their weights
@@ -84,10 +84,10 @@ def test_columns_are_the_bias_numbers_and_categories() -> None:
     assert "item left" in str(model.summary())
 
 
-def test_a_strong_pull_makes_all_alternatives_alike() -> None:
+def test_a_strong_penalty_gives_uniform_probabilities() -> None:
     data = ChoiceData.from_long(simulate(50, WEIGHTS, seed=0), **ROLES)
     p = np.exp(LinearPCMC(l2=1e9, ridge=0).fit(data)._log_proba(data))
-    np.testing.assert_allclose(p, 1 / data.sizes[data.set_of_alternative], rtol=1e-5)  # about 50 / 1e9 away
+    np.testing.assert_allclose(p, 1 / data.sizes[data.set_of_alternative], rtol=1e-5)  # differences of about 50 / 1e9
 
 
 def test_weights_count_as_repetitions_of_a_set() -> None:
@@ -96,11 +96,11 @@ def test_weights_count_as_repetitions_of_a_set() -> None:
     weighted = {**table, "weight": np.full(len(table["set"]), 2.0)}
     one = LinearPCMC().fit(ChoiceData.from_long(weighted, **ROLES, weight="weight"))
     two = LinearPCMC().fit(ChoiceData.from_long(twice, **ROLES))
-    # Sums in another order, and a search that ends within its tolerance.
+    # Sums are in another order, and the search ends within its tolerance.
     np.testing.assert_allclose(one.weights_, two.weights_, rtol=0, atol=1e-5)
 
 
-def test_far_features_and_unseen_categories_give_a_law() -> None:
+def test_extreme_features_and_unseen_categories_have_probabilities() -> None:
     data = ChoiceData.from_long(simulate(50, WEIGHTS, seed=0), **ROLES)
     model = LinearPCMC().fit(data)
     far = {"set": [0, 0], "item": ["a", "b"], "chosen": [1, 0], "x": [1e6, -1e6], "colour": ["green", "red"]}
@@ -109,7 +109,7 @@ def test_far_features_and_unseen_categories_give_a_law() -> None:
     assert (p > 0).all()
 
 
-def test_what_it_cannot_do_without_is_asked_for() -> None:
+def test_features_and_labels_are_required() -> None:
     table = simulate(5, WEIGHTS, seed=0)
     with pytest.raises(InputError, match=r"needs features.*PCMC \(pcmc\)"):
         LinearPCMC().fit(ChoiceData.from_long(table, **{**ROLES, "features": []}))
@@ -119,7 +119,7 @@ def test_what_it_cannot_do_without_is_asked_for() -> None:
         LinearPCMC(l2=-1)
 
 
-def test_an_unseen_item_is_refused_with_what_to_use() -> None:
+def test_an_unseen_item_is_refused_with_a_remedy() -> None:
     data = ChoiceData.from_long(simulate(20, WEIGHTS, seed=0), **ROLES)
     model = LinearPCMC().fit(data)
     other = {"set": [7, 7], "item": ["a", "z"], "chosen": [1, 0], "x": [0.0, 0.0], "colour": ["red", "red"]}
@@ -127,7 +127,7 @@ def test_an_unseen_item_is_refused_with_what_to_use() -> None:
         model.predict_proba(ChoiceData.from_long(other, **ROLES))
 
 
-def test_a_long_summary_is_cut_short() -> None:
+def test_a_long_summary_is_truncated() -> None:
     rows = [(s, f"item {i}", int(i == s), float(i)) for s in range(120) for i in (s, (s + 1) % 120)]
     table = dict(zip(("set", "item", "chosen", "x"), zip(*rows, strict=True), strict=True))
     text = str(LinearPCMC(max_iter=2).fit(ChoiceData.from_long(table, **{**ROLES, "features": ["x"]})).summary())

@@ -1,4 +1,4 @@
-"""The mixed logit: recovery, limits, options, and what is refused."""
+"""The mixed logit: recovery, special cases, options, and invalid input."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ from pcmcnet.models.mixed_mnl import Tastes
 
 
 def in_errors(model: MixedMNL, truth: dict[str, float]) -> Floats:
-    """Return how far estimates are from the truth, in standard errors."""
+    """Return the distances of estimates from the truth, in standard errors."""
     errors = model.standard_errors()
     return np.array([(model.coefficients[name] - value) / errors[name] for name, value in truth.items()])
 
@@ -32,7 +32,7 @@ def test_a_panel_of_normal_coefficients_is_recovered() -> None:
     assert "estimates change by up to" in str(model.summary())
 
 
-def test_spreads_fixed_at_0_are_the_multinomial_logit() -> None:
+def test_deviations_fixed_at_0_give_the_multinomial_logit() -> None:
     data = read(logit_choices(200, {"x": 1.0, "y": -0.5}), features=["x", "y"], person="person")
     mixed = MixedMNL(fixed={"sd[x]": 0.0, "sd[y]": 0.0}, draws=10, prior=0.0).fit(data, progress=False)
     plain = MNL().fit(data)
@@ -48,27 +48,27 @@ def test_spreads_fixed_at_0_are_the_multinomial_logit() -> None:
     assert mixed.num_parameters == 2
 
 
-def test_where_everyone_is_alike_spreads_are_found_to_be_0() -> None:
-    """The data are a multinomial logit's: its likelihood, and spreads that are no more than their errors."""
+def test_equal_tastes_give_deviations_near_0() -> None:
+    """Data of a multinomial logit give its likelihood, and deviations that do not exceed their errors."""
     data = read(logit_choices(1200, {"x": 1.0, "y": -0.5}, seed=2), features=["x", "y"], person="person")
     mixed, plain = MixedMNL(draws=200).fit(data, progress=False), MNL().fit(data)
     gain = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
-    assert -0.01 < gain < 2  # but for the prior, the multinomial logit is among the mixed ones
+    assert -0.01 < gain < 2  # up to the prior, the multinomial logit is a special case
     for name in ("sd[x]", "sd[y]"):
         assert 0 <= mixed.coefficients[name] < 2 * mixed.standard_errors("classical")[name]
     np.testing.assert_allclose(mixed.predict_proba(data), plain.predict_proba(data), atol=0.02)
 
 
-def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
+def test_the_order_of_rows_and_persons_has_no_effect() -> None:
     table = panel(40, normal_tastes)
     order = np.random.default_rng(0).permutation(len(table["trip"]))
-    mixed = {name: column[order] for name, column in table.items()}
-    one, other = (MixedMNL(draws=50).fit(read(t, **PANEL), progress=False) for t in (table, mixed))
+    shuffled = {name: column[order] for name, column in table.items()}
+    one, other = (MixedMNL(draws=50).fit(read(t, **PANEL), progress=False) for t in (table, shuffled))
     np.testing.assert_allclose(other.estimates_.values, one.estimates_.values, rtol=1e-6)
     assert other.estimates_.log_likelihood == pytest.approx(one.estimates_.log_likelihood, abs=1e-8)
 
 
-def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None:
+def test_choices_of_a_person_are_joint_unless_by_is_set() -> None:
     data = read(panel(60, normal_tastes), **PANEL)
     together, alone = (MixedMNL(draws=50, by=by).fit(data, progress=False) for by in ("auto", "set"))
     assert together.record_.persons == 60
@@ -86,11 +86,11 @@ def test_a_weight_of_2_counts_a_person_twice() -> None:
     weighted = MixedMNL(draws=50).fit(read(heavy, **PANEL, weight="weight"), progress=False)
     twice = MixedMNL(draws=50).fit(read(more, **{**PANEL, "person": "twin"}), progress=False)
     assert weighted.estimates_.null_log_likelihood == pytest.approx(twice.estimates_.null_log_likelihood)
-    # The twins have draws of their own, so that estimates agree up to simulation.
+    # The copies have other draws, so estimates agree up to simulation error.
     np.testing.assert_allclose(weighted.estimates_.values, twice.estimates_.values, atol=0.35)
 
 
-def test_signs_are_learnt_and_kept() -> None:
+def test_the_sign_of_a_lognormal_is_learnt() -> None:
     def tastes(rng: np.random.Generator, persons: int) -> Floats:
         return np.column_stack([np.full(persons, 0.7), -np.exp(0.5 * rng.standard_normal(persons))])
 
@@ -101,7 +101,7 @@ def test_signs_are_learnt_and_kept() -> None:
     assert np.abs(in_errors(model, {"x": 0.7, "y": 0.0, "sd[y]": 0.5})).max() < 3
 
 
-def test_error_components_and_means_of_individuals_enter() -> None:
+def test_error_components_and_individual_means_are_estimated() -> None:
     data = ChoiceData.from_long(trips(sets=150, seed=3, slope=-0.2), **ROLES)
     model = MixedMNL(
         formula="price + minutes",
@@ -124,7 +124,7 @@ def test_several_starts_are_no_worse_than_one() -> None:
 
 
 @pytest.mark.parametrize("sequence", ["halton", "mlhs", "random"])
-def test_all_sequences_lead_to_about_the_same(sequence: Any) -> None:
+def test_all_sequences_of_draws_give_similar_likelihoods(sequence: Any) -> None:
     data = read(panel(60, normal_tastes), **PANEL)
     found = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
     usual = MixedMNL(draws=200).fit(data, progress=False)
@@ -145,12 +145,12 @@ def test_all_sequences_lead_to_about_the_same(sequence: Any) -> None:
         ({"memory": -1}, "memory must be a number of at least 0"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         MixedMNL(**options)
 
 
-def test_an_offset_and_a_cost_of_0_are_no_coefficients_to_draw_or_to_divide_by() -> None:
+def test_random_offsets_and_costs_fixed_at_0_are_refused() -> None:
     data = read(panel(10, normal_tastes), **PANEL)
     with pytest.raises(ConfigError, match="random names 'x', which is the offset"):
         MixedMNL(offset="x", random={"x": "normal"}, draws=10).fit(data, progress=False)
@@ -158,7 +158,7 @@ def test_an_offset_and_a_cost_of_0_are_no_coefficients_to_draw_or_to_divide_by()
         MixedMNL(wtp_space="y", fixed={"y": 0}, random={"x": "normal"}, draws=10).fit(data, progress=False)
 
 
-def test_what_a_table_cannot_give_is_refused() -> None:
+def test_options_that_the_table_does_not_support_are_refused() -> None:
     table = panel(10, normal_tastes)
     with pytest.raises(ConfigError, match=r"by='person' needs persons: read the table with person=<column>"):
         MixedMNL(by="person").fit(read(table, features=["x", "y"]), progress=False)
@@ -172,7 +172,7 @@ def test_what_a_table_cannot_give_is_refused() -> None:
         MixedMNL(draws=10).fit(read(weight, **PANEL, weight="weight"), progress=False)
 
 
-def test_a_mean_cannot_depend_on_what_varies_within_a_person() -> None:
+def test_a_mean_must_not_depend_on_columns_that_vary_by_set() -> None:
     table = panel(10, normal_tastes)
     varying = {**table, "day": (table["trip"] % 8).astype(float)}
     with pytest.raises(
@@ -217,8 +217,8 @@ RECOVERED: dict[str, tuple[Any, dict[str, Any], dict[str, float]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECOVERED)
-def test_means_spreads_and_correlations_are_within_two_standard_errors_nine_times_of_ten(name: str) -> None:
-    """Of 20 tables of 300 persons with 8 choices each."""
+def test_confidence_intervals_cover_the_true_parameters(name: str) -> None:
+    """In 20 tables of 300 persons with 8 choices, nine of ten estimates are within two standard errors."""
     tastes, options, truth = RECOVERED[name]
     near = []
     for seed in range(20):
@@ -230,7 +230,7 @@ def test_means_spreads_and_correlations_are_within_two_standard_errors_nine_time
 
 @pytest.mark.slow
 def test_the_electricity_panel_has_the_published_likelihood() -> None:
-    """-3888.4 with 600 Halton draws (xlogit's documentation), -3886.9 with 1,000; ours are other draws."""
+    """-3888.4 with 600 Halton draws (xlogit's documentation), -3886.9 with 1,000; our draws differ."""
     data = ChoiceData.from_schema(*pn.datasets.packaged.long_form("electricity"))
     model = MixedMNL(draws=1000).fit(data, progress=False)
     assert model.estimates_.log_likelihood == pytest.approx(-3886.9, abs=3)
@@ -245,7 +245,7 @@ def test_a_gpu_finds_the_same_maximum() -> None:
 
 
 # -- Tastes ------------------------------------------------------------------------------------------------------------
-# Distributions of tastes, and those of each person.
+# Distributions of tastes in the population and of each person.
 
 
 @pytest.fixture(scope="module")
@@ -258,8 +258,8 @@ def model(data: ChoiceData) -> MixedMNL:
     return MixedMNL(random={"x": "normal", "y": "-lognormal"}, correlated=True, draws=100).fit(data, progress=False)
 
 
-def test_tastes_by_hand() -> None:
-    """Four people, of whom one dislikes it: mean 1, deviation sqrt(3.5), a quarter below 0."""
+def test_taste_statistics_are_those_found_by_hand() -> None:
+    """One of four people dislikes it: mean 1, standard deviation sqrt(3.5), a quarter below 0."""
     found = Tastes.of(["x", "y"], ["normal", "uniform"], np.array([[-2.0, 1.0, 2.0, 3.0], [4.0, 1.0, 0.0, -1.0]]))
     assert found["x"].mean == 1
     assert found["x"].deviation == pytest.approx(math.sqrt(3.5))
@@ -271,7 +271,7 @@ def test_tastes_by_hand() -> None:
         found["z"]
 
 
-def test_tastes_of_a_model_are_those_of_its_estimates(model: MixedMNL) -> None:
+def test_tastes_follow_the_estimates(model: MixedMNL) -> None:
     tastes, b = model.tastes(), model.coefficients
     assert tastes["x"].mean == pytest.approx(b["x"], abs=0.01)
     assert tastes["x"].deviation == pytest.approx(b["cholesky[x, x]"], rel=0.02)
@@ -282,10 +282,10 @@ def test_tastes_of_a_model_are_those_of_its_estimates(model: MixedMNL) -> None:
     assert logs == pytest.approx(b["cholesky[y, x]"] / size, abs=0.02)
 
 
-def test_coefficients_given_choices_average_to_the_population_and_know_the_persons(
+def test_conditional_coefficients_average_to_the_population_mean(
     data: ChoiceData, model: MixedMNL
 ) -> None:
-    """At the maximum, the mean over persons of their means is the population's, but for simulation."""
+    """At the maximum, the mean of conditional means is the population mean up to simulation error."""
     found = model.conditional(data)
     assert found.names == ("x", "y")
     assert found.means.shape == (120, 2)
@@ -301,15 +301,15 @@ def test_coefficients_given_choices_average_to_the_population_and_know_the_perso
     np.testing.assert_allclose(backwards.means[order], found.means, rtol=1e-8)
 
 
-def test_ratios_to_a_cost_are_those_of_the_draws(data: ChoiceData, model: MixedMNL) -> None:
+def test_ratios_to_a_cost_are_computed_by_draw(data: ChoiceData, model: MixedMNL) -> None:
     found = model.conditional(data, cost="y")
     assert found.names == ("wtp[x]",)
-    assert (found.means[:, 0] > 0).mean() > 0.7  # x attracts, y repels
+    assert (found.means[:, 0] > 0).mean() > 0.7  # x is attractive, y is not
     with pytest.raises(InputError, match=r"has no coefficient 'why'"):
         model.conditional(data, cost="why")
 
 
-def test_a_ratio_of_parameters_that_are_no_means_is_refused(data: ChoiceData, model: MixedMNL) -> None:
+def test_a_ratio_to_a_lognormal_parameter_is_refused(data: ChoiceData, model: MixedMNL) -> None:
     with pytest.raises(InputError, match=r"the coefficient of 'y' is lognormal.*fit with wtp_space='y'"):
         model.willingness_to_pay("x", "y")
     plain = MixedMNL(random={"x": "normal"}, draws=20).fit(data, progress=False)
@@ -317,15 +317,15 @@ def test_a_ratio_of_parameters_that_are_no_means_is_refused(data: ChoiceData, mo
     assert plain.willingness_to_pay("x", "y").value == pytest.approx(-b["x"] / b["y"])
 
 
-def test_who_made_no_choice_is_anybody(model: MixedMNL) -> None:
+def test_a_person_without_choices_has_the_population_tastes(model: MixedMNL) -> None:
     single = {"trip": [1], "took": [1], "x": [0.3], "y": [0.1], "person": ["new"]}
     found = model.conditional(read(single, **PANEL))
     assert found.means[0, 0] == pytest.approx(model.tastes()["x"].mean, abs=0.1)
     assert found.deviations[0, 0] == pytest.approx(model.tastes()["x"].deviation, rel=0.1)
 
 
-def test_willingness_to_pay_space_estimates_the_worths_themselves() -> None:
-    """Everyone minds the cost y, by a lognormal; a unit of x is worth 1 unit of it, give or take 0.5."""
+def test_wtp_space_estimates_willingness_to_pay_directly() -> None:
+    """The cost coefficient is lognormal. Willingness to pay for x has mean 1 and standard deviation 0.5."""
 
     def tastes(rng: np.random.Generator, persons: int) -> Floats:
         cost = -np.exp(0.3 * rng.standard_normal(persons))
@@ -343,7 +343,7 @@ def test_willingness_to_pay_space_estimates_the_worths_themselves() -> None:
     np.testing.assert_allclose(np.bincount(data.set_of_alternative, data.from_rows(model.predict_proba(data))), 1)
 
 
-def test_tastes_that_depend_on_people_need_people() -> None:
+def test_tastes_that_depend_on_individuals_need_data() -> None:
     data = ChoiceData.from_long(trips(sets=60, seed=3, slope=-0.2), **ROLES)
     model = MixedMNL(formula="price | 0", random={"price": "normal"}, means={"price": "income"}, draws=20)
     model.fit(data, progress=False)
@@ -355,8 +355,8 @@ def test_tastes_that_depend_on_people_need_people() -> None:
 
 
 @pytest.mark.parametrize("column", ["price", "minutes", "income"])
-def test_derivatives_are_those_of_differences(column: str) -> None:
-    """With and without means that depend on the individual; the step of differences is one of float32 numbers."""
+def test_derivatives_agree_with_differences(column: str) -> None:
+    """Means depend on the individual or not. The step of the differences is limited by float32."""
     data = ChoiceData.from_long(trips(sets=40, seed=3, slope=-0.2), **ROLES)
     for options in ({}, {"means": {"price": "income"}}):
         model = MixedMNL(formula="price + log(minutes) + price:income", random={"price": "normal"}, draws=20, **options)

@@ -34,8 +34,8 @@ def read(table: Any, *features: str, **roles: Any) -> ChoiceData:
 # -- exact values --------------------------------------------------------------------------------------------------
 
 
-def test_two_alternatives_and_one_number_in_closed_form() -> None:
-    """x is larger by 1 where chosen in 3 of 4 sets: exp(b) = 3, with information 4 (3/4) (1/4)."""
+def test_two_alternatives_have_the_closed_form() -> None:
+    """The chosen x is larger by 1 in 3 of 4 sets: exp(b) = 3, with information 4 (3/4) (1/4)."""
     table = {"trip": [0, 0, 1, 1, 2, 2, 3, 3], "took": [1, 0] * 4, "x": [1, 0, 1, 0, 1, 0, 0, 1]}
     model = MNL().fit(read(table, "x"))
     assert model.coefficients["x"] == pytest.approx(np.log(3), rel=1e-9)
@@ -45,7 +45,7 @@ def test_two_alternatives_and_one_number_in_closed_form() -> None:
     np.testing.assert_allclose(model.predict_proba(read(table, "x")), [0.75, 0.25] * 3 + [0.25, 0.75], rtol=1e-9)
 
 
-def test_constants_alone_give_the_shares() -> None:
+def test_constants_reproduce_the_shares() -> None:
     took = np.eye(3, dtype=int)[[0, 0, 0, 0, 0, 1, 1, 1, 2, 2]].ravel()
     table = {"trip": np.repeat(np.arange(10), 3), "mode": ["car", "bus", "walk"] * 10, "took": took}
     data = read(table, alternative="mode")
@@ -57,7 +57,7 @@ def test_constants_alone_give_the_shares() -> None:
     assert model.estimates_.constants_log_likelihood == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_log_likelihood_of_constants_is_that_of_the_model_with_nothing_else() -> None:
+def test_the_constants_only_likelihood_is_that_of_constants_alone() -> None:
     data = read(simulated(300, {"x": 1.0}, constants=(0, 1, -1, 0.5)), "x", alternative="mode")
     alone = MNL(formula="|").fit(data)
     both = MNL().fit(data)
@@ -66,7 +66,7 @@ def test_the_log_likelihood_of_constants_is_that_of_the_model_with_nothing_else(
     assert MNL(formula="x | 0").fit(data).estimates_.constants_log_likelihood is None
 
 
-def test_the_reference_changes_constants_and_nothing_else() -> None:
+def test_the_reference_changes_only_the_constants() -> None:
     data = read(simulated(300, {"x": 1.0}, constants=(0, 1, -1, 0.5)), "x", alternative="mode")
     one, other = MNL(reference="A").fit(data), MNL(reference="C").fit(data)
     np.testing.assert_allclose(one.predict_proba(data), other.predict_proba(data), rtol=1e-6)
@@ -74,8 +74,8 @@ def test_the_reference_changes_constants_and_nothing_else() -> None:
     assert one.summary().facts["reference"] == "A"
 
 
-def test_fixed_and_bounded_coefficients_against_a_grid() -> None:
-    """With y fixed and x kept from its maximum, the likelihood on a grid of x is largest at the bound."""
+def test_bounded_coefficients_agree_with_a_grid() -> None:
+    """y is fixed and the bound excludes the maximum in x, so the likelihood on a grid is largest at the bound."""
     data = read(simulated(300, {"x": 1.0, "y": -0.5}), "x", "y")
     free = MNL(start={"x": 2.0}).fit(data)
     assert free.coefficients == pytest.approx(MNL().fit(data).coefficients, rel=1e-9)
@@ -87,13 +87,13 @@ def test_fixed_and_bounded_coefficients_against_a_grid() -> None:
     assert (model.num_parameters, model.estimates_.fixed, model.estimates_.at_bound) == (1, ("y",), ("x",))
     assert [row[2] for row in model.summary().rows] == ["at its bound", "fixed"]
     y = simulated(300, {"x": 1.0, "y": -0.5}).drop_columns(["y"])
-    idle = MNL(bounds={"x": (None, 3.0)}).fit(read(y, "x"))  # a bound that does not bind makes no difference
+    idle = MNL(bounds={"x": (None, 3.0)}).fit(read(y, "x"))  # an inactive bound has no effect
     assert idle.estimates_.at_bound == ()
     assert idle.standard_errors() == pytest.approx(MNL().fit(read(y, "x")).standard_errors(), rel=1e-9)
 
 
 def test_an_offset_corrects_for_the_sampling_of_alternatives() -> None:
-    """Of 30 alternatives the chosen one is kept, others with a probability q that rises with x.
+    """Of 30 alternatives, the chosen one is kept, and others with a probability q that rises with x.
 
     Then P(sample | i) is proportional to 1 / q_i, and -log q belongs to the utility (McFadden, 1978).
     """
@@ -111,7 +111,7 @@ def test_an_offset_corrects_for_the_sampling_of_alternatives() -> None:
     assert abs(wrong.coefficients["x"] - 1) > 10 * wrong.standard_errors()["x"]
 
 
-def test_a_column_that_has_no_coefficient_of_its_own_may_be_fixed() -> None:
+def test_a_collinear_column_may_be_fixed() -> None:
     table = simulated(100, {"x": 1.0})
     data = read(table.append_column("twice", pa.array(2 * table["x"].to_numpy())), "x", "twice")
     with pytest.raises(InputError, match="singular design"):
@@ -120,14 +120,14 @@ def test_a_column_that_has_no_coefficient_of_its_own_may_be_fixed() -> None:
     assert MNL(fixed={"twice": 0.1}).fit(data).coefficients["x"] == pytest.approx(alone - 0.2, rel=1e-9)
 
 
-def test_a_coefficient_without_finite_estimate_is_told_beside_bounds() -> None:
+def test_bounds_do_not_hide_coefficients_without_finite_estimate() -> None:
     table = simulated(200, {"x": 1.0})
     table = table.append_column("sure", pa.array(table["took"].to_numpy() * 1.0))
     model = MNL(bounds={"x": (-1.0, 1.0)}).fit(read(table, "x", "sure"))
     assert "sure" in model.estimates_.unbounded
 
 
-def test_a_weight_of_two_is_the_set_twice() -> None:
+def test_a_weight_of_two_counts_a_set_twice() -> None:
     table = simulated(80, {"x": 1.0, "y": -0.5})
     w = np.random.default_rng(1).integers(1, 3, 80)[table["trip"].to_numpy()]
     twice = table.filter(pa.array(w == 2))
@@ -141,17 +141,17 @@ def test_a_weight_of_two_is_the_set_twice() -> None:
 
 @settings(max_examples=20)
 @given(scale=st.floats(-6, 6), seed=st.integers(0, 100))
-def test_scales_change_coefficients_and_not_the_likelihood(scale: float, seed: int) -> None:
+def test_scales_do_not_change_the_likelihood(scale: float, seed: int) -> None:
     table = simulated(100, {"x": 1.0, "y": -0.5}, seed)
     plain = MNL(formula="x + y").fit(read(table, "x", "y"))
     scaled = MNL(formula=f"x/{10**scale!r} + y/{10**-scale!r}").fit(read(table, "x", "y"))
     assert scaled.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-9)
-    z, again = ([float(row[3]) for row in m.summary().rows] for m in (plain, scaled))
-    assert z == pytest.approx(again, abs=0.011)  # two digits are printed
+    z, scaled_z = ([float(row[3]) for row in m.summary().rows] for m in (plain, scaled))
+    assert z == pytest.approx(scaled_z, abs=0.011)  # two digits are printed
     assert not scaled.estimates_.unbounded
 
 
-def test_columns_of_very_different_size_in_the_table_are_no_trouble() -> None:
+def test_columns_of_very_different_scales_are_estimated() -> None:
     table = simulated(500, {"x": 1.0, "y": -0.5})
     small, large = pa.array(table["x"].to_numpy() * 1e-6), pa.array(table["y"].to_numpy() * 1e6)
     plain = MNL().fit(read(table, "x", "y"))
@@ -164,8 +164,8 @@ def test_columns_of_very_different_size_in_the_table_are_no_trouble() -> None:
 # -- known coefficients --------------------------------------------------------------------------------------------
 
 
-def test_the_coefficients_of_simulated_choices_are_recovered() -> None:
-    """20,000 ragged sets: all of six within 3 standard errors, which are those of the theory."""
+def test_simulated_coefficients_are_recovered() -> None:
+    """With 20,000 sets of different sizes, all six are within 3 standard errors."""
     true = {"x": 0.8, "y": -1.5, "z": 0.0}
     data = read(simulated(20_000, true, seed=7, constants=(0.0, 0.5, -0.5, 1.0)), *true, alternative="mode")
     model = MNL(reference="A").fit(data)
@@ -175,7 +175,7 @@ def test_the_coefficients_of_simulated_choices_are_recovered() -> None:
         for name, value in expected.items():
             assert abs(model.coefficients[name] - value) < 3 * errors[name], name
             assert 0.005 < errors[name] < 0.04
-    # The model is right, so both kinds of errors estimate the same.
+    # The model is correct, so both kinds of errors agree.
     assert model.standard_errors("robust") == pytest.approx(model.standard_errors("classical"), rel=0.05)
 
 
@@ -215,7 +215,7 @@ def test_a_design_without_unique_coefficients_is_refused_by_name(formula: str, m
 
 
 def independent(x: Any, owner: Any, took: Any) -> tuple[float, Any, Any, Any]:
-    """Log-likelihood, coefficients, classical and robust errors, by scipy on padded arrays."""
+    """Return log-likelihood, coefficients, classical and robust errors, computed by scipy on padded arrays."""
     from scipy.optimize import minimize
 
     sets = [np.flatnonzero(owner == s) for s in np.unique(owner)]
@@ -265,7 +265,7 @@ def test_the_raw_itinerary_table_agrees_with_an_independent_optimiser() -> None:
     np.testing.assert_allclose(list(model.standard_errors("robust").values()), robust, rtol=1e-3)
 
 
-def test_the_commutes_of_the_bay_area_have_the_known_likelihood() -> None:
+def test_bay_area_commutes_have_the_known_likelihood() -> None:
     """Cost, time, and income by alternative, the first model of larch's tests: -3626.18626, from -7309.60097."""
     try:
         table, schema = packaged.long_form("mtc-work")
@@ -277,25 +277,25 @@ def test_the_commutes_of_the_bay_area_have_the_known_likelihood() -> None:
     assert model.num_parameters == 12
 
 
-# -- use -----------------------------------------------------------------------------------------------------------
+# -- willingness to pay --------------------------------------------------------------------------------------------
 
 
-def test_the_willingness_to_pay_is_a_ratio_with_the_error_of_the_closed_form() -> None:
+def test_willingness_to_pay_has_the_error_of_the_closed_form() -> None:
     model = MNL(errors="robust").fit(read(simulated(400, {"time": -1.0, "cost": -0.5}), "time", "cost"))
     found = model.willingness_to_pay("time", "cost")
     t, c = model.coefficients["time"], model.coefficients["cost"]
     v = model.covariance("robust")
     r = t / c
     assert found.name == "time in cost"
-    assert found.value == pytest.approx(-r)  # a minute more is worth less than nothing
+    assert found.value == pytest.approx(-r)  # an extra minute has a negative value
     assert found.error == pytest.approx(np.sqrt(v[0, 0] - 2 * r * v[0, 1] + r**2 * v[1, 1]) / abs(c), rel=1e-7)
     assert model.willingness_to_pay("time", "cost", "classical").error != found.error
     with pytest.raises(InputError, match=r"has no coefficient 'costs'. Did you mean 'cost'\?"):
         model.willingness_to_pay("time", "costs")
 
 
-def test_what_attracts_is_worth_more_than_0_in_units_of_the_table() -> None:
-    """b_comfort = 1 and b_cost = -0.5 make a unit of comfort worth 2, whatever the formula divides by."""
+def test_willingness_to_pay_is_in_units_of_the_table() -> None:
+    """b_comfort = 1 and b_cost = -0.5 give 2 per unit of comfort, whatever the formula divides by."""
     data = read(simulated(2000, {"comfort": 1.0, "cost": -0.5}), "comfort", "cost", alternative="mode")
     found = MNL(formula="comfort + cost").fit(data).willingness_to_pay("comfort", "cost")
     assert found.value == pytest.approx(2, abs=3 * found.error)
@@ -308,7 +308,7 @@ def test_what_attracts_is_worth_more_than_0_in_units_of_the_table() -> None:
     )
 
 
-def test_ratios_that_mean_nothing_are_refused_or_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_meaningless_ratios_are_refused_or_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     table = simulated(200, {"time": -1.0, "cost": -0.5})
     table = table.set_column(table.column_names.index("cost"), "cost", pa.array(np.exp(table["cost"].to_numpy())))
     data = read(table, "time", "cost", alternative="mode")
@@ -322,7 +322,7 @@ def test_ratios_that_mean_nothing_are_refused_or_said(caplog: pytest.LogCaptureF
     assert "the coefficient of 'cost' is positive" in caplog.text
 
 
-# -- utilities that are not linear in their parameters ---------------------------------------------------------------
+# -- nonlinear utilities ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +337,7 @@ def curved() -> ChoiceData:
     return read(table | {"time": time.ravel(), "cost": cost.ravel()}, "time", "cost", alternative="mode")
 
 
-def test_the_exponent_of_box_and_cox_is_that_of_a_grid_and_of_the_truth(curved: ChoiceData, tmp_path: Path) -> None:
+def test_the_box_cox_exponent_agrees_with_a_grid_and_the_truth(curved: ChoiceData, tmp_path: Path) -> None:
     model = MNL(formula="boxcox(time) + cost", reference="A").fit(curved)
     truth = {"boxcox(time)": -2, "cost": -1, "constant[B]": 0.5, "constant[C]": 0, "lambda[time]": 0.4}
     for name, error in model.standard_errors().items():
@@ -346,7 +346,7 @@ def test_the_exponent_of_box_and_cox_is_that_of_a_grid_and_of_the_truth(curved: 
     grid = {found + d: MNL(formula=f"boxcox(time, {found + d}) + cost").fit(curved) for d in (-0.02, 0.0, 0.02)}
     likelihoods = [other.estimates_.log_likelihood for other in grid.values()]
     assert max(likelihoods) == likelihoods[1] == pytest.approx(model.estimates_.log_likelihood, rel=1e-10)
-    profile = -(likelihoods[0] - 2 * likelihoods[1] + likelihoods[2]) / 0.02**2  # its curvature is 1 / variance
+    profile = -(likelihoods[0] - 2 * likelihoods[1] + likelihoods[2]) / 0.02**2  # the second derivative is -1 / variance
     assert model.standard_errors()["lambda[time]"] == pytest.approx(profile**-0.5, rel=0.01)
     held = MNL(formula="boxcox(time) + cost", fixed={"lambda[time]": 1.0}).fit(curved)
     assert held.estimates_.log_likelihood == pytest.approx(
@@ -358,23 +358,23 @@ def test_the_exponent_of_box_and_cox_is_that_of_a_grid_and_of_the_truth(curved: 
     assert model.summary().facts["lambdas tested against"] == "1"
 
 
-def test_elasticities_of_a_curve_are_those_at_its_exponent(curved: ChoiceData) -> None:
+def test_elasticities_of_a_box_cox_column_use_its_exponent(curved: ChoiceData) -> None:
     model = MNL(formula="boxcox(time) + cost").fit(curved)
     part = curved.subset(np.arange(50))
-    given = MNL(formula=f"boxcox(time, {model.coefficients['lambda[time]']!r}) + cost").fit(curved)
-    ours, known = model.elasticities(part, "time"), given.elasticities(part, "time")
-    for one, other in zip(ours.entries, known.entries, strict=True):
-        assert one.value == pytest.approx(other.value, rel=1e-4)  # coefficients of two searches
-        assert one.error != other.error  # which does not know that the exponent is estimated
+    known_exponent = MNL(formula=f"boxcox(time, {model.coefficients['lambda[time]']!r}) + cost").fit(curved)
+    ours, expected = model.elasticities(part, "time"), known_exponent.elasticities(part, "time")
+    for entry, other in zip(ours.entries, expected.entries, strict=True):
+        assert entry.value == pytest.approx(other.value, rel=1e-4)  # coefficients of two searches
+        assert entry.error != other.error  # there, the exponent is not estimated
 
 
-def test_a_column_that_is_not_positive_has_no_box_cox_transformation(curved: ChoiceData) -> None:
+def test_box_cox_refuses_columns_that_are_not_positive(curved: ChoiceData) -> None:
     with pytest.raises(SchemaError, match=r"boxcox\(cost\): expected values > 0 .* in table row \d+ \(choice set"):
         MNL(formula="time + boxcox(cost)").fit(curved)
 
 
-def test_wtp_space_has_the_likelihood_of_preference_space_and_its_ratios(curved: ChoiceData) -> None:
-    """Estimates are -b_k / b_cost, errors those of the delta method, of all kinds."""
+def test_wtp_space_has_the_likelihood_and_ratios_of_preference_space(curved: ChoiceData) -> None:
+    """Estimates are -b_k / b_cost, and all kinds of errors are those of the delta method."""
     formula, options = "boxcox(time, 0.4) + cost", {"errors": "robust", "reference": "A"}
     space = MNL(formula=formula, wtp_space="cost", **options).fit(curved)  # type: ignore[arg-type]
     plain = MNL(formula=formula, **options).fit(curved)  # type: ignore[arg-type]
@@ -393,8 +393,8 @@ def test_wtp_space_has_the_likelihood_of_preference_space_and_its_ratios(curved:
     assert (ours.value, ours.error) == pytest.approx((theirs.value, theirs.error), rel=1e-5)
 
 
-def test_a_willingness_to_pay_can_be_fixed_or_bounded_in_its_space(curved: ChoiceData) -> None:
-    """With the worth of B fixed at 1, v = -b (1[B] - cost) + ...: one column less."""
+def test_willingness_to_pay_can_be_fixed(curved: ChoiceData) -> None:
+    """With the willingness to pay for B fixed at 1, v = -b (1[B] - cost) + ...: one column fewer."""
     model = MNL(
         formula="boxcox(time, 0.4) + cost", wtp_space="cost", reference="A", fixed={"wtp[constant[B]]": 1.0}
     ).fit(curved)
@@ -419,26 +419,26 @@ def test_a_willingness_to_pay_can_be_fixed_or_bounded_in_its_space(curved: Choic
         ("time + cost", "constant[B]", "has no unit to express willingness to pay in"),
     ],
 )
-def test_a_space_of_what_is_no_cost_is_refused(formula: str, cost: str, problem: str, curved: ChoiceData) -> None:
+def test_an_invalid_cost_of_wtp_space_is_refused(formula: str, cost: str, problem: str, curved: ChoiceData) -> None:
     with pytest.raises(InputError, match=problem):
         MNL(formula=formula, wtp_space=cost, reference="A").fit(curved)
 
 
-def test_a_cost_that_is_fixed_at_0_is_refused(curved: ChoiceData) -> None:
+def test_a_cost_fixed_at_0_is_refused(curved: ChoiceData) -> None:
     with pytest.raises(ConfigError, match="wtp_space='cost': its coefficient is fixed at 0, so willingness to pay"):
         MNL(formula="time + cost", wtp_space="cost", fixed={"cost": 0}).fit(curved)
     space = MNL(formula="time + cost", wtp_space="cost", fixed={"cost": -1}).fit(curved)
     assert space.coefficients["cost"] == -1
 
 
-def test_an_offset_stays_as_it_is_in_wtp_space(curved: ChoiceData) -> None:
+def test_wtp_space_does_not_change_the_offset(curved: ChoiceData) -> None:
     space = MNL(formula="cost | 1", offset="time", wtp_space="cost").fit(curved)
     plain = MNL(formula="cost | 1", offset="time").fit(curved)
     assert space.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-10)
     assert (space.coefficients["time"], space.estimates_.fixed) == (1.0, ("time",))
 
 
-def test_utilities_at_other_coefficients() -> None:
+def test_utilities_can_be_computed_at_other_coefficients() -> None:
     data = read(simulated(20, {"x": 1.0, "y": -0.5}), "x", "y")
     model = MNL().fit(data)
     x, y = (data.features[name].values for name in "xy")  # type: ignore[union-attr]
@@ -451,7 +451,7 @@ def test_utilities_at_other_coefficients() -> None:
         MNL().willingness_to_pay("x", "y")
 
 
-def test_predictions_on_new_tables_follow_what_training_taught() -> None:
+def test_an_unseen_level_is_predicted_as_the_reference() -> None:
     table = {
         "trip": [0, 0, 1, 1, 2, 2, 3, 3],
         "took": [1, 0] * 4,
@@ -460,7 +460,7 @@ def test_predictions_on_new_tables_follow_what_training_taught() -> None:
     }
     model = MNL(min_chosen=0).fit(read(table, "x", "level"))
     new = {"trip": [0, 0], "x": [1.0, 1.0], "level": ["new", "a"]}
-    np.testing.assert_allclose(model.predict_proba(new), [0.5, 0.5], rtol=1e-12)  # the reference, as a is
+    np.testing.assert_allclose(model.predict_proba(new), [0.5, 0.5], rtol=1e-12)  # both are the reference
 
 
 def test_the_command_line_fits_saves_and_prints_the_table(tmp_path: Path) -> None:
@@ -497,8 +497,8 @@ def test_the_command_line_fits_saves_and_prints_the_table(tmp_path: Path) -> Non
     assert "standard errors       robust" in out.getvalue()
 
 
-def test_products_have_one_thread_in_all_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+def test_matrix_products_use_one_thread_during_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last products, those of the errors, are checked. Sums in several threads would round differently."""
     seen = []
 
     def note(*arguments: Any, **more: Any) -> Any:

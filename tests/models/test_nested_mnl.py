@@ -1,4 +1,4 @@
-"""Nested logit: published estimates, simulated choices recovered, limits reported, and what it refuses."""
+"""Nested logit: published estimates, recovery of simulated choices, boundaries, and invalid input."""
 
 import logging
 from dataclasses import replace
@@ -29,7 +29,7 @@ def simulate(sets: int = 400, logsum: float = 0.4, seed: int = 0, *, chosen: Any
 
 
 def trips(sets: int, logsum: float, seed: int, chosen: Any = None) -> dict[str, Any]:
-    """Four modes, of which bus and metro share a nest; utility -x + 0.5 for the car."""
+    """Return choices of four modes. Bus and metro share a nest; the utility is -x, plus 0.5 for the car."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(sets, 4)).astype(np.float32).astype(np.float64)
     if chosen is None:
@@ -92,7 +92,7 @@ def swissmetro() -> ChoiceData:
 def test_swissmetro_has_the_estimates_of_biogeme() -> None:
     """Biogeme 3.2.14 run on the same table; its documentation has the log-likelihood -5236.900 and mu of 2.05."""
     model = NestedMNL(nests={"TRAIN": "existing", "CAR": "existing", "SM": "new"}, errors="robust").fit(swissmetro())
-    # It prints six decimals, and stops its search a little earlier.
+    # Biogeme prints six decimals and stops its search slightly earlier.
     assert model.estimates_.log_likelihood == pytest.approx(-5236.900014, abs=1e-4)
     expected = {"time": -0.898664, "cost": -0.856665, "constant[TRAIN]": -0.511948, "constant[CAR]": -0.167156}
     errors = {"time": 0.107112, "cost": 0.060035, "constant[TRAIN]": 0.079114, "constant[CAR]": 0.054529}
@@ -107,14 +107,14 @@ def test_swissmetro_has_the_estimates_of_biogeme() -> None:
 
 
 def test_a_tree_has_the_estimates_of_biogeme() -> None:
-    """Biogeme 3.2.14 with the formula of three levels written out, by log-sums that are not relative."""
+    """Biogeme 3.2.14 with an explicit three-level formula, whose log-sums are not relative."""
     try:
         data = ChoiceData.from_schema(*packaged.long_form("mtc-work"))
     except DatasetError as error:
         pytest.skip(str(error))
     nests = {"car": {"alone": [1], "shared": [2, 3]}, "transit": [4], "slow": [5, 6]}
     model = NestedMNL(nests=nests, formula="totcost/100 + tottime/10", bounds=None).fit(data)
-    # It prints six decimals; prices of our tables are float32.
+    # Biogeme prints six decimals, and our tables hold prices in float32.
     assert model.estimates_.log_likelihood == pytest.approx(-3607.192442, abs=1e-4)
     expected = {"totcost/100": -0.557928, "tottime/10": -0.528085, "constant[2]": -3.124714, "constant[6]": -0.747491}
     errors = {"totcost/100": 0.029508, "tottime/10": 0.032752, "constant[2]": 0.150965, "constant[6]": 0.139750}
@@ -132,7 +132,7 @@ def test_a_tree_has_the_estimates_of_biogeme() -> None:
 
 
 @pytest.mark.parametrize("logsum", [0.3, 0.8])
-def test_the_log_sum_of_simulated_choices_is_recovered(logsum: float) -> None:
+def test_a_simulated_log_sum_is_recovered(logsum: float) -> None:
     model = NestedMNL(nests=NESTS, formula="x").fit(simulate(4000, logsum, seed=1))
     truth = {"x": -1.0, "constant[car]": 0.5, "constant[bus]": 0, "constant[metro]": 0, "constant[train]": 0}
     reference = truth[f"constant[{model.design_.labels.reference}]"]
@@ -145,7 +145,7 @@ def test_the_log_sum_of_simulated_choices_is_recovered(logsum: float) -> None:
     assert errors["logsum[public]"] < 0.1
 
 
-def test_probabilities_are_those_of_the_formula(model: NestedMNL, data: ChoiceData) -> None:
+def test_probabilities_follow_the_formula(model: NestedMNL, data: ChoiceData) -> None:
     b, p = model.coefficients, model.predict_proba(data)[:4]
     x = data.features["x"].plain()[:4].astype(float)
     v = b["x"] * x + [b.get(f"constant[{m}]", 0.0) for m in MODES]
@@ -156,18 +156,18 @@ def test_probabilities_are_those_of_the_formula(model: NestedMNL, data: ChoiceDa
     np.testing.assert_allclose(p, [nests[0], *(nests[1] * inside / inside.sum()), nests[2]], rtol=1e-10)
 
 
-def test_the_log_sum_of_a_set_grows_with_a_utility_by_its_probability(model: NestedMNL, data: ChoiceData) -> None:
+def test_the_derivative_of_the_log_sum_is_the_probability(model: NestedMNL, data: ChoiceData) -> None:
     """Williams, Daly and Zachary: d log-sum / d v_i = P(i); here for x of the bus, by differences."""
-    one, b, step = data.subset(np.arange(50)), model.coefficients["x"], 2.0**-6
+    part, b, step = data.subset(np.arange(50)), model.coefficients["x"], 2.0**-6
     table = trips(400, 0.4, 0)
 
-    def worth(by: float) -> Any:
+    def log_sums_after(by: float) -> Any:
         x = table["x"] + by * (table["mode"] == "bus")
         return model._log_sums(read(table | {"x": x}).subset(np.arange(50)))[0][:, 0]
 
-    slope = (worth(step) - worth(-step)) / (2 * step)
-    p = model.predict_proba(one).reshape(-1, 4)[:, 1]
-    np.testing.assert_allclose(slope, b * p, atol=1e-4)  # a step that float32 can tell
+    slope = (log_sums_after(step) - log_sums_after(-step)) / (2 * step)
+    p = model.predict_proba(part).reshape(-1, 4)[:, 1]
+    np.testing.assert_allclose(slope, b * p, atol=1e-4)  # a step that float32 can represent
 
 
 def test_an_offset_has_a_coefficient_of_1(data: ChoiceData) -> None:
@@ -180,22 +180,22 @@ def test_an_offset_has_a_coefficient_of_1(data: ChoiceData) -> None:
     assert model.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-9)
 
 
-def test_wtp_space_has_the_likelihood_of_preference_space_and_its_ratios() -> None:
+def test_wtp_space_has_the_likelihood_and_ratios_of_preference_space() -> None:
     data = simulate(shared=np.random.default_rng(1).normal(size=1600))
     options: dict[str, Any] = {"nests": NESTS, "reference": "car"}
     space = NestedMNL(formula="x + shared", wtp_space="x", **options).fit(data)
     plain = NestedMNL(formula="x + shared", **options).fit(data)
     assert space.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-10)
-    worth = plain.willingness_to_pay("shared", "x")
-    assert space.coefficients["wtp[shared]"] == pytest.approx(worth.value, rel=1e-4)
-    assert space.standard_errors()["wtp[shared]"] == pytest.approx(worth.error, rel=1e-3)
+    wtp = plain.willingness_to_pay("shared", "x")
+    assert space.coefficients["wtp[shared]"] == pytest.approx(wtp.value, rel=1e-4)
+    assert space.standard_errors()["wtp[shared]"] == pytest.approx(wtp.error, rel=1e-3)
     assert space.logsums == pytest.approx(plain.logsums, rel=1e-4)
     np.testing.assert_allclose(space.predict_proba(data), plain.predict_proba(data), atol=1e-6)
 
 
-def test_the_exponent_of_box_and_cox_is_that_of_a_grid(tmp_path: Path) -> None:
+def test_the_box_cox_exponent_agrees_with_a_grid(tmp_path: Path) -> None:
     table = trips(400, 0.4, 0)
-    data = read(table | {"x": np.exp(table["x"])})  # the logarithm of which is in the utility
+    data = read(table | {"x": np.exp(table["x"])})  # the utility contains its logarithm
     model = NestedMNL(formula="boxcox(x)", nests=NESTS).fit(data)
     found = model.coefficients["lambda[x]"]
     assert found == pytest.approx(0, abs=3 * model.standard_errors()["lambda[x]"])
@@ -216,7 +216,7 @@ def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
     np.testing.assert_allclose(model.predict_proba(data), plain.predict_proba(data), rtol=1e-12)
 
 
-def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: NestedMNL, data: ChoiceData) -> None:
+def test_the_estimate_is_a_maximum_with_errors_from_the_hessian(model: NestedMNL, data: ChoiceData) -> None:
     nest = np.tile([0, 1, 1, 2], len(data))
     picked = np.isin(np.arange(data.offsets[-1]), data.offsets[:-1] + data.require_chosen("test"))
     sets = NestedLikelihood(
@@ -235,7 +235,7 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Neste
 # -- nests ---------------------------------------------------------------------------------------------------------
 
 
-def test_nests_by_a_feature_are_those_by_a_mapping(data: ChoiceData) -> None:
+def test_a_feature_and_a_mapping_define_the_same_nests(data: ChoiceData) -> None:
     by_label = NestedMNL(nests=NESTS, formula="x").fit(data)
     by_feature = NestedMNL(nests="group", formula="x").fit(data)
     assert by_feature.coefficients == by_label.coefficients
@@ -243,7 +243,7 @@ def test_nests_by_a_feature_are_those_by_a_mapping(data: ChoiceData) -> None:
     assert by_label.summary().facts["nests"] == "private, public, rail"
 
 
-def test_nests_by_a_number(data: ChoiceData) -> None:
+def test_a_numeric_feature_defines_nests(data: ChoiceData) -> None:
     by_number = NestedMNL(nests="shared", formula="x").fit(data)
     others = {mode: "1" if nest == "public" else "0" for mode, nest in NESTS.items()}
     by_label = NestedMNL(nests=others, formula="x").fit(data)
@@ -251,7 +251,7 @@ def test_nests_by_a_number(data: ChoiceData) -> None:
     assert set(by_number.logsums) == {"0", "1"}
 
 
-def test_the_feature_of_the_nests_is_left_out_of_the_utility() -> None:
+def test_the_feature_that_defines_nests_is_not_in_the_utility() -> None:
     lean = read(trips(100, 0.4, 0), features=["x", "group"])
     assert not any("group" in name for name in NestedMNL(nests="group").fit(lean).coefficients)
 
@@ -262,10 +262,10 @@ def test_nests_of_one_alternative_have_no_parameter(model: NestedMNL) -> None:
     assert model.num_parameters == 5
 
 
-# -- log-sums that are none ----------------------------------------------------------------------------------------
+# -- log-sums on the boundary or without an estimate ---------------------------------------------------------------
 
 
-def test_a_log_sum_that_would_be_above_1_stays_there_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_sum_at_its_bound_of_1_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     data = simulate(2000, logsum=2.0)
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = NestedMNL(nests=NESTS, formula="x").fit(data)
@@ -281,7 +281,7 @@ def test_a_log_sum_that_would_be_above_1_stays_there_and_is_told(caplog: pytest.
     np.testing.assert_allclose(model.covariance()[:-1, :-1], plain.covariance(), rtol=1e-5)  # a numerical Hessian
 
 
-def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_labels_without_alternatives_are_reported(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         NestedMNL(nests=NESTS, formula="x").fit(data.subset(np.arange(200)))
         assert "nests names" not in caplog.text
@@ -290,7 +290,7 @@ def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytes
     assert caplog.text.count("nests names labels that are not in the table: 'tram', 'ferry'.") == 1
 
 
-def test_a_free_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_free_log_sum_above_1_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = NestedMNL(nests=NESTS, formula="x", bounds=None).fit(simulate(2000, logsum=2.0))
     assert abs(model.logsums["public"] - 2) < 3 * model.standard_errors()["logsum[public]"]
@@ -299,7 +299,7 @@ def test_a_free_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -
     assert problem in str(model.summary())
 
 
-def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_sum_below_1_gives_no_warning(model: NestedMNL, caplog: pytest.LogCaptureFixture) -> None:
     NestedMNL(nests=NESTS, formula="x").fit(simulate(100))
     assert not caplog.records
     assert "warning" not in model.summary().facts
@@ -308,7 +308,7 @@ def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("chosen", "reason", "follows"),
     [
-        # The better of bus and metro, whatever the others: the nest is one alternative.
+        # Always the better of bus and metro: the nest acts as one alternative.
         (
             lambda x, rng: np.where(
                 rng.random(len(x)) < 0.5, 1 + x[:, 1:3].argmin(1), 3 * rng.integers(2, size=len(x))
@@ -316,11 +316,11 @@ def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCap
             "the alternatives of the nest are perfect substitutes",
             False,
         ),
-        # Bus or metro by a coin, and nothing else: x counts as little as it may, and grows with the log-sum.
+        # Bus or metro at random, and nothing else: x has no effect, and its coefficient grows with the log-sum.
         (lambda x, rng: rng.integers(1, 3, len(x)), "choices within the nest do not depend on the utilities", True),
     ],
 )
-def test_a_log_sum_without_limit_is_told(
+def test_a_log_sum_without_finite_estimate_is_reported(
     chosen: Any, reason: str, follows: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     x = simulate(200).features["x"].plain().reshape(-1, 4)
@@ -335,7 +335,7 @@ def test_a_log_sum_without_limit_is_told(
     assert "nan" not in str(model.summary())
 
 
-# (table, formula, nests): log-sums ran away, or the search did not settle, before they had bounds.
+# (table, formula, nests): without bounds, log-sums diverged or the search did not converge.
 HEATING = {"gc": "gas", "gr": "gas", "ec": "electric", "er": "electric", "hp": "electric"}
 FISHING = {"beach": "shore", "pier": "shore", "boat": "boat", "charter": "boat"}
 RUNAWAYS: list[tuple[str, str, Any, float, float]] = [
@@ -355,8 +355,8 @@ RUNAWAYS: list[tuple[str, str, Any, float, float]] = [
         for case in RUNAWAYS
     ],
 )
-def test_textbook_tables_settle(name: str, formula: str, nests: Any, bounded: float, free: float) -> None:
-    """With bounds, and without them, where log-sums and the constants that grow with them have no finite error."""
+def test_fits_to_textbook_tables_converge(name: str, formula: str, nests: Any, bounded: float, free: float) -> None:
+    """Without bounds, log-sums and the constants that grow with them have no finite error."""
     try:
         data = ChoiceData.from_schema(*packaged.long_form(name))
     except DatasetError as error:
@@ -375,12 +375,12 @@ def test_textbook_tables_settle(name: str, formula: str, nests: Any, bounded: fl
         assert errors[name] == np.inf
     if runaway:
         assert any(errors[name] == np.inf for name in errors if name.startswith("constant"))
-        assert np.isfinite(errors[loose.design_.names[0]])  # costs and prices are told by the choice of a nest
+        assert np.isfinite(errors[loose.design_.names[0]])  # the choice of a nest identifies costs and prices
 
 
 @pytest.mark.parametrize("sets", [3, 8])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_handful_of_sets_gives_numbers(sets: int, seed: int) -> None:
+def test_a_few_sets_give_finite_results(sets: int, seed: int) -> None:
     data = simulate(sets, seed=seed)
     model = NestedMNL(nests=NESTS, formula="x").fit(data)
     assert np.isfinite(model.predict_proba(data)).all()
@@ -388,13 +388,13 @@ def test_a_handful_of_sets_gives_numbers(sets: int, seed: int) -> None:
     assert unknown == {*model.estimates_.at_bound}
 
 
-# -- trees, a common log-sum, parameters under control ---------------------------------------------------------------
+# -- trees, a common log-sum, fixed and bounded parameters -----------------------------------------------------------
 
 
 TREE = {"road": ["car"], "public": {"street": ["bus", "metro"], "track": ["train"]}}
 
 
-def test_a_tree_with_a_level_too_many_is_the_one_without_it(data: ChoiceData, model: NestedMNL) -> None:
+def test_a_redundant_level_of_a_tree_has_no_effect(data: ChoiceData, model: NestedMNL) -> None:
     deep = NestedMNL(nests={"a": ["car"], "b": {"public": ["bus", "metro"]}, "rail": ["train"]}, formula="x").fit(data)
     np.testing.assert_allclose(deep.predict_proba(data), model.predict_proba(data), rtol=1e-5)
     assert deep.logsums["public"] == pytest.approx(model.logsums["public"], rel=1e-5)
@@ -415,17 +415,17 @@ def test_log_sums_of_a_tree_are_relative_to_the_nest_above(tmp_path: Path) -> No
     assert back.summary().facts == model.summary().facts
 
 
-def test_a_common_log_sum(data: ChoiceData, tmp_path: Path) -> None:
+def test_nests_can_share_one_log_sum(data: ChoiceData, tmp_path: Path) -> None:
     nests = {"car": "own", "bus": "public", "metro": "public", "train": "own"}
-    apart = NestedMNL(nests=nests, formula="x").fit(data)
+    separate = NestedMNL(nests=nests, formula="x").fit(data)
     model = NestedMNL(nests=nests, formula="x", common_logsum=True).fit(data)
     assert model.logsums == dict.fromkeys(("own", "public"), model.coefficients["logsum"])
-    assert model.num_parameters == apart.num_parameters - 1
-    assert model.estimates_.log_likelihood < apart.estimates_.log_likelihood
-    same = NestedMNL(
-        nests=nests, formula="x", fixed={f"logsum[{m}]": model.coefficients["logsum"] for m in apart.logsums}
+    assert model.num_parameters == separate.num_parameters - 1
+    assert model.estimates_.log_likelihood < separate.estimates_.log_likelihood
+    equal = NestedMNL(
+        nests=nests, formula="x", fixed={f"logsum[{m}]": model.coefficients["logsum"] for m in separate.logsums}
     )
-    assert same.fit(data).estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
+    assert equal.fit(data).estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
     back = load(model.save(tmp_path / "common"))
     np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
 
@@ -439,7 +439,7 @@ def test_a_fixed_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None
     assert model.estimates_.constants_log_likelihood == plain.estimates_.constants_log_likelihood
 
 
-def test_coefficients_are_fixed_and_bounded_by_name(data: ChoiceData, model: NestedMNL) -> None:
+def test_coefficients_can_be_fixed_and_bounded_by_name(data: ChoiceData, model: NestedMNL) -> None:
     held = NestedMNL(nests=NESTS, formula="x", fixed={"x": -0.5}).fit(data)
     assert held.coefficients["x"] == -0.5
     assert held.estimates_.log_likelihood < model.estimates_.log_likelihood
@@ -464,7 +464,7 @@ def test_coefficients_are_fixed_and_bounded_by_name(data: ChoiceData, model: Nes
         ({"common_logsum": "yes"}, "common_logsum must be True or False, got 'yes'"),
     ],
 )
-def test_options_that_contradict_the_model_are_refused(options: Any, problem: str, data: ChoiceData) -> None:
+def test_inconsistent_options_are_refused(options: Any, problem: str, data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=problem):
         NestedMNL(nests=NESTS, formula="x", **options).fit(data)
 
@@ -473,7 +473,7 @@ def test_options_that_contradict_the_model_are_refused(options: Any, problem: st
 
 
 def test_weights_count_like_copies() -> None:
-    """A set of weight 3 is as good as three sets."""
+    """A set of weight 3 counts as three sets."""
     table = trips(150, 0.4, 0)
     row = np.concatenate([np.arange(600)[table["weight"] > k] for k in range(3)])
     copies = {name: values[row] for name, values in table.items()}
@@ -481,13 +481,13 @@ def test_weights_count_like_copies() -> None:
     weighted, longer = read(table, weight="weight"), read(copies)
     assert len(longer) == 300
     one, other = (NestedMNL(nests=NESTS, formula="x").fit(part) for part in (weighted, longer))
-    # Sums in another order may end one step of 1e-12 earlier.
+    # Sums in another order may stop the search one step earlier.
     np.testing.assert_allclose(one.estimates_.values, other.estimates_.values, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(one.covariance(), other.covariance(), rtol=1e-3)
     assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-9)
 
 
-def test_errors_are_of_three_kinds(model: NestedMNL) -> None:
+def test_three_kinds_of_errors_are_available(model: NestedMNL) -> None:
     kinds = [model.standard_errors(kind)["logsum[public]"] for kind in ("classical", "robust", "clustered")]
     assert len(set(kinds)) == 3
     assert all(0.01 < error < 1 for error in kinds)
@@ -497,7 +497,7 @@ def test_errors_are_of_three_kinds(model: NestedMNL) -> None:
     assert row[3] == f"{z:.2f}"
 
 
-def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
+def test_a_saved_model_is_loaded_unless_it_was_altered(
     model: NestedMNL, data: ChoiceData, tmp_path: Path
 ) -> None:
     back = load(model.save(tmp_path / "model"))
@@ -512,7 +512,7 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
         load(tmp_path / "model")
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -526,12 +526,12 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
         ({m: m for m in MODES}, InputError, "no nest has two alternatives in any choice set"),
     ],
 )
-def test_what_are_no_nests_is_refused(nests: Any, kind: type[Exception], problem: str, data: ChoiceData) -> None:
+def test_invalid_nests_are_refused(nests: Any, kind: type[Exception], problem: str, data: ChoiceData) -> None:
     with pytest.raises(kind, match=problem):
         NestedMNL(nests=nests, formula="x").fit(data)
 
 
-def test_nests_are_a_name_or_a_mapping() -> None:
+def test_nests_are_a_column_name_or_a_mapping() -> None:
     with pytest.raises(
         ConfigError, match="nests must be the name of a feature, or a mapping from labels to nests; got 3"
     ):
@@ -555,12 +555,12 @@ def test_nests_are_read_from_a_file(tmp_path: Path, data: ChoiceData) -> None:
     assert model.coefficients == NestedMNL(nests=TREE, formula="x").fit(data).coefficients
 
 
-def test_labels_are_needed_for_nests_by_label() -> None:
+def test_nests_by_label_need_labels() -> None:
     with pytest.raises(InputError, match="nests by label need labels"):
         NestedMNL(nests=NESTS, formula="x").fit(read(trips(20, 0.4, 0), alternative=None))
 
 
-def test_a_gap_is_no_nest() -> None:
+def test_a_missing_value_is_refused_as_a_nest() -> None:
     shared = np.tile([0.0, 1, 1, 0], 20)
     shared[3] = np.nan
     table = {"s": np.repeat(np.arange(20), 4), "y": np.tile([1, 0, 0, 0], 20), "n": shared, "x": np.arange(80.0) % 7}
@@ -569,7 +569,7 @@ def test_a_gap_is_no_nest() -> None:
         NestedMNL(nests="n").fit(data)
 
 
-def test_nests_and_labels_never_seen_are_refused(model: NestedMNL, data: ChoiceData) -> None:
+def test_unseen_nests_and_labels_are_refused(model: NestedMNL, data: ChoiceData) -> None:
     by_group = NestedMNL(nests="group", formula="x").fit(data)
     other = simulate(5, group=np.tile(["private", "water", "public", "rail"], 5))
     with pytest.raises(
@@ -580,13 +580,13 @@ def test_nests_and_labels_never_seen_are_refused(model: NestedMNL, data: ChoiceD
         model.predict_proba(simulate(5, mode=np.tile(["car", "ferry", "metro", "train"], 5)))
 
 
-def test_log_sums_of_a_model_that_is_not_fitted() -> None:
+def test_an_unfitted_model_has_no_log_sums() -> None:
     with pytest.raises(NotFittedError):
         _ = NestedMNL(nests=NESTS).logsums
 
 
-def test_products_have_one_thread_in_all_of_a_fit(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+def test_matrix_products_use_one_thread_during_a_fit(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last products, those of the errors, are checked. Sums in several threads would round differently."""
     seen = []
 
     def note(*arguments: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The chain of items: against the published method, known rates, the published figures, and its own rules."""
+"""The chain of items: the published method, known rates, published figures, penalties, bins and options."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def read_shared(name: str, **roles: Any) -> ChoiceData:
 
 
 def choices(rates: np.ndarray, total: float) -> ChoiceData:
-    """All subsets of the items, each chosen from ``total`` times in exact proportion to the chain's law."""
+    """Return all subsets of the items, each with ``total`` choices in exact proportion to the chain's probabilities."""
     n, rows, count = len(rates), [], 0
     for size in range(2, n + 1):
         for items in combinations(range(n), size):
@@ -51,7 +51,7 @@ def random_rates(n: int, seed: int) -> np.ndarray:
 
 
 def sample(data: ChoiceData, total: int, seed: int) -> ChoiceData:
-    """Replace the exact weights by multinomial draws, ``total`` from each distinct set."""
+    """Replace exact weights by ``total`` multinomial draws from each distinct set."""
     rng, weights, s = np.random.default_rng(seed), data.weights.copy(), 0
     while s < len(data):
         n = int(data.sizes[s])
@@ -82,8 +82,8 @@ def expected_l1(model: pn.PCMC, test: ChoiceData) -> float:
 # -- the estimate --------------------------------------------------------------------------------------------------
 
 
-def test_exact_frequencies_of_a_chain_give_back_its_law() -> None:
-    """Rock-paper-scissors, which no logit can express, and a fourth item; the likelihood has the truth as maximum.
+def test_exact_frequencies_recover_the_chain() -> None:
+    """Rock-paper-scissors and a fourth item: no logit can express it, and the truth maximises the likelihood.
 
     L-BFGS ends where a step gains less than 1e-12 in the mean, some 1e-6 from the maximum.
     """
@@ -103,42 +103,42 @@ def test_a_sampled_chain_is_recovered_within_sampling_error() -> None:
     model, which pools the sets, must do better on average and come within 4 errors everywhere."""
     exact = choices(random_rates(5, seed=1), 1.0)
     model = PCMC(restarts=3, ridge=0.1).fit(sample(exact, 1000, seed=2))
-    truth = exact.weights  # every item of every set is the choice of one weighted set
+    truth = exact.weights  # one weighted set for each item and set
     chosen = exact.offsets[:-1] + exact.require_chosen("test")
     found = np.exp(model._log_proba(exact))[chosen]
     error = np.sqrt(truth * (1 - truth) / 1000)
     assert (np.abs(found - truth) < 4 * error).all()
-    assert np.abs(found - truth).mean() < np.sqrt(2 / np.pi) * error.mean()  # what frequencies would do
+    assert np.abs(found - truth).mean() < np.sqrt(2 / np.pi) * error.mean()  # the error of frequencies
 
 
 def test_the_published_method_and_lbfgs_agree() -> None:
-    """Both end short of the maximum by their tolerance: 1e-4 in the probabilities."""
+    """Both stop before the maximum by their tolerance: 1e-4 in the probabilities."""
     data = sample(choices(random_rates(4, seed=3), 1.0), 200, seed=4)
     common: dict[str, Any] = {"restarts": 3, "tolerance": 1e-12, "max_iter": 2000}
     ours = PCMC(ridge=0.0, **common).fit(data)
     theirs = PCMC(method="slsqp", **common).fit(data)
     np.testing.assert_allclose(theirs.predict_proba(data), ours.predict_proba(data), rtol=0, atol=1e-4)
     pair_sums = (theirs.rates_ + theirs.rates_.T)[~np.eye(4, dtype=bool)]
-    assert pair_sums.min() >= 1 - 1e-6  # the constraint, to SLSQP's own accuracy
+    assert pair_sums.min() >= 1 - 1e-6  # the constraint, to the accuracy of SLSQP
 
 
-def test_the_search_never_ends_above_the_logit_it_starts_from() -> None:
+def test_the_search_improves_on_its_logit_start() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     chain = PCMC(smoothing=0.1, restarts=1, ridge=0.1).fit(data)
     assert chain.record_.nll < BradleyTerry(smoothing=0.1).fit(data).record_.nll
 
 
-def test_the_best_start_is_kept_and_all_are_told() -> None:
+def test_the_best_start_is_kept_and_all_are_recorded() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     model = PCMC(restarts=4, ridge=0.0).fit(data, seed=1)
     assert len(model.record_.objectives) == 4
-    again = PCMC(restarts=1, ridge=0.0).fit(data, seed=1)
-    assert again.record_.objectives[0] == model.record_.objectives[0]
-    assert min(model.record_.objectives) <= again.record_.objectives[0]
+    single = PCMC(restarts=1, ridge=0.0).fit(data, seed=1)
+    assert single.record_.objectives[0] == model.record_.objectives[0]
+    assert min(model.record_.objectives) <= single.record_.objectives[0]
 
 
-def test_pairs_never_seen_together_keep_the_logits_rates() -> None:
-    """a-b and b-c are seen, a-c is not: its rates are those of Bradley-Terry."""
+def test_pairs_that_never_meet_keep_the_rates_of_the_logit() -> None:
+    """a-b and b-c meet, a-c do not: the rates of a-c are those of Bradley-Terry."""
     rows = [(0, "a", 1, 3.0), (0, "b", 0, 3.0), (1, "a", 0, 1.0), (1, "b", 1, 1.0)]
     rows += [(2, "b", 1, 2.0), (2, "c", 0, 2.0), (3, "b", 0, 2.0), (3, "c", 1, 2.0)]
     data = ChoiceData.from_long(
@@ -147,14 +147,14 @@ def test_pairs_never_seen_together_keep_the_logits_rates() -> None:
     model = PCMC().fit(data)
     s = BradleyTerry().fit(data).strengths_
     expected = 1 / (1 + np.exp(s[0] - s[2]))
-    # The start's own ridge of 1e-6 moves log-strengths by about that.
+    # The ridge of 1e-6 on the start moves log-strengths by about 1e-6.
     assert model.rates_[0, 2] == pytest.approx(expected, abs=1e-6)
     assert model.rates_[0, 2] + model.rates_[2, 0] == pytest.approx(1, abs=1e-12)
     assert model.record_.informed_rates == 4
     assert model.num_parameters == 6
 
 
-def test_a_never_chosen_item_without_smoothing_gives_no_nan() -> None:
+def test_an_item_never_chosen_gives_no_nan_without_smoothing() -> None:
     rows = [(s, item, int(item == "a"), 1.0) for s in range(5) for item in "abc"]
     data = ChoiceData.from_long(
         dict(zip(("set", "item", "chosen", "weight"), zip(*rows, strict=True), strict=True)), **ROLES
@@ -167,33 +167,33 @@ def test_a_never_chosen_item_without_smoothing_gives_no_nan() -> None:
 # -- the learnt penalty --------------------------------------------------------------------------------------------
 
 
-def test_the_learnt_ridge_is_told_and_kept() -> None:
+def test_the_learnt_ridge_is_reported_and_reproducible() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     model = PCMC(restarts=1).fit(data)
     ridge = model.record_.penalty.penalty
-    assert 0.01 <= ridge <= 10  # rates that no logit has
+    assert 0.01 <= ridge <= 10  # no logit has these rates
     assert f"penalty                  {ridge:g}, learnt from" in str(model.summary())
     direct = PCMC(restarts=1, ridge=ridge).fit(data)
     np.testing.assert_allclose(model.predict_proba(data), direct.predict_proba(data), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("options", "learnt"), [({}, 1), ({"ridge": 0.1}, 0), ({"method": "slsqp"}, 0)])
-def test_the_logit_to_start_from_is_learnt_with_the_ridge_alone(
+def test_the_logit_start_is_learnt_only_with_a_learnt_ridge(
     options: dict[str, Any], learnt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ridge that is given, and the published method, go with the smoothing of the options."""
-    asked: list[float] = []
+    """A given ridge and the published method use the smoothing of the options."""
+    smoothings: list[float] = []
 
-    def learn(*given: Any, smoothing: float, **settings: Any) -> StrengthPrior:
-        asked.append(smoothing)
+    def learn(*arguments: Any, smoothing: float, **settings: Any) -> StrengthPrior:
+        smoothings.append(smoothing)
         return StrengthPrior(smoothing)
 
     monkeypatch.setattr(StrengthPrior, "learn", learn)
     PCMC(restarts=1, smoothing=0.2, **options).fit(choices(random_rates(3, seed=5), 30.0))
-    assert asked == [0.2] * learnt
+    assert smoothings == [0.2] * learnt
 
 
-def test_choices_of_a_logit_are_given_the_logit() -> None:
+def test_choices_of_a_logit_give_an_infinite_penalty() -> None:
     exact = choices(np.exp(np.tile([0.0, 0.5, 1.0, -1.0], (4, 1))), 1.0)
     data = sample(exact, 30, seed=0)
     model = PCMC(restarts=1).fit(data)
@@ -206,8 +206,8 @@ def test_choices_of_a_logit_are_given_the_logit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [PCMC, CDM])
-def test_a_learnt_penalty_loses_nothing_to_the_logit_and_wins_where_there_is_context(kind: Any) -> None:
-    """8 tables of 60 choices from each of the 57 sets of 6 items; losses are exact, over all sets."""
+def test_a_learnt_penalty_beats_the_logit_if_there_is_context(kind: Any) -> None:
+    """8 tables with 60 choices from each of 57 sets of 6 items. Losses are exact; without context, none is lost."""
     options = {"restarts": 1} if kind is PCMC else {}
     lost, won = [], []
     for seed in range(8):
@@ -231,7 +231,7 @@ def read_mlba(table: pa.Table) -> ChoiceData:
     return ChoiceData.from_long(table, **names, features=["attr1", "attr2"])
 
 
-def test_the_papers_grid_has_its_number_of_parameters_and_cells_never_seen_have_a_law() -> None:
+def test_unseen_cells_of_the_papers_grid_have_probabilities() -> None:
     """40 sets fill at most 40 of the 64 cells."""
     model = PCMC(**BINNED, restarts=1).fit(read_mlba(mlba.simulate(40, seed=0)))
     assert model.num_parameters == 66 * 65 == 4290
@@ -241,11 +241,11 @@ def test_the_papers_grid_has_its_number_of_parameters_and_cells_never_seen_have_
     assert p.min() > 0
     never = (model.offered_ == 0)[model.universe_.index(fresh)].reshape(-1, 3)[:, 2]
     assert 0 < never.sum() < 500
-    assert len(np.unique(p[never].round(12), axis=0)) == 1  # one neutral law
+    assert len(np.unique(p[never].round(12), axis=0)) == 1  # the same neutral distribution
     assert "never seen" in str(model.summary())
 
 
-def test_alternatives_of_one_cell_are_copies_that_share_its_probability() -> None:
+def test_alternatives_of_one_cell_share_its_probability() -> None:
     table = {"set": [0, 0, 0, 1, 1], "chosen": [1, 0, 0, 0, 1], "x": [0.0, 0.1, 1.0, 0.0, 1.0]}
     data = ChoiceData.from_long(table, choice_set="set", chosen="chosen", features=["x"])
     p = PCMC(bins={"x": 2}).fit(data).predict_proba(data)
@@ -253,13 +253,13 @@ def test_alternatives_of_one_cell_are_copies_that_share_its_probability() -> Non
     assert p[0] + p[1] == pytest.approx(p[3], rel=1e-12)  # uniform expansion
 
 
-def test_a_grid_that_tells_nothing_apart_is_refused() -> None:
+def test_a_grid_with_one_cell_is_refused() -> None:
     with pytest.raises(InputError, match="same cell: use more bins"):
         PCMC(bins={"attr1": 1}).fit(read_mlba(mlba.simulate(10, seed=0)))
 
 
-def test_items_that_share_no_set_are_no_matter() -> None:
-    """Unlike for strengths: within a set nothing depends on the others, and across sets there is a guess."""
+def test_unconnected_items_are_accepted() -> None:
+    """Unlike strengths, rates within a set do not depend on other sets. Rates across sets have a default."""
     rows = [
         (s, item, int(item == pair[s % 2]), 1.0) for s, pair in enumerate(["ab", "ab", "cd", "cd"]) for item in pair
     ]
@@ -269,10 +269,10 @@ def test_items_that_share_no_set_are_no_matter() -> None:
     model = PCMC().fit(data)
     mixed = {"set": [0, 0, 0, 0], "item": list("abcd")}
     p = model.predict_proba(ChoiceData.from_long(mixed, choice_set="set", alternative="item"))
-    np.testing.assert_allclose(p, 0.25, rtol=0, atol=1e-6)  # all items fared alike; the search has a tolerance
+    np.testing.assert_allclose(p, 0.25, rtol=0, atol=1e-6)  # all items were chosen equally often; the search has a tolerance
 
 
-# -- options, refusals, saved form ---------------------------------------------------------------------------------
+# -- options, invalid input, saved form ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_items_that_share_no_set_are_no_matter() -> None:
         ({"identified": ("a",)}, "bins is empty"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMC(**options)
 
@@ -301,7 +301,7 @@ def test_options_can_be_given_as_words() -> None:
     assert config == PCMCConfig(bins={"attr1": 8, "attr2": 8}, identified=("0", "1"), restarts=2)
 
 
-def test_universes_too_large_are_refused_with_what_to_use() -> None:
+def test_universes_that_are_too_large_are_refused_with_a_remedy() -> None:
     many = [f"item {k}" for k in range(13)]
     table = {"set": [0] * 13, "item": many, "chosen": [1] + [0] * 12}
     data = ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item")
@@ -311,7 +311,7 @@ def test_universes_too_large_are_refused_with_what_to_use() -> None:
         PCMC(bins={"attr1": 50, "attr2": 50}).fit(read_mlba(mlba.simulate(10, seed=0)))
 
 
-def test_an_unseen_item_is_refused_with_what_to_use() -> None:
+def test_an_unseen_item_is_refused_with_a_remedy() -> None:
     data = choices(random_rates(3, seed=0), 1.0)
     model = PCMC(restarts=1).fit(data.subset(data.sizes == 2).subset([0, 1]))
     with pytest.raises(InputError, match=r"item 'c' .* use PCMC-Net \(pcmcnet\)"):
@@ -336,7 +336,7 @@ def test_a_damaged_file_is_refused(binned: bool) -> None:
         PCMC(**options)._restore({**files, "items.json": json.dumps(fewer).encode()}, *about)
 
 
-def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_search_that_did_not_converge_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     rates = np.array([[0.0, 2, 1], [1, 0, 3], [2, 1, 0]])
     assert not PCMC(max_iter=1, restarts=1).fit(choices(rates, 30)).record_.converged
     assert "within max_iter=1" in caplog.text
@@ -346,7 +346,7 @@ def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.slow
-def test_commute_choices_are_predicted_better_than_by_a_logit_of_items() -> None:
+def test_the_chain_predicts_commutes_better_than_a_logit_of_items() -> None:
     data = read_shared("sfwork.parquet")
     chain, logit = [], []
     for seed in range(5):
@@ -359,11 +359,11 @@ def test_commute_choices_are_predicted_better_than_by_a_logit_of_items() -> None
     nll, error = np.mean(chain, axis=0)
     assert nll <= 0.8142
     assert error <= 0.092
-    assert np.mean(logit) == pytest.approx(0.8256, abs=5e-5)  # to its four digits
+    assert np.mean(logit) == pytest.approx(0.8256, abs=5e-5)  # to four digits
 
 
 @pytest.mark.slow
-def test_the_binned_chain_reaches_the_papers_divergence() -> None:
+def test_the_binned_chain_has_the_published_divergence() -> None:
     """Table 1: .022 for 4,290 parameters."""
     train = read_shared("mlba_train.parquet", features=["attr1", "attr2"])
     model = PCMC(bins={"attr1": 8, "attr2": 8}, identified=("0", "1"), restarts=1, ridge=0.1).fit(train)
@@ -377,7 +377,7 @@ def test_the_binned_chain_reaches_the_papers_divergence() -> None:
 
 
 @pytest.mark.parametrize("weight", [1e-12, 1e12])
-def test_huge_and_tiny_weights_are_fitted(weight: float) -> None:
+def test_very_large_and_small_weights_can_be_fitted(weight: float) -> None:
     rng = np.random.default_rng(0)
     chosen = (np.arange(3) == rng.integers(3, size=(40, 1))).ravel().astype(int)
     table = {

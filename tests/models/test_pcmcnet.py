@@ -46,28 +46,28 @@ MakeMlba = Callable[..., ChoiceData]
         ("hiden", (3,), r"unknown option 'hiden'. Did you mean 'hidden'\?"),
     ],
 )
-def test_an_impossible_option_is_refused_by_name(option: str, value: Any, message: str) -> None:
+def test_an_invalid_option_is_refused_by_name(option: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMCNet(**{option: value})
 
 
-def test_rates_cut_at_0_need_an_epsilon() -> None:
+def test_relu_rates_need_an_epsilon() -> None:
     with pytest.raises(ConfigError, match=r"rate='relu' needs epsilon > 0.*the paper's is 0.5"):
         PCMCNet(rate="relu", epsilon=0.0)
 
 
-def test_widths_may_come_as_any_list_and_are_kept_as_a_tuple() -> None:
+def test_widths_are_stored_as_a_tuple() -> None:
     assert PCMCNet(hidden=[16, 8]).config.hidden == (16, 8)
     assert PCMCNet(hidden=[]).config.hidden == ()
 
 
-def test_the_options_are_those_of_the_network_and_of_the_loop() -> None:
+def test_options_include_those_of_training() -> None:
     assert issubclass(PCMCNetConfig, TrainConfig)
     assert PCMCNet(lr=0.3, hidden=(5,)).config == PCMCNetConfig(lr=0.3, hidden=(5,))
 
 
 def test_the_papers_settings_are_the_published_ones() -> None:
-    """Section 5.1 and its footnote; the stopping rule is section 6's. Options given on top prevail."""
+    """Section 5.1 and its footnote; the stopping rule is that of section 6. Other options override the preset."""
     config = PCMCNet.paper().config
     assert config.hidden == (16, 16, 16)
     assert (config.rate, config.epsilon, config.initialisation) == ("relu", 0.5, "paper")
@@ -84,7 +84,7 @@ def test_the_papers_settings_are_the_published_ones() -> None:
 
 
 @pytest.mark.parametrize(("layers", "expected"), [(1, 97), (2, 369), (3, 641)])
-def test_the_number_of_parameters_is_the_papers(
+def test_the_number_of_parameters_is_that_of_the_paper(
     layers: int, expected: int, make_mlba: MakeMlba, quick: dict[str, Any]
 ) -> None:
     """4 x 16 + 16 for the pair of two features each, 16 x 16 + 16 for each further layer, 16 + 1 at the end."""
@@ -93,8 +93,8 @@ def test_the_number_of_parameters_is_the_papers(
     assert model.num_parameters == expected
 
 
-def test_the_papers_network_is_the_papers_weight_for_weight(trips: ChoiceData) -> None:
-    """Labels are declared and not read: comfort and purpose have embeddings, and one layer of 16 takes 2 + 4 + 4."""
+def test_the_preset_has_the_weights_of_the_papers_network(trips: ChoiceData) -> None:
+    """Labels are declared but not used: comfort and purpose have embeddings, and one layer of 16 has 2 + 4 + 4 inputs."""
     model = PCMCNet.paper((16,), epochs=1).fit(trips, progress=False)
     shapes = {name: tuple(p.shape) for name, p in model.network_.named_parameters()}
     assert shapes == {
@@ -111,7 +111,7 @@ def test_the_papers_network_is_the_papers_weight_for_weight(trips: ChoiceData) -
     assert model.record_.decay_search is None
 
 
-def test_every_part_of_the_table_has_its_weights(fitted: PCMCNet) -> None:
+def test_every_column_has_its_weights(fitted: PCMCNet) -> None:
     """Purpose has 2 categories: 1 wide; comfort 3: 2 wide; mode 5: 3 wide. Inputs: 1 + 1 and 2 + 2 + 3."""
     shapes = {name: tuple(p.shape) for name, p in fitted.network_.named_parameters()}
     assert shapes == {
@@ -132,8 +132,8 @@ def test_every_part_of_the_table_has_its_weights(fitted: PCMCNet) -> None:
     }
 
 
-def test_a_single_neuron_is_a_network_too(make_mlba: MakeMlba, quick: dict[str, Any]) -> None:
-    """No hidden layer: 2 + 2 weights and a bias."""
+def test_a_network_may_have_no_hidden_layer(make_mlba: MakeMlba, quick: dict[str, Any]) -> None:
+    """A single neuron has 2 + 2 weights and a bias."""
     model = PCMCNet(**quick | {"hidden": (), "utility": "none"}).fit(make_mlba(20), progress=False)
     assert model.num_parameters == 5
 
@@ -141,7 +141,7 @@ def test_a_single_neuron_is_a_network_too(make_mlba: MakeMlba, quick: dict[str, 
 # -- probabilities -------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_are_a_law_over_the_open_rows_of_each_set(
+def test_probabilities_sum_to_1_over_the_available_rows_of_a_set(
     fitted: PCMCNet, make_trips: MakeTrips, roles: dict[str, Any]
 ) -> None:
     table = make_trips(seed=5)
@@ -150,7 +150,7 @@ def test_probabilities_are_a_law_over_the_open_rows_of_each_set(
     assert closed.any()
     assert (p[closed] == 0).all()
     assert (p[~closed] > 0).all()
-    # Logs in float32: each term is off by up to 6e-8 of itself.
+    # logarithms in float32: a relative error of up to 6e-8 per term
     np.testing.assert_allclose(np.bincount(table["trip"].to_numpy(), weights=p), 1, rtol=1e-6)
 
 
@@ -159,15 +159,15 @@ def test_probabilities_follow_the_rows_of_the_table(
 ) -> None:
     table = make_trips(seed=5)
     expected = fitted.predict_proba(ChoiceData.from_long(table, **roles))
-    assert len(np.unique(expected)) > 50  # so that a wrong order shows
+    assert len(np.unique(expected)) > 50  # otherwise a wrong order would not be detected
     order = np.random.default_rng(0).permutation(table.num_rows)
     shuffled = ChoiceData.from_long(table.take(order), **roles)
-    # The elimination takes the alternatives out in the order of the table, and rounds accordingly.
+    # The elimination follows the order of the table, and so does its rounding.
     np.testing.assert_allclose(fitted.predict_proba(shuffled), expected[order], rtol=1e-5)
     np.testing.assert_array_equal(fitted.predict_proba(table), expected)  # read by the model's schema
 
 
-def test_a_set_of_one_gets_exactly_1_alone_and_in_company(
+def test_a_set_of_one_has_probability_exactly_1(
     fitted: PCMCNet, make_trips: MakeTrips, roles: dict[str, Any]
 ) -> None:
     data = ChoiceData.from_long(make_trips(seed=5), **roles)
@@ -179,7 +179,7 @@ def test_a_set_of_one_gets_exactly_1_alone_and_in_company(
     assert fitted.predict_proba(data.subset(lonely)).max() == 1.0
 
 
-def test_labels_are_predicted_where_there_are_labels(fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_predictions_are_labels_if_the_table_has_labels(fitted: PCMCNet, trips: ChoiceData) -> None:
     p = fitted.predict_proba(trips)
     labels = trips.labels
     assert labels is not None
@@ -190,17 +190,17 @@ def test_labels_are_predicted_where_there_are_labels(fitted: PCMCNet, trips: Cho
     assert fitted.predict(trips).tolist() == expected
 
 
-def test_a_category_never_seen_gives_a_law_that_all_such_categories_share(
+def test_all_unseen_categories_have_the_same_probabilities(
     fitted: PCMCNet, make_trips: MakeTrips
 ) -> None:
     table = make_trips(seed=5)
     column = table.column_names.index("comfort")
-    laws = [
+    probabilities = [
         fitted.predict_proba(table.set_column(column, "comfort", pa.array([word] * table.num_rows)))
         for word in ("luxury", "none", "low")
     ]
-    np.testing.assert_array_equal(laws[0], laws[1])
-    assert not np.allclose(laws[0], laws[2], atol=1e-3)
+    np.testing.assert_array_equal(probabilities[0], probabilities[1])
+    assert not np.allclose(probabilities[0], probabilities[2], atol=1e-3)
 
 
 def test_a_column_that_is_missing_at_prediction_is_named(
@@ -220,7 +220,7 @@ def test_a_column_whose_kind_changed_is_named(fitted: PCMCNet, make_trips: MakeT
         fitted.predict_proba(data)
 
 
-def test_features_are_what_tells_alternatives_apart(quick: dict[str, Any]) -> None:
+def test_features_or_labels_are_required(quick: dict[str, Any]) -> None:
     table = {"s": [0, 0], "mode": ["car", "bus"], "took": [1, 0], "income": [3.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", alternative="mode", individual=["income"])
     message = "PCMCNet needs features or labels of alternatives: declare features"
@@ -229,15 +229,15 @@ def test_features_are_what_tells_alternatives_apart(quick: dict[str, Any]) -> No
 
 
 def shares(model: PCMCNet, data: ChoiceData) -> dict[str, float]:
-    """Mean probability of each label."""
+    """Return the mean probability of each label."""
     assert data.labels is not None
     p, labels = model.predict_proba(data), np.asarray(data.labels.plain())
     return {word: float(p[labels == word].mean()) for word in np.unique(labels)}
 
 
 @pytest.mark.parametrize("utility", ["linear", "none"])
-def test_labels_alone_are_enough(utility: str, quick: dict[str, Any]) -> None:
-    """Chosen 60, 30 and 10 times of 100, from sets that are all alike: so are the probabilities."""
+def test_labels_alone_reproduce_the_shares(utility: str, quick: dict[str, Any]) -> None:
+    """In 100 equal sets, labels are chosen 60, 30 and 10 times: these are the probabilities."""
     table = {
         "s": np.repeat(np.arange(100), 3),
         "mode": np.tile(["car", "bus", "bike"], 100),
@@ -252,24 +252,24 @@ def test_labels_alone_are_enough(utility: str, quick: dict[str, Any]) -> None:
         model.predict_proba(ChoiceData.from_long(table, choice_set="s", chosen="took"))
 
 
-def test_a_label_never_seen_counts_for_nothing_of_its_own(fitted: PCMCNet, make_trips: MakeTrips) -> None:
+def test_all_unseen_labels_have_the_same_probabilities(fitted: PCMCNet, make_trips: MakeTrips) -> None:
     table = make_trips(seed=5)
     column = table.column_names.index("mode")
-    laws = [
+    probabilities = [
         fitted.predict_proba(table.set_column(column, "mode", pa.array([f"{word}{k}" for k in range(table.num_rows)])))
         for word in ("plane", "boat")
     ]
-    np.testing.assert_array_equal(laws[0], laws[1])
-    assert not np.allclose(laws[0], fitted.predict_proba(table), atol=1e-3)
+    np.testing.assert_array_equal(probabilities[0], probabilities[1])
+    assert not np.allclose(probabilities[0], fitted.predict_proba(table), atol=1e-3)
 
 
-def test_held_firmly_a_network_is_nearly_a_logit(make_mlba: MakeMlba) -> None:
-    """Decay takes all but the plain weights to 0; those have a prior that 2,000 sets outweigh."""
+def test_strong_weight_decay_gives_nearly_a_logit(make_mlba: MakeMlba) -> None:
+    """Decay shrinks all weights except the linear ones to 0. The prior of those is weak for 2,000 sets."""
     train, test = make_mlba(2000), make_mlba(300, seed=1)
     logit = MNL(formula="attr1 + attr2 | 0").fit(train)
     options = {"hidden": (8,), "epochs": 10, "tails": "keep"}
-    firm, free = (PCMCNet(**options, weight_decay=w).fit(train, progress=False) for w in (100.0, 0.01))
-    off = [np.abs(model.predict_proba(test) - logit.predict_proba(test)).max() for model in (firm, free)]
+    strong, weak = (PCMCNet(**options, weight_decay=w).fit(train, progress=False) for w in (100.0, 0.01))
+    off = [np.abs(model.predict_proba(test) - logit.predict_proba(test)).max() for model in (strong, weak)]
     assert off[0] < 0.02
     assert off[1] > 0.2
 
@@ -293,7 +293,7 @@ def test_a_zero_network_with_a_utility_is_the_logit_of_its_weights(
 
 @pytest.mark.parametrize("individual", [[], ["income"], ["purpose"]])
 @pytest.mark.parametrize("features", [["price"], ["comfort"], ["price", "comfort"]])
-def test_any_mix_of_columns_makes_a_model(
+def test_any_mix_of_columns_can_be_fitted(
     individual: list[str], features: list[str], make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"individual": individual, "features": features})
@@ -305,7 +305,7 @@ def test_any_mix_of_columns_makes_a_model(
 
 
 def copies(data: ChoiceData, times: int) -> ChoiceData:
-    """Every alternative of every set this many times, one copy after the other."""
+    """Repeat every alternative of every set this many times."""
     table = {
         "choice_set": np.tile(data.set_of_alternative, times),
         **{name: np.tile(column.values, times) for name, column in data.features.items()},  # type: ignore[union-attr]
@@ -315,7 +315,7 @@ def copies(data: ChoiceData, times: int) -> ChoiceData:
 
 @pytest.fixture(scope="module", params=["linear", "none"])
 def expanding(request: pytest.FixtureRequest, make_mlba: MakeMlba, quick: dict[str, Any]) -> PCMCNet:
-    """Trained until the laws are far from uniform, and no rate is near the floor of them all."""
+    """Trained until probabilities are far from uniform and no rate is near the floor."""
     options = quick | {"hidden": (16, 16), "epochs": 20, "batch_size": 16, "dropout": 0.0, "weight_decay": 0.3}
     model: PCMCNet = PCMCNet(**options | {"utility": request.param}).fit(make_mlba(200), progress=False)
     assert -model.score(make_mlba(200)) < 0.8
@@ -329,12 +329,12 @@ def test_copies_of_all_alternatives_share_their_probability(
     data = make_mlba(50, seed=1)
     p = expanding.predict_proba(data)
     assert p.max() > 0.8
-    # The network computes in float32, on matrices of another shape.
+    # The network computes in float32 on matrices of another shape.
     np.testing.assert_allclose(expanding.predict_proba(copies(data, times)), np.tile(p, times) / times, atol=1e-5)
 
 
 @pytest.mark.parametrize("times", [2, 5])
-def test_copies_share_to_the_last_digits_in_float64(times: int, expanding: PCMCNet, make_mlba: MakeMlba) -> None:
+def test_copies_share_exactly_in_float64(times: int, expanding: PCMCNet, make_mlba: MakeMlba) -> None:
     data = make_mlba(50, seed=1)
     network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
     network.load_state_dict(expanding.network_.state_dict())
@@ -345,8 +345,8 @@ def test_copies_share_to_the_last_digits_in_float64(times: int, expanding: PCMCN
 
 
 @torch.no_grad()
-def test_the_mass_of_copies_does_not_depend_on_the_rates_between_them(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
-    """Copies of an alternative are a class of a contractible partition, for the rates of a trained network too."""
+def test_rates_between_copies_do_not_change_their_total_probability(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
+    """Copies of an alternative are a class of a contractible partition, also under a trained network."""
     network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
     network.load_state_dict(expanding.network_.state_dict())
     batch = as_double(expanding.encoder_, copies(make_mlba(50, seed=1), 3))
@@ -359,7 +359,7 @@ def test_the_mass_of_copies_does_not_depend_on_the_rates_between_them(expanding:
 
 
 @torch.no_grad()
-def test_relabelling_follows_to_the_last_digits_in_float64(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
+def test_probabilities_follow_a_permutation_exactly_in_float64(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
     network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
     network.load_state_dict(expanding.network_.state_dict())
     batch = as_double(expanding.encoder_, make_mlba(50, seed=1))
@@ -405,7 +405,7 @@ def test_no_start_is_dead(form: str, layers: int, make_mlba: MakeMlba, quick: di
 
 @pytest.mark.parametrize("seed", [0, 9])
 def test_no_start_of_the_papers_is_dead(seed: int, make_mlba: MakeMlba) -> None:
-    """With seed 9 most rates start at their floor, and without help all of them end there."""
+    """With seed 9 most rates start at their floor. Without a correction, all of them would end there."""
     assert nll_of_the_papers_model(make_mlba(300), seed) < CLEARLY_BELOW_UNIFORM
 
 
@@ -425,7 +425,7 @@ def test_no_start_of_the_papers_is_dead_for_many_seeds(seed: int, make_mlba: Mak
 
 
 class DeadStart(PCMCNet):
-    """Starts with every score far below 0."""
+    """A network whose scores all start far below 0."""
 
     def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
         network = super()._build(encoder, classes)
@@ -434,7 +434,7 @@ class DeadStart(PCMCNet):
         return network
 
 
-def test_a_dead_start_is_noticed_and_undone(
+def test_a_dead_start_is_detected_and_corrected(
     make_mlba: MakeMlba, quick: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     data, options = make_mlba(60), quick | FORMS["relu"] | {"epochs": 2}
@@ -446,7 +446,7 @@ def test_a_dead_start_is_noticed_and_undone(
     assert all(entry["gradient_norm"] > 0 for entry in model.history)
 
 
-def test_a_dead_start_is_noticed_behind_a_thousand_sets_of_one(
+def test_a_dead_start_is_detected_after_a_thousand_sets_of_one(
     quick: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     sets = np.concatenate([np.arange(1100), [1100, 1100, 1101, 1101]])
@@ -459,23 +459,23 @@ def test_a_dead_start_is_noticed_behind_a_thousand_sets_of_one(
     assert len(caplog.messages) == 1
 
 
-@pytest.mark.parametrize(("rate", "moves"), [("exp", False), ("softplus", True)])
-def test_the_output_bias_of_exponential_rates_is_a_time_scale_and_stays(
-    rate: str, moves: bool, make_mlba: MakeMlba, quick: dict[str, Any]
+@pytest.mark.parametrize(("rate", "trained"), [("exp", False), ("softplus", True)])
+def test_the_output_bias_of_exponential_rates_is_not_trained(
+    rate: str, trained: bool, make_mlba: MakeMlba, quick: dict[str, Any]
 ) -> None:
     model = PCMCNet(**{**quick, "rate": rate, "weight_decay": 0.0}).fit(make_mlba(20), device="cpu", progress=False)
     assert isinstance(model.network_, PCMCNetwork)
-    assert (model.network_.rates.output.bias.item() != 1.0) == moves
+    assert (model.network_.rates.output.bias.item() != 1.0) == trained
 
 
-def test_features_that_never_differ_within_a_set_are_refused(quick: dict[str, Any]) -> None:
+def test_features_that_are_constant_within_sets_are_refused(quick: dict[str, Any]) -> None:
     table = {"s": [0, 0, 1, 1], "x": [1.0, 1.0, 2.0, 2.0], "took": [1, 0, 0, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"])
     with pytest.raises(InputError, match="no feature differs between the alternatives of any choice set"):
         PCMCNet(**quick).fit(data, progress=False)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_options_may_be_numpy_numbers() -> None:
     config = PCMCNet(epochs=np.int64(3), lr=np.float64(0.5), hidden=np.array([4, 2])).config
     assert (config.epochs, config.lr, config.hidden) == (3, 0.5, (4, 2))
 
@@ -484,14 +484,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
     ("options", "message"),
     [({"rate": 3}, "unknown rate 3"), ({"hidden": 5}, "hidden must be a list of widths such as")],
 )
-def test_an_option_of_the_wrong_kind_is_refused_by_the_preset_too(options: dict[str, Any], message: str) -> None:
+def test_the_preset_refuses_options_of_the_wrong_type(options: dict[str, Any], message: str) -> None:
     for make in (PCMCNet, PCMCNet.paper):
         with pytest.raises(ConfigError, match=message):
             make(**options)
 
 
-def test_with_bfloat16_products_the_fit_is_nearly_as_good_and_nothing_else_is_rounded(make_mlba: MakeMlba) -> None:
-    """The losses differ by about what two seeds do; probabilities still sum to 1 as in float32."""
+def test_bfloat16_products_fit_nearly_as_well_as_float32(make_mlba: MakeMlba) -> None:
+    """The losses differ by about as much as those of two seeds. Probabilities sum to 1 as in float32."""
     data, scores = make_mlba(600), {}
     for precision in ("float32", "bfloat16"):
         options = {"hidden": (16, 16), "epochs": 12, "weight_decay": 0.5, "precision": precision}
@@ -499,7 +499,7 @@ def test_with_bfloat16_products_the_fit_is_nearly_as_good_and_nothing_else_is_ro
         scores[precision] = model.score(data)
     assert model.config.precision == "bfloat16"
     assert scores["bfloat16"] != scores["float32"]
-    assert scores["float32"] > -math.log(3) + 0.05  # there was something to learn
+    assert scores["float32"] > -math.log(3) + 0.05  # better than uniform
     assert abs(scores["bfloat16"] - scores["float32"]) < 0.02
     sums = np.add.reduceat(model.predict_proba(data), data.offsets[:-1])
     np.testing.assert_allclose(sums, 1, rtol=0, atol=1e-6)

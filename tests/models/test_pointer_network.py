@@ -18,7 +18,7 @@ QUICK: dict[str, Any] = {"hidden": 8, "epochs": 2, "batch_size": 8, "lr": 0.02, 
 
 
 def double(network: torch.nn.Module, encoder: Encoder, data: ChoiceData) -> tuple[torch.nn.Module, Batch]:
-    """A network and all sets, in double precision."""
+    """Return a network and all sets in double precision."""
     batch = encoder.encode(data).batch(np.arange(len(data)))
     batch = replace(batch, numeric=batch.numeric.double(), individual_numeric=batch.individual_numeric.double())
     return network.double().eval(), batch
@@ -32,8 +32,8 @@ def fresh(data: ChoiceData, **options: Any) -> tuple[torch.nn.Module, Batch]:
     return double(network, encoder, data)
 
 
-def one(batch: Batch, s: int) -> Batch:
-    """A set by itself, without padding."""
+def single_set(batch: Batch, s: int) -> Batch:
+    """Return one set without padding."""
     n = int(batch.mask[s].sum())
     return Batch(
         batch.numeric[s : s + 1, :n],
@@ -80,12 +80,12 @@ def lstm_step(x: Tensor, h: Tensor, c: Tensor, cell: Any, suffix: str = "") -> t
 
 
 @torch.no_grad()
-def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = fresh(trips, hidden=6)
     assert isinstance(network, PointingNetwork)
     log_p = network(batch)
     for s in range(5):
-        alone = one(batch, s)
+        alone = single_set(batch, s)
         who = network.individual(alone.individual_numeric, alone.individual_categorical)[0]
         h, c, encoded = torch.zeros(6).double(), torch.zeros(6).double(), []
         for what in network.alternative(alone.numeric, alone.categorical)[0]:
@@ -101,17 +101,17 @@ def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"layers": 2}, {"bidirectional": True}, {"layers": 2, "bidirectional": True}])
 @torch.no_grad()
-def test_a_set_has_one_law_alone_and_padded_in_company(options: dict[str, Any], trips: ChoiceData) -> None:
+def test_padding_does_not_change_probabilities(options: dict[str, Any], trips: ChoiceData) -> None:
     network, batch = fresh(trips, hidden=8, **options)
     log_p = network(batch)
     assert len(set(trips.sizes.tolist())) > 2
     for s, n in enumerate(trips.sizes):
-        torch.testing.assert_close(log_p[s, :n], network(one(batch, s))[0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(log_p[s, :n], network(single_set(batch, s))[0], rtol=1e-12, atol=1e-12)
     assert (log_p[~batch.mask] == -torch.inf).all()
 
 
 @torch.no_grad()
-def test_padding_is_never_read(trips: ChoiceData) -> None:
+def test_padded_values_are_never_read(trips: ChoiceData) -> None:
     network, batch = fresh(trips, hidden=8, bidirectional=True)
     strange = replace(batch, numeric=batch.numeric.masked_fill(~batch.mask.unsqueeze(-1), 1e6))
     assert not torch.equal(strange.numeric, batch.numeric)
@@ -120,11 +120,11 @@ def test_padding_is_never_read(trips: ChoiceData) -> None:
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @torch.no_grad()
-def test_the_encoder_reads_forward_and_backward_only_when_asked_to(bidirectional: bool, trips: ChoiceData) -> None:
+def test_the_encoder_is_bidirectional_only_on_request(bidirectional: bool, trips: ChoiceData) -> None:
     network, batch = fresh(trips, hidden=8, bidirectional=bidirectional)
     assert isinstance(network, PointingNetwork)
     s = int(np.argmax(trips.sizes))
-    alone = one(batch, s)
+    alone = single_set(batch, s)
     steps = torch.rand(
         1, int(trips.sizes[s]), network.read.in_features, generator=torch.Generator().manual_seed(0)
     ).double()
@@ -135,7 +135,7 @@ def test_the_encoder_reads_forward_and_backward_only_when_asked_to(bidirectional
     assert not torch.equal(before[0, -1], after[0, -1])
 
 
-def test_every_weight_gets_a_gradient_and_all_are_finite(trips: ChoiceData) -> None:
+def test_every_weight_has_a_finite_gradient(trips: ChoiceData) -> None:
     network, batch = fresh(trips, hidden=8, layers=2, bidirectional=True)
     network(batch)[:, 0].sum().backward()
     for name, weight in network.named_parameters():
@@ -144,10 +144,10 @@ def test_every_weight_gets_a_gradient_and_all_are_finite(trips: ChoiceData) -> N
         assert weight.grad.any(), name
 
 
-# -- the order -----------------------------------------------------------------------------------------------------
+# -- order of alternatives -----------------------------------------------------------------------------------------
 
 
-def test_alternatives_are_read_in_the_order_of_the_tables_rows(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
+def test_alternatives_are_read_in_the_order_of_rows(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     table = make_trips(seed=5)  # rows of all sets mixed
     data = ChoiceData.from_long(table, **roles)
     encoder = Encoder.learn(data)
@@ -158,11 +158,11 @@ def test_alternatives_are_read_in_the_order_of_the_tables_rows(make_trips: MakeT
     for k, s in enumerate(np.random.default_rng(0).permutation(len(data))[:8]):
         rows = np.flatnonzero((table["trip"].to_numpy() == data.set_ids[s]) & is_open)
         shown = batch.numeric[k, batch.mask[k], 0].double().numpy() * price.scale + price.mean
-        # Standardised in float32 and back.
+        # standardised in float32 and back
         np.testing.assert_allclose(shown, table["price"].to_numpy()[rows], rtol=1e-5)
 
 
-def test_the_same_set_in_another_order_has_another_law(trips: ChoiceData, make_trips: MakeTrips) -> None:
+def test_the_order_of_alternatives_changes_probabilities(trips: ChoiceData, make_trips: MakeTrips) -> None:
     model = PointerNetwork(**QUICK).fit(trips, progress=False)
     table = make_trips(seed=5)
     backwards = np.arange(table.num_rows)[::-1]
@@ -170,14 +170,14 @@ def test_the_same_set_in_another_order_has_another_law(trips: ChoiceData, make_t
     assert np.abs(there - back).max() > 0.01
 
 
-def test_the_summary_says_that_the_order_counts(trips: ChoiceData) -> None:
+def test_the_summary_notes_that_the_order_matters(trips: ChoiceData) -> None:
     summary = PointerNetwork(**QUICK).fit(trips, progress=False).summary()
     assert "depend on the order of the rows" in summary.facts["order"]
     assert PointerNetwork.order_matters
 
 
 def always_the_third(sets: int, seed: int) -> ChoiceData:
-    """Sets of 3 to 6 rows with features that say nothing; the third row is chosen."""
+    """Return sets of 3 to 6 rows with random features. The third row is chosen."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(3, 7, sets)
     place = np.concatenate([np.arange(n) for n in sizes])
@@ -186,12 +186,12 @@ def always_the_third(sets: int, seed: int) -> ChoiceData:
 
 
 def accuracy(model: Any, data: ChoiceData) -> float:
-    """Share of sets whose third row is predicted."""
+    """Return the share of sets whose third row is predicted."""
     return float((model.predict(data) == data.offsets[:-1] + 2).mean())
 
 
 @pytest.mark.slow
-def test_it_learns_to_point_at_the_third_which_a_model_of_features_cannot() -> None:
+def test_a_pointer_network_learns_to_choose_the_third_row() -> None:
     train, test = always_the_third(400, seed=0), always_the_third(400, seed=1)
     assert accuracy(PointerNetwork().fit(train, progress=False), test) > 0.99
     chance = float((1 / test.sizes).mean())
@@ -204,7 +204,7 @@ def test_it_learns_to_point_at_the_third_which_a_model_of_features_cannot() -> N
 
 @pytest.mark.parametrize("individual", [[], ["income"], ["purpose"]])
 @pytest.mark.parametrize("features", [["price"], ["comfort"]])
-def test_any_mix_of_columns_makes_a_model(
+def test_any_mix_of_columns_can_be_fitted(
     individual: list[str], features: list[str], make_trips: MakeTrips, roles: dict[str, Any]
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"individual": individual, "features": features})
@@ -219,7 +219,7 @@ def test_a_table_without_features_is_refused(make_trips: MakeTrips, roles: dict[
         PointerNetwork(**QUICK, labels=False).fit(data, progress=False)
 
 
-def test_labels_alone_make_a_pointer_network(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
+def test_a_pointer_network_can_use_labels_alone(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
     model = PointerNetwork(**QUICK).fit(data, progress=False)
     assert [code.name for code in model.encoder_.features.categorical] == ["mode"]

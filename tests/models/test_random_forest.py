@@ -22,13 +22,13 @@ QUICK: dict[str, Any] = {"trees": 20, "min_samples_leaf": 2, "floor": 0.001}
 
 @pytest.fixture(scope="module")
 def forest(trips: ChoiceData) -> RandomForest:
-    """A model to ask, never to change."""
+    """A fitted model that tests must not change."""
     model: RandomForest = RandomForest(**QUICK).fit(trips)
     return model
 
 
 def bargains(sets: int = 200, seed: int = 0, weight: float = 1.0, *, dearest: bool = False) -> dict[str, Any]:
-    """Sets of three at very different levels of price; the cheapest (or the dearest) of each is chosen."""
+    """Return sets of three at very different price levels. The cheapest (or the dearest) is chosen."""
     rng = np.random.default_rng(seed)
     price = rng.uniform(10, 1000, (sets, 1)) * rng.uniform(1, 2, (sets, 3))
     best = price.argmax(1) if dearest else price.argmin(1)
@@ -77,7 +77,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
         ("max_depth=none", "max_depth", None),
     ],
 )
-def test_options_can_be_written_as_words(word: str, option: str, value: Any) -> None:
+def test_options_can_be_read_from_text(word: str, option: str, value: Any) -> None:
     name, read_value = parse_option(RandomForestConfig, word)
     assert getattr(RandomForest(**{name: read_value}).config, option) == value
 
@@ -90,26 +90,26 @@ def odds_of_the_last_two(model: RandomForest, cheapest: float) -> float:
     return float(p[1] / p[2])
 
 
-def test_the_least_of_a_set_changes_the_odds_of_the_others() -> None:
+def test_the_lowest_price_changes_the_odds_of_the_others() -> None:
     model = RandomForest(trees=50).fit(read(bargains()))
     assert model.relative_ == ("price",)
-    # 120 looks like a choice beside 119, hardly beside 60; 180 never does.
+    # 120 is attractive next to 119 but not next to 60. 180 never is.
     assert odds_of_the_last_two(model, 119.0) > 2 * odds_of_the_last_two(model, 60.0)
 
 
-def test_without_relative_features_the_others_do_not_matter() -> None:
+def test_odds_are_independent_without_relative_features() -> None:
     model = RandomForest(trees=50, relative=()).fit(read(bargains()))
     assert odds_of_the_last_two(model, 119.0) == pytest.approx(odds_of_the_last_two(model, 60.0), rel=1e-12)
 
 
-def test_relative_features_tell_the_cheapest_where_prices_alone_cannot() -> None:
+def test_relative_features_identify_the_cheapest() -> None:
     train, test = read(bargains()), read(bargains(seed=1))
     with_ratio, without = (RandomForest(trees=50, relative=r).fit(train).score(test) for r in ("auto", ()))
     assert with_ratio > -0.15
     assert without < -0.7
 
 
-def test_a_set_whose_least_is_0_at_prediction_still_has_a_law() -> None:
+def test_a_set_with_a_minimum_of_0_has_probabilities() -> None:
     model = RandomForest(**QUICK).fit(read(bargains()))
     p = model.predict_proba({"s": [0, 0, 1, 1], "price": [0.0, 9.0, -1.0, 9.0]})
     assert (p > 0).all()
@@ -123,7 +123,7 @@ def test_a_set_whose_least_is_0_at_prediction_still_has_a_law() -> None:
         ("comfort", "got 'comfort', which is categorical"),
     ],
 )
-def test_a_relative_feature_that_is_none_is_refused(name: str, message: str, trips: ChoiceData) -> None:
+def test_an_invalid_relative_feature_is_refused(name: str, message: str, trips: ChoiceData) -> None:
     with pytest.raises(SchemaError, match=message):
         RandomForest(**QUICK, relative=[name]).fit(trips)
 
@@ -131,7 +131,7 @@ def test_a_relative_feature_that_is_none_is_refused(name: str, message: str, tri
 # -- scores --------------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_are_scores_plus_the_floor_over_their_sum(forest: RandomForest, trips: ChoiceData) -> None:
+def test_probabilities_are_normalised_scores_plus_the_floor(forest: RandomForest, trips: ChoiceData) -> None:
     scores = forest.forest_.predict_proba(tree_inputs(forest.encoder_, forest.relative_, trips))[:, 1] + 0.001
     p = trips.from_rows(forest.predict_proba(trips))
     assert forest.config.floor == 0.001
@@ -140,7 +140,7 @@ def test_probabilities_are_scores_plus_the_floor_over_their_sum(forest: RandomFo
         np.testing.assert_allclose(p[begin:end], scores[begin:end] / scores[begin:end].sum(), rtol=1e-12)
 
 
-def test_a_larger_floor_evens_the_law_and_keeps_the_ranking(trips: ChoiceData) -> None:
+def test_a_larger_floor_evens_probabilities_but_keeps_the_ranking(trips: ChoiceData) -> None:
     models = [RandomForest(**QUICK | {"floor": f}).fit(trips) for f in (1e-6, 10.0)]
     low, high = (model.predict_proba(trips) for model in models)
     alone = trips.rows[np.repeat(trips.sizes == 1, trips.sizes)]
@@ -150,8 +150,8 @@ def test_a_larger_floor_evens_the_law_and_keeps_the_ranking(trips: ChoiceData) -
     assert models[0].predict(trips).tolist() == models[1].predict(trips).tolist()
 
 
-def test_choices_are_learnt_and_fresh_ones_predicted(trips: ChoiceData, make_trips: MakeTrips) -> None:
-    """Everybody takes the cheapest."""
+def test_new_choices_are_predicted(trips: ChoiceData, make_trips: MakeTrips) -> None:
+    """The cheapest is always chosen."""
     model = RandomForest(trees=50, min_samples_leaf=2).fit(trips)
     fresh = make_trips(seed=5)
     took = fresh["took"].to_numpy() == 1
@@ -159,7 +159,7 @@ def test_choices_are_learnt_and_fresh_ones_predicted(trips: ChoiceData, make_tri
 
 
 def test_weights_of_sets_count() -> None:
-    """Half of the sets chose the cheapest, half the dearest; the heavier half is believed."""
+    """The cheapest is chosen in half of the sets, the dearest in the other. The heavier half decides."""
     for heavy in (False, True):
         one, other = bargains(weight=9.0, dearest=heavy), bargains(seed=1, weight=1.0, dearest=not heavy)
         both = {k: np.concatenate([one[k], other[k] + 200 * (k == "s")]) for k in one}
@@ -168,7 +168,7 @@ def test_weights_of_sets_count() -> None:
         assert p[int(heavy)] > 0.7
 
 
-def test_missing_numbers_are_admitted_where_training_had_some(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
+def test_missing_numbers_are_accepted_if_training_had_some(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     table = make_trips()
     price = table["price"].to_numpy().copy()
     price[::7] = np.nan
@@ -179,7 +179,7 @@ def test_missing_numbers_are_admitted_where_training_had_some(make_trips: MakeTr
     assert (model.predict_proba(table)[table["open"].to_numpy() == 1] > 0).all()
 
 
-def test_sets_of_one_alternative_teach_nothing(trips: ChoiceData) -> None:
+def test_sets_of_one_alternative_are_refused(trips: ChoiceData) -> None:
     lonely = trips.subset(trips.sizes == 1)
     with pytest.raises(InputError, match="every choice set has a single alternative"):
         RandomForest(**QUICK).fit(lonely)
@@ -193,7 +193,7 @@ def test_a_table_without_features_is_refused(make_trips: MakeTrips, roles: dict[
         RandomForest(**QUICK).fit(data)
 
 
-def test_any_seed_will_do_and_each_gives_its_own_forest(trips: ChoiceData) -> None:
+def test_different_seeds_give_different_forests(trips: ChoiceData) -> None:
     first, second = (RandomForest(**QUICK).fit(trips, seed=seed).predict_proba(trips) for seed in (0, 2**63 - 1))
     assert not np.array_equal(first, second)
 
@@ -201,7 +201,7 @@ def test_any_seed_will_do_and_each_gives_its_own_forest(trips: ChoiceData) -> No
 # -- summary and saved form ----------------------------------------------------------------------------------------
 
 
-def test_the_number_of_threads_does_not_matter(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = RandomForest(**QUICK), RandomForest(**QUICK)
     for threads, model in enumerate((one, two), 1):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
@@ -215,7 +215,7 @@ def test_the_summary_lists_importances_that_sum_to_1(forest: RandomForest) -> No
     names, values = zip(*summary.rows, strict=True)
     inputs = {"income", "purpose", "price", "minutes", "comfort"}
     assert set(names) == inputs | {"price / least of the set", "minutes / least of the set"}
-    assert names[0] == "price / least of the set"  # everybody takes the cheapest
+    assert names[0] == "price / least of the set"  # the cheapest is always chosen
     assert sum(map(float, values)) == pytest.approx(1, abs=1e-3)  # printed with four digits
     assert summary.facts["parameters"].startswith(f"{forest.num_parameters:,} ")
 
@@ -226,7 +226,7 @@ def test_the_number_of_parameters_counts_the_nodes(trips: ChoiceData) -> None:
 
 
 @pytest.mark.slow
-def test_scikit_learn_is_loaded_by_a_fit_and_not_before() -> None:
+def test_scikit_learn_is_imported_only_by_a_fit() -> None:
     code = "import sys, pcmcnet; pcmcnet.RandomForest(); print('sklearn' in sys.modules)"
     source = str(Path(__file__).parents[2] / "src")
     run = subprocess.run(

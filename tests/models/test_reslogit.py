@@ -14,7 +14,7 @@ ROLES: dict[str, Any] = {"choice_set": "s", "chosen": "took", "alternative": "mo
 
 
 def modes(labels: int, sets: int = 12) -> dict[str, Any]:
-    """Sets of all labels, of which the first is chosen."""
+    """Return sets of all labels. The first is chosen."""
     n = sets * labels
     took = np.tile(np.arange(labels) == 0, sets)
     names = [f"m{k}" for k in range(labels)]
@@ -22,7 +22,7 @@ def modes(labels: int, sets: int = 12) -> dict[str, Any]:
     return {"s": np.repeat(np.arange(sets), labels), "took": took, "mode": names * sets, "x": x}
 
 
-def test_a_residual_lowers_a_utility_as_worked_out_by_hand() -> None:
+def test_a_residual_lowers_a_utility_as_computed_by_hand() -> None:
     """V = (1, 0), an entry of 2 from the first to the second: h_2 = 0 - (log(1 + exp(2 * 1)) - log 2), h_1 = 1."""
     data = ChoiceData.from_long(modes(2), **ROLES)
     model = ResLogit(layers=1, epochs=1, weight_decay=1.0).fit(data, progress=False)
@@ -31,15 +31,15 @@ def test_a_residual_lowers_a_utility_as_worked_out_by_hand() -> None:
         for weights in network.parameters():
             weights.zero_()
         network.utility.constants[0][1] = 1.0  # of m0
-        network.crossing[0, 2, 1] = 2.0  # on m1, by m0
+        network.crossing[0, 2, 1] = 2.0  # effect of m0 on m1
     labels, crossing = model.crossing()
     assert (labels, crossing.tolist()) == (("m0", "m1"), [[0, 0], [2, 0]])
     p = model.predict_proba(data)[:2]
     assert math.log(p[1] / p[0]) == pytest.approx(-math.log(1 + math.exp(2)) + math.log(2) - 1, abs=1e-6)
 
 
-def test_only_alternatives_of_the_set_act(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
-    """Odds of two change with a third, and not with padding: a set alone is as in a batch with larger ones."""
+def test_only_alternatives_of_the_set_have_effects(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
+    """A third alternative changes the odds of two. Padding in a batch with larger sets does not."""
     model = network_of("reslogit", spread=0.5)
     whole = journeys.from_rows(model.predict_log_proba(journeys))
     small = int(np.argmin(journeys.sizes))
@@ -48,7 +48,7 @@ def test_only_alternatives_of_the_set_act(network_of: Callable[..., Any], journe
     np.testing.assert_allclose(model.predict_log_proba(alone), whole[inside], atol=1e-6)
 
 
-def test_labels_are_needed_and_not_too_many() -> None:
+def test_labels_are_required_and_limited_in_number() -> None:
     with pytest.raises(InputError, match="declare alternative, the column of labels"):
         ResLogit().fit(ChoiceData.from_long(modes(2), **{**ROLES, "alternative": None}), progress=False)
     with pytest.raises(InputError, match="declare alternative"):

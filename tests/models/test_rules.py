@@ -31,14 +31,14 @@ def three() -> ChoiceData:
     return prices([7, 5, 9, 5, 4, 2, 2, 3], [0, 0, 0, 0, 1, 2, 2, 2], [0, 1, 0, 0, 1, 0, 0, 1])
 
 
-def test_the_smallest_comes_first_and_equals_share_a_rank(three: ChoiceData) -> None:
+def test_the_smallest_is_first_and_equal_values_share_a_rank(three: ChoiceData) -> None:
     model = RankBy("price").fit(three)
     assert model.predict_scores(three).tolist() == [-2, -1, -3, -1, -1, -1, -1, -2]
     assert model.predict_proba(three).tolist() == [0, 0.5, 0, 0.5, 1, 0.5, 0.5, 0]
     assert model.predict(three).tolist() == [1, 4, 5]
 
 
-def test_the_largest_comes_first_when_asked_to(three: ChoiceData) -> None:
+def test_the_largest_can_be_first(three: ChoiceData) -> None:
     model = RankBy(column="price", ascending=False).fit(three)
     assert model.predict_scores(three).tolist() == [-2, -3, -1, -3, -1, -2, -2, -1]
     assert model.predict_proba(three).tolist() == [0, 0, 1, 0, 1, 0, 0, 1]
@@ -60,14 +60,14 @@ def test_ranks_are_dense_for_any_values() -> None:
     np.testing.assert_array_equal(dense_ranks(values, offsets), np.concatenate(expected))
 
 
-def test_top_n_accuracy_is_that_of_the_ranking(three: ChoiceData) -> None:
-    """Choices at ranks 1 of two equals, 1 alone, and third of three: 1/2, 1, 0 among the first; 1, 1, 0 among two."""
+def test_top_n_accuracy_follows_the_ranking(three: ChoiceData) -> None:
+    """Choices are one of two tied for rank 1, the only rank 1, and third of three: top 1 is 1/2, 1, 0; top 2 is 1, 1, 0."""
     model = RankBy("price").fit(three)
     report = evaluate(model, three, top=(1, 2, 3))
     np.testing.assert_allclose([report.top[n] for n in (1, 2, 3)], [0.5, 2 / 3, 1], rtol=1e-12)
 
 
-def test_the_column_may_go_without_its_name_and_is_shown() -> None:
+def test_the_column_is_a_positional_argument_and_is_shown() -> None:
     assert RankBy("price").config == RankBy(column="price").config == RankByConfig("price")
     shown = inspect.signature(RankBy)
     assert list(shown.parameters) == ["column", "ascending"]
@@ -85,7 +85,7 @@ def test_the_column_may_go_without_its_name_and_is_shown() -> None:
         ({"column": "price", "ascending": "yes"}, "ascending must be true or false, got 'yes'"),
     ],
 )
-def test_options_of_the_wrong_kind_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_of_the_wrong_type_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RankBy(**options)
 
@@ -120,10 +120,10 @@ def test_the_summary_names_column_and_direction(trips: ChoiceData) -> None:
 # -- Uniform ------------------------------------------------------------------------------------------------------
 
 
-def test_each_of_n_available_alternatives_has_one_nth(trips: ChoiceData) -> None:
+def test_each_of_n_available_alternatives_has_probability_1_over_n(trips: ChoiceData) -> None:
     model = Uniform().fit(trips)
     expected = np.concatenate([np.full(n, 1 / n) for n in trips.sizes])
-    # Through logs and back.
+    # through logarithms and back
     np.testing.assert_allclose(trips.from_rows(model.predict_proba(trips)), expected, rtol=1e-15)
     assert trips.hidden_rows.size
     assert (model.predict_proba(trips)[trips.hidden_rows] == 0).all()
@@ -134,15 +134,15 @@ def test_the_score_is_minus_the_mean_log_size(trips: ChoiceData) -> None:
     assert math.isclose(Uniform().fit(trips).score(trips), expected, rel_tol=1e-12)
 
 
-def test_it_needs_neither_features_nor_labels() -> None:
+def test_uniform_needs_neither_features_nor_labels() -> None:
     table = {"s": [0, 0, 1], "took": [0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took")
     model = Uniform().fit(data)
     assert model.predict_proba(data).tolist() == [0.5, 0.5, 1.0]
-    assert model.predict(data).tolist() == [0, 2]  # the first of equals
+    assert model.predict(data).tolist() == [0, 2]  # the first of equal alternatives
 
 
-def test_nothing_but_the_common_files_is_saved(trips: ChoiceData, tmp_path: Path) -> None:
+def test_only_the_common_files_are_saved(trips: ChoiceData, tmp_path: Path) -> None:
     folder = Uniform().fit(trips).save(tmp_path / "model")
     files = {"README.md", "config.json", "history.json", "model.json", "schema.json"}
     assert {path.name for path in folder.iterdir()} == files

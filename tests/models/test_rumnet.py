@@ -29,7 +29,7 @@ def test_adding_an_alternative_never_raises_the_probability_of_another(
             weights.copy_(size * torch.randn(weights.shape, generator=generator, dtype=torch.float64))
     x = torch.randn(1, n, 2, generator=generator, dtype=torch.float64).expand(n, n, 2)
     mask = torch.ones(n, n, dtype=torch.bool)
-    mask[torch.arange(1, n), torch.arange(1, n)] = False  # the first set is whole, each other lacks one
+    mask[torch.arange(1, n), torch.arange(1, n)] = False  # the first set is complete, each other one lacks an alternative
     none = torch.zeros(n, n, 0, dtype=torch.int64)
     alone, one = torch.zeros(n, 0, dtype=torch.float64), torch.zeros(n, dtype=torch.int64)
     with torch.no_grad():
@@ -39,7 +39,7 @@ def test_adding_an_alternative_never_raises_the_probability_of_another(
     assert (p[1:] >= p[0] - 1e-12).masked_select(mask[1:]).all()
 
 
-def test_the_logits_inside_are_mixed_in_equal_shares(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
+def test_the_inner_logits_have_equal_shares(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
     model = network_of("rumnet", spread=0.5, samples=3)
     shares, logits = model.as_logits(journeys)
     assert shares.shape == (len(journeys), 9)

@@ -1,4 +1,4 @@
-"""Models on tables that stay on disk: the results of a table in memory, for the same order of batches."""
+"""Models fitted to tables on disk have the results of a table in memory for the same order of batches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,12 +29,12 @@ OPTIONS: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 32, "dropo
 
 
 class Interruption(KeyboardInterrupt):
-    """What ends a run in these tests."""
+    """Interrupts a run."""
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 1,000 rows of 300 trips, shuffled, in three files; the cheaper the likelier."""
+    """Write about 1,000 shuffled rows of 300 trips in three files. Cheaper alternatives are more probable."""
     rows = pa.table(trips(300, slope=-0.5, mixed=True))
     folder = tmp_path_factory.mktemp("large") / "trips"
     folder.mkdir()
@@ -46,7 +46,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scanned(table: Path) -> ScannedData:
-    """The table with hardly any memory: a buffer holds one of its shards."""
+    """Scan the table with very little memory: a buffer holds one shard."""
     found = replace(ChoiceData.scan(table, memory="1 MiB", **ROLES), memory=2**15)
     assert len(found.buffers()) == len(found.manifest.shards) > 2
     return found
@@ -71,7 +71,7 @@ def network(encoder: Encoder) -> PCMCNetwork:
         return PCMCNetwork(encoder, pn.PCMCNet(**OPTIONS).config)
 
 
-def test_a_buffer_that_holds_everything_trains_as_memory_does_bit_for_bit(
+def test_a_buffer_of_the_whole_table_trains_bit_for_bit_as_in_memory(
     scanned: ScannedData, in_memory: ChoiceData
 ) -> None:
     one = replace(scanned, memory=2**30)
@@ -87,7 +87,7 @@ def test_a_buffer_that_holds_everything_trains_as_memory_does_bit_for_bit(
 
 
 class Reordered:
-    """A table in memory, of which the same sets come at the same time as those of a stream."""
+    """A table in memory that yields its sets in the order of a stream."""
 
     def __init__(self, whole: EncodedSets, places: dict[int, int], scanned: ScannedData) -> None:
         self.whole, self.places, self.scanned = whole, places, scanned
@@ -120,7 +120,7 @@ def test_the_same_order_of_batches_gives_the_same_weights_bit_for_bit(
     assert weights(streamed) == weights(stored)
 
 
-def test_a_table_that_fits_its_memory_is_the_table_in_memory(table: Path, in_memory: ChoiceData) -> None:
+def test_a_table_that_fits_into_memory_trains_as_in_memory(table: Path, in_memory: ChoiceData) -> None:
     small = ChoiceData.scan(table, memory="1 MiB", **ROLES)
     for model in (pn.PCMCNet(**OPTIONS), pn.MNL()):
         a = model.fit(small, progress=False).predict_proba(in_memory)
@@ -130,31 +130,31 @@ def test_a_table_that_fits_its_memory_is_the_table_in_memory(table: Path, in_mem
     assert len(model.predict(small)) == len(in_memory)
 
 
-def test_fitting_from_disk_learns_as_well_as_from_memory(scanned: ScannedData, in_memory: ChoiceData) -> None:
+def test_a_fit_from_disk_is_as_good_as_from_memory(scanned: ScannedData, in_memory: ChoiceData) -> None:
     options = OPTIONS | {"epochs": 8}
     disk = pn.PCMCNet(**options).fit(scanned, progress=False)
     memory = pn.PCMCNet(**options).fit(in_memory, progress=False)
     uniform = -float(np.log(in_memory.sizes).mean())
     assert disk.score(in_memory) > uniform + 0.8 * (memory.score(in_memory) - uniform)
-    assert disk.score(scanned) == pytest.approx(disk.score(in_memory), rel=1e-6)  # batches of other widths
+    assert disk.score(scanned) == pytest.approx(disk.score(in_memory), rel=1e-6)  # batches have other widths
     assert disk.table_.choice_sets == len(in_memory)
     assert disk.table_.alternatives == len(in_memory.rows)
     assert disk.table_.columns
 
 
-def test_predictions_come_in_the_order_of_the_rows(scanned: ScannedData, in_memory: ChoiceData) -> None:
+def test_predictions_are_in_the_order_of_the_rows(scanned: ScannedData, in_memory: ChoiceData) -> None:
     for model in (pn.PCMCNet(**OPTIONS), pn.MNL()):
         model.fit(in_memory.subset(np.arange(100)), progress=False)
-        # Batches of other widths round differently.
+        # Batches of different widths round differently.
         np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(in_memory), rtol=0, atol=1e-6)
     with pytest.raises(InputError, match=r"use each of data\.parts\(\), or data\.sample"):
         model.predict(scanned)
 
 
-def test_a_fit_interrupted_within_a_long_epoch_goes_on_from_the_last_buffer_bit_for_bit(
+def test_a_fit_interrupted_within_an_epoch_resumes_at_the_last_buffer(
     scanned: ScannedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every buffer is long enough to be kept; the one in which the second epoch breaks off is begun again."""
+    """The state is saved after every buffer. The buffer in which the second epoch is interrupted is repeated."""
     buffers, folder = len(scanned.buffers()), tmp_path / "run"
     assert buffers > 2
     whole = pn.PCMCNet(**OPTIONS).fit(scanned, progress=False)
@@ -180,12 +180,12 @@ def test_a_fit_interrupted_within_a_long_epoch_goes_on_from_the_last_buffer_bit_
     monkeypatch.setattr(Steps, "run", run)
     monkeypatch.setattr(EncodedStream, "_read", counting)
     resumed = pn.PCMCNet(**OPTIONS).fit(scanned, progress=False, run_folder=folder, resume=True)
-    assert len(read) == (buffers - 2) + buffers  # of the second epoch the rest, and the third
+    assert len(read) == (buffers - 2) + buffers  # the rest of the second epoch, and the third
     assert weights(resumed.network_) == weights(whole.network_)
     assert untimed(resumed.history) == untimed(whole.history)
 
 
-def test_an_interrupted_fit_goes_on_bit_for_bit(scanned: ScannedData, tmp_path: Path) -> None:
+def test_an_interrupted_fit_resumes_bit_for_bit(scanned: ScannedData, tmp_path: Path) -> None:
     training, held_out = scanned.split((0.8, 0.2))
     whole = pn.PCMCNet(**OPTIONS).fit(training, held_out, progress=False)
 
@@ -200,7 +200,7 @@ def test_an_interrupted_fit_goes_on_bit_for_bit(scanned: ScannedData, tmp_path: 
     assert untimed(resumed.history) == untimed(whole.history)
 
 
-def test_both_parts_of_a_split_can_be_fitted_again_together(scanned: ScannedData, in_memory: ChoiceData) -> None:
+def test_a_refit_uses_both_parts_of_a_split(scanned: ScannedData, in_memory: ChoiceData) -> None:
     parts = scanned.split((0.8, 0.2))
     model = pn.PCMCNet(**OPTIONS, refit=True).fit(*parts, progress=False)
     assert model.table_.choice_sets == len(scanned)
@@ -208,14 +208,14 @@ def test_both_parts_of_a_split_can_be_fitted_again_together(scanned: ScannedData
         pn.PCMCNet(**OPTIONS, refit=True).fit(parts[0], in_memory, progress=False)
 
 
-def test_a_validation_part_in_memory_serves_as_well(scanned: ScannedData, in_memory: ChoiceData) -> None:
+def test_the_validation_part_may_be_in_memory(scanned: ScannedData, in_memory: ChoiceData) -> None:
     model = pn.PointerNetwork(epochs=1, weight_decay=0.0, hidden=4).fit(
         scanned, in_memory.subset(np.arange(50)), progress=False
     )
     assert model.history[0]["valid_loss"] > 0
 
 
-def test_an_ensemble_streams_where_its_members_do(scanned: ScannedData) -> None:
+def test_an_ensemble_streams_if_its_members_do(scanned: ScannedData) -> None:
     ensemble = pn.Ensemble(pn.PCMCNet(**(OPTIONS | {"epochs": 1})), 2).fit(scanned, progress=False)
     assert ensemble.predict_proba(scanned).sum() == pytest.approx(len(scanned))
     with pytest.raises(ConfigError, match="Ensemble needs all choice sets in memory"):
@@ -223,12 +223,12 @@ def test_an_ensemble_streams_where_its_members_do(scanned: ScannedData) -> None:
 
 
 @pytest.mark.parametrize("name", ["mnl", "rf", "pcmc-linear"])
-def test_models_that_cannot_stream_say_what_to_do(name: str, scanned: ScannedData) -> None:
+def test_models_that_cannot_stream_name_a_remedy(name: str, scanned: ScannedData) -> None:
     with pytest.raises(ConfigError, match=r"too large: fit it to data\.sample\(n_sets\), or scan with more memory"):
         pn.MODELS[name]().fit(scanned)
 
 
-def test_answers_that_need_all_sets_at_once_say_what_else_to_ask_for(
+def test_results_that_need_the_whole_table_name_an_alternative(
     scanned: ScannedData, in_memory: ChoiceData
 ) -> None:
     model = pn.Uniform().fit(in_memory)
@@ -245,8 +245,8 @@ def test_a_table_without_choices_is_refused(table: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_recorded_steps_go_from_part_to_part_as_plain_ones_do(scanned: ScannedData) -> None:
-    """On a GPU the parts take turns in the memory that the graphs read."""
+def test_cuda_graphs_train_over_shards_as_plain_steps_do(scanned: ScannedData) -> None:
+    """On a GPU, shards are copied in turn into the memory that the graphs read."""
     options = OPTIONS | {"dropout": 0.0, "epochs": 4, "precision": "float32"}
     losses = []
     for device in ("cuda", "cpu"):

@@ -1,4 +1,4 @@
-"""What holds of the networks and context logits that see the whole set, whatever their weights."""
+"""Properties of networks and context logits that use the whole set, for any weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,25 +16,25 @@ NAMES = sorted(NETWORKS)
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def asked(request: pytest.FixtureRequest, trips: ChoiceData) -> Any:
+def network_and_batch(request: pytest.FixtureRequest, trips: ChoiceData) -> Any:
     """A network with random weights and a batch of unequal sets."""
     return scrambled(MODELS[request.param](**NETWORKS[request.param]), trips)
 
 
 @torch.no_grad()
-def test_the_order_of_a_sets_rows_plays_no_part(asked: Any) -> None:
-    network, batch = asked
+def test_probabilities_do_not_depend_on_the_order_of_rows(network_and_batch: Any) -> None:
+    network, batch = network_and_batch
     s, n = largest_set(batch)
     order = np.random.default_rng(0).permutation(n)
     assert n > 2
-    there, back = (network(chosen_places(batch, s, places))[0] for places in (range(n), order))
-    torch.testing.assert_close(there[order], back, rtol=1e-12, atol=1e-12)
-    assert there.exp().max() > 1.1 / n
+    in_order, permuted = (network(chosen_places(batch, s, places))[0] for places in (range(n), order))
+    torch.testing.assert_close(in_order[order], permuted, rtol=1e-12, atol=1e-12)
+    assert in_order.exp().max() > 1.1 / n
 
 
 @torch.no_grad()
-def test_a_set_has_one_law_alone_and_padded_in_company(asked: Any) -> None:
-    network, batch = asked
+def test_padding_does_not_change_probabilities(network_and_batch: Any) -> None:
+    network, batch = network_and_batch
     log_p, sizes = network(batch), batch.mask.sum(1).tolist()
     assert len(set(sizes)) > 2
     for s, n in enumerate(sizes[:8]):
@@ -44,23 +44,23 @@ def test_a_set_has_one_law_alone_and_padded_in_company(asked: Any) -> None:
 
 
 @torch.no_grad()
-def test_padding_is_never_read(asked: Any) -> None:
-    network, batch = asked
+def test_padded_values_are_never_read(network_and_batch: Any) -> None:
+    network, batch = network_and_batch
     strange = replace(batch, numeric=batch.numeric.masked_fill(~batch.mask.unsqueeze(-1), 1e6))
     assert not torch.equal(strange.numeric, batch.numeric)
     torch.testing.assert_close(network(strange), network(batch), rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
-def test_the_law_depends_on_the_individual(asked: Any) -> None:
-    network, batch = asked
+def test_probabilities_depend_on_the_individual(network_and_batch: Any) -> None:
+    network, batch = network_and_batch
     richer = replace(batch, individual_numeric=batch.individual_numeric + 1)
     real = batch.mask & (batch.mask.sum(1, keepdim=True) > 1)
     assert (network(richer) - network(batch))[real].abs().max() > 0.01
 
 
-def test_every_weight_gets_a_gradient_and_all_are_finite(asked: Any) -> None:
-    network, batch = asked
+def test_every_weight_has_a_finite_gradient(network_and_batch: Any) -> None:
+    network, batch = network_and_batch
     log_p = network(batch)
     log_p.gather(1, batch.chosen.unsqueeze(1)).sum().backward()
     for name, weight in network.named_parameters():
@@ -72,8 +72,8 @@ def test_every_weight_gets_a_gradient_and_all_are_finite(asked: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_contents_are_read_and_a_fit_goes_on_from_another(name: str) -> None:
-    """With every other column constant, a column of vectors is all that there is to tell alternatives apart."""
+def test_networks_use_contents_and_can_continue_a_fit(name: str) -> None:
+    """Alternatives differ only in a column of vectors."""
     rng = np.random.default_rng(0)
     table = {
         "set": np.repeat(np.arange(20), 2),
@@ -84,5 +84,5 @@ def test_contents_are_read_and_a_fit_goes_on_from_another(name: str) -> None:
     data = ChoiceData.from_long(table, **roles)
     first = MODELS[name](**NETWORKS[name]).fit(data, progress=False)
     assert len(np.unique(first.predict_proba(data).round(6))) > 20
-    again = MODELS[name](**NETWORKS[name]).fit(data, init=first, progress=False)
-    assert again.score(data) > first.score(data)
+    continued = MODELS[name](**NETWORKS[name]).fit(data, init=first, progress=False)
+    assert continued.score(data) > first.score(data)

@@ -12,8 +12,8 @@ from pcmcnet.insight.queries import with_values
 from pcmcnet.models import TasteNet
 
 
-def test_a_coefficient_is_what_a_unit_adds_to_log_odds(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
-    """The first alternative of each set costs one unit more: its log-odds against the second move by b(I)."""
+def test_a_coefficient_is_the_change_of_log_odds_per_unit(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
+    """The first alternative of each set costs one unit more: its log-odds against the second change by b(I)."""
     model = network_of("tastenet", spread=0.3)
     found = model.coefficients(journeys)
     assert set(found) == {"price", "minutes"}
@@ -30,7 +30,7 @@ def test_a_coefficient_is_what_a_unit_adds_to_log_odds(network_of: Callable[...,
 
 @given(seed=st.integers(0, 2**16), spread=st.floats(0.01, 5))
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_coefficient_with_a_sign_has_it_for_every_individual(
+def test_a_signed_coefficient_has_its_sign_for_every_individual(
     seed: int, spread: float, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     signs: Any = {"price": "decreasing", "minutes": "increasing"}
@@ -40,8 +40,8 @@ def test_a_coefficient_with_a_sign_has_it_for_every_individual(
     assert (found["minutes"] >= -1e-6).all()
 
 
-def test_tastes_that_depend_on_income_are_found() -> None:
-    """b = -2 for the poor and 0 for the rich; the network sees income alone."""
+def test_tastes_that_depend_on_income_are_recovered() -> None:
+    """b = -2 for the poor and 0 for the rich; income is the only input of the network."""
     rng = np.random.default_rng(0)
     sets, n = 1000, 3
     rich, price = rng.integers(0, 2, sets), rng.normal(size=(sets, n))
@@ -56,7 +56,7 @@ def test_tastes_that_depend_on_income_are_found() -> None:
     assert found[rich == 1].mean() == pytest.approx(0, abs=0.3)
 
 
-def test_without_columns_of_the_individual_all_have_the_same_tastes() -> None:
+def test_tastes_are_equal_without_individual_columns() -> None:
     table = {"s": [1, 1, 2, 2], "took": [1, 0, 0, 1], "price": [1.0, 2.0, 3.0, 1.5]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["price"])
     model = TasteNet(epochs=2).fit(data, progress=False)

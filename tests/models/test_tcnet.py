@@ -28,7 +28,7 @@ def test_attention_is_a_mean_of_values_weighted_by_matches() -> None:
 
 
 @torch.no_grad()
-def test_the_utility_comes_from_candidates_that_look_at_the_assortment(trips: ChoiceData) -> None:
+def test_utilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(TCNet(width=4, heads=2, hidden=(3,), blocks=2, utility="none"), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))

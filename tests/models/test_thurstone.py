@@ -1,4 +1,4 @@
-"""Normal utilities: the quadrature against scipy's and closed forms, the fit against known answers."""
+"""Normal utilities: the quadrature against scipy's and closed forms, and the fit against known parameters."""
 
 import math
 
@@ -17,12 +17,12 @@ from pcmcnet.models.items.universe import DistinctSets
 from pcmcnet.models.thurstone import _hessian, normal_log_p
 
 
-def law(mu: list[float]) -> np.ndarray:
+def probabilities(mu: list[float]) -> np.ndarray:
     return normal_log_p(torch.tensor([mu], dtype=torch.float64), torch.ones(1, len(mu), dtype=torch.bool))[0].numpy()
 
 
 def by_quad(mu: np.ndarray, i: int) -> float:
-    """Log-probability by adaptive quadrature, scaled by the largest value of the integrand on a grid."""
+    """Return the log-probability by adaptive quadrature, scaled by the maximum of the integrand on a grid."""
     others = np.delete(mu, i)
 
     def log_integrand(x: float) -> float:
@@ -38,24 +38,24 @@ def by_quad(mu: np.ndarray, i: int) -> float:
 @given(st.floats(-12, 12))
 def test_two_items_have_the_closed_form(difference: float) -> None:
     expected = log_ndtr(np.array([difference, -difference]) / np.sqrt(2))
-    np.testing.assert_allclose(law([difference, 0.0]), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(probabilities([difference, 0.0]), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("n", "spread"), [(3, 1.0), (5, 3.0), (10, 2.0), (40, 1.0)])
-def test_the_quadrature_agrees_with_scipys(n: int, spread: float) -> None:
+def test_the_quadrature_agrees_with_scipy(n: int, spread: float) -> None:
     mu = np.random.default_rng(n).normal(size=n) * spread
-    found = law(mu.tolist())
+    found = probabilities(mu.tolist())
     for i in {0, int(mu.argmin()), int(mu.argmax())}:
         assert found[i] == pytest.approx(by_quad(mu, i), abs=1e-10)
 
 
-def test_equal_items_share_equally_however_many_and_padding_is_invisible() -> None:
-    np.testing.assert_allclose(np.exp(law([1.3] * 300)), 1 / 300, rtol=1e-12)
+def test_equal_items_share_equally_and_padding_has_no_effect() -> None:
+    np.testing.assert_allclose(np.exp(probabilities([1.3] * 300)), 1 / 300, rtol=1e-12)
     mu = torch.tensor([[0.3, -1.0, 0.5], [0.3, -1.0, 99.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
     found = normal_log_p(mu, mask)
     assert found[1, 2] == -math.inf
-    np.testing.assert_allclose(found[1, :2], law([0.3, -1.0]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1, :2], probabilities([0.3, -1.0]), rtol=0, atol=1e-12)
 
 
 def test_the_gradient_is_exact() -> None:
@@ -68,14 +68,14 @@ def test_a_fit_to_two_items_has_the_closed_form() -> None:
     """z = Phi^-1(3/4): mu = -sqrt 2 z; variance of z is p (1 - p) / (n phi(z)^2), by the delta method."""
     model = Thurstone(smoothing=0).fit(item_choices({("ab", "a"): 30, ("ba", "b"): 10}))
     z = ndtri(0.75)
-    # L-BFGS ends where a step gains less than 1e-12, which is some 1e-6 from the maximum.
+    # L-BFGS stops if a step gains less than 1e-12, which is about 1e-6 from the maximum.
     np.testing.assert_allclose(model.strengths_, [0, -np.sqrt(2) * z], rtol=0, atol=1e-5)
     error = np.sqrt(2 * 0.75 * 0.25 / 40) / norm.pdf(z)
     np.testing.assert_allclose(model.errors_, [0, error], rtol=1e-5)
 
 
-def test_the_curvature_is_that_of_the_likelihood_whatever_the_sizes_of_the_sets() -> None:
-    """Against second differences over sets of two, three and one, padded together; good to about 1e-6."""
+def test_the_hessian_agrees_with_differences_for_sets_of_any_size() -> None:
+    """Sets of two, three and one are padded together. Second differences are accurate to about 1e-6."""
     items, offsets = np.array([0, 1, 0, 1, 2, 2]), np.array([0, 2, 5, 6])
     counts = np.array([3.0, 5.0, 2.0, 6.0, 4.0, 1.0])
     sets = DistinctSets(items, offsets, counts, np.arange(6), np.ones(6, int))
@@ -92,7 +92,7 @@ def test_the_curvature_is_that_of_the_likelihood_whatever_the_sizes_of_the_sets(
 
 
 def test_known_means_are_recovered_within_their_errors() -> None:
-    """3,000 choices from sets of 3 of 4 items; each estimate within 4 of its standard errors."""
+    """Each estimate from 3,000 choices in sets of 3 of 4 items is within 4 standard errors."""
     rng = np.random.default_rng(1)
     truth = np.array([0.0, -0.4, -0.8, -1.6])
     sets = []

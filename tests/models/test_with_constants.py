@@ -1,4 +1,4 @@
-"""Constants by label: a value worked out by hand, shares that are reached, the saved form, and what cannot be."""
+"""Constants by label: a value by hand, shares that are reached, the saved form, and invalid input."""
 
 import json
 import math
@@ -39,15 +39,15 @@ def shares_of(model: Any, data: ChoiceData) -> dict[str, float]:
     return dict(zip(labels.categories, mass.tolist(), strict=True))
 
 
-def test_two_labels_by_hand() -> None:
-    """Both are always on offer and equal; 80% for a needs odds of 4, and so a constant of log 4 above b's."""
+def test_the_constants_of_two_labels_are_those_found_by_hand() -> None:
+    """Both are always available and equal. A share of 80% for a needs odds of 4, so a constant of log 4."""
     data = item_choices([("ab", "a"), ("ab", "b")])
     found = find_constants(Uniform().fit(data), data, {"b": 0.2, "a": 0.8})
     assert found == {"b": 0.0, "a": pytest.approx(math.log(4))}
 
 
 @given(raw=st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4))
-def test_any_shares_that_can_be_are_reached(raw: list[float]) -> None:
+def test_all_feasible_shares_are_reached(raw: list[float]) -> None:
     """Sets of two and three of four items, so that availability differs; weights 1 to 3."""
     sets = ["abc", "bcd", "acd", "abd", "ab", "cd", "ad", "bc"] * 3
     data = item_choices([(s, s[k % len(s)]) for k, s in enumerate(sets)], [1 + k % 3 for k in range(len(sets))])
@@ -63,7 +63,7 @@ def test_any_shares_that_can_be_are_reached(raw: list[float]) -> None:
     )
 
 
-def test_fitted_saved_and_summed_up(data: ChoiceData, tmp_path: Path) -> None:
+def test_a_wrapper_is_fitted_saved_and_summarised(data: ChoiceData, tmp_path: Path) -> None:
     shares = {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}
     model = WithConstants(RandomForest(trees=5), shares).fit(data, progress=False)
     assert shares_of(model, data) == pytest.approx(shares, abs=1e-7)
@@ -76,7 +76,7 @@ def test_fitted_saved_and_summed_up(data: ChoiceData, tmp_path: Path) -> None:
     assert model.num_parameters == model.model_.num_parameters + 3
 
 
-def test_slopes_are_differences(data: ChoiceData) -> None:
+def test_slopes_agree_with_differences(data: ChoiceData) -> None:
     inner = MNL(formula="x").fit(data)
     model = WithConstants(inner, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}, constants={"A": 0, "B": 1, "C": -1, "D": 2})
     np.testing.assert_allclose(slopes(model, data, "x"), slopes(model, data, "x", method="differences"), atol=1e-3)
@@ -92,12 +92,12 @@ def test_slopes_are_differences(data: ChoiceData) -> None:
         ({"A": 1.0, "B": 0.0}, "the share of 'B' must be a number above 0"),
     ],
 )
-def test_shares_that_are_none_are_refused(shares: dict[str, float], problem: str) -> None:
+def test_invalid_shares_are_refused(shares: dict[str, float], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         WithConstants("mnl", shares)
 
 
-def test_what_cannot_be_is_said(data: ChoiceData) -> None:
+def test_infeasible_shares_and_unsupported_models_are_refused(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"shares: 'Z' is not a label of the table"):
         WithConstants("uniform", {"Z": 1.0}).fit(data)
     with pytest.raises(InputError, match="expected one for each label of the table, got none for 'C', 'D'"):
@@ -127,7 +127,7 @@ def test_altered_constants_are_refused(data: ChoiceData) -> None:
 
 
 def test_a_wrapper_holds_options_and_one_record(data: ChoiceData) -> None:
-    """What other models declare in their class, a wrapper asks of the model inside."""
+    """Properties that other models declare in their class come from the inner model."""
     shares = {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}
     around: Any
     for around in (
