@@ -25,7 +25,7 @@ def model(request: pytest.FixtureRequest, trips: ChoiceData, quick: dict[str, An
     return fitted
 
 
-def test_the_law_of_the_rates_is_the_probabilities(model: ChainModel, trips: ChoiceData) -> None:
+def test_the_stationary_distribution_of_the_rates_gives_probabilities(model: ChainModel, trips: ChoiceData) -> None:
     p, rates = trips.from_rows(model.predict_proba(trips)), model.rates(trips)
     assert len(rates) == len(trips)
     for s, q in enumerate(rates):
@@ -33,7 +33,7 @@ def test_the_law_of_the_rates_is_the_probabilities(model: ChainModel, trips: Cho
         np.testing.assert_allclose(law, p[trips.offsets[s] : trips.offsets[s + 1]], rtol=0, atol=1e-6)
 
 
-def test_rates_are_scaled_and_nothing_stays_in_its_place(model: ChainModel, trips: ChoiceData) -> None:
+def test_rates_are_scaled_with_a_diagonal_of_0(model: ChainModel, trips: ChoiceData) -> None:
     for n, q in zip(trips.sizes, model.rates(trips), strict=True):
         assert q.shape == (n, n)
         assert q.dtype == np.float64
@@ -42,13 +42,13 @@ def test_rates_are_scaled_and_nothing_stays_in_its_place(model: ChainModel, trip
         assert (q[~np.eye(n, dtype=bool)] > 0).all()
 
 
-def test_tables_and_parts_without_sets_have_rates_too(model: ChainModel, make_trips: Any, trips: ChoiceData) -> None:
+def test_tables_and_empty_parts_have_rates(model: ChainModel, make_trips: Any, trips: ChoiceData) -> None:
     for ours, theirs in zip(model.rates(trips), model.rates(make_trips().drop_columns(["took"])), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert model.rates(trips.subset([])) == []
 
 
-def test_a_chain_that_is_not_fitted_has_no_rates(trips: ChoiceData) -> None:
+def test_an_unfitted_chain_has_no_rates(trips: ChoiceData) -> None:
     assert {name for name, kind in MODELS.items() if issubclass(kind, ChainModel)} == {"pcmc", "pcmc-linear", "pcmcnet"}
     for model in (PCMCNet(), PCMC(), LinearPCMC()):
         with pytest.raises(NotFittedError):

@@ -1,4 +1,4 @@
-"""What all models share, tested on a model whose law is plain arithmetic: P(i) = x_i^power / sum of x^power."""
+"""The interface of all models, tested on a model with P(i) = x_i^power / sum of x^power."""
 
 import inspect
 import threading
@@ -42,8 +42,8 @@ class Proportional(ChoiceModel):
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         x = data.features["x"].values.astype(np.float64) ** self.config.power  # type: ignore[union-attr]
-        law: NDArray[np.float64] = np.log(x / np.add.reduceat(x, data.offsets[:-1])[data.set_of_alternative])
-        return law
+        log_p: NDArray[np.float64] = np.log(x / np.add.reduceat(x, data.offsets[:-1])[data.set_of_alternative])
+        return log_p
 
     def _files(self) -> dict[str, bytes]:
         return {}
@@ -56,7 +56,7 @@ class Proportional(ChoiceModel):
 
 
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "took", "features": ["x"], "available": "open"}
-# Rows of two sets mixed: A has x = 1, 2, 5 and a closed row, B has x = 1, 3.
+# Rows of two sets alternate: A has x = 1, 2, 5 and an unavailable row, B has x = 1, 3.
 TABLE = {
     "set": ["A", "B", "A", "A", "B", "A"],
     "label": ["p", "q", "r", "s", "t", "u"],
@@ -81,21 +81,21 @@ def model() -> Proportional:
 # -- probabilities -------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_stand_in_the_rows_of_the_table_and_closed_rows_get_nothing(model: Proportional) -> None:
+def test_probabilities_are_in_table_order_and_0_if_unavailable(model: Proportional) -> None:
     np.testing.assert_allclose(model.predict_proba(read()), EXPECTED, rtol=1e-15)
     assert model.predict_proba(read())[3] == 0
     assert model.predict_log_proba(read())[3] == -np.inf
 
 
-def test_probabilities_follow_the_rows_wherever_they_go(model: Proportional) -> None:
+def test_probabilities_follow_shuffled_rows(model: Proportional) -> None:
     for order in np.random.default_rng(0).permuted(np.tile(np.arange(6), (20, 1)), axis=1):
         shuffled = {name: np.array(values)[order] for name, values in TABLE.items()}
         np.testing.assert_allclose(model.predict_proba(read(shuffled)), np.array(EXPECTED)[order], rtol=1e-15)
 
 
 @pytest.mark.parametrize("kind", ["mapping", "arrow", "pandas", "polars", "csv", "parquet", "text"])
-def test_a_raw_table_is_read_by_the_models_own_schema(kind: str, model: Proportional, tmp_path: Path) -> None:
-    arrow = pa.table(TABLE).drop_columns(["took", "weight"])  # a prediction needs neither
+def test_a_raw_table_is_read_with_the_schema_of_the_model(kind: str, model: Proportional, tmp_path: Path) -> None:
+    arrow = pa.table(TABLE).drop_columns(["took", "weight"])  # not needed for a prediction
     pyarrow.csv.write_csv(arrow, tmp_path / "t.csv")
     pyarrow.parquet.write_table(arrow, tmp_path / "t.parquet")
     tables = {
@@ -110,25 +110,25 @@ def test_a_raw_table_is_read_by_the_models_own_schema(kind: str, model: Proporti
     np.testing.assert_allclose(model.predict_proba(tables[kind]), EXPECTED, rtol=1e-15)
 
 
-def test_a_raw_table_without_a_column_of_the_model_is_refused(model: Proportional) -> None:
+def test_a_raw_table_that_lacks_a_column_is_refused(model: Proportional) -> None:
     table = {("xx" if name == "x" else name): values for name, values in TABLE.items()}
     with pytest.raises(SchemaError, match=r"has no column 'x'"):
         model.predict_proba(table)
 
 
-# -- the most probable ---------------------------------------------------------------------------------------------
+# -- predicted alternatives ----------------------------------------------------------------------------------------
 
 
-def test_the_prediction_is_a_row_of_the_table_where_there_are_no_labels(model: Proportional) -> None:
+def test_the_prediction_is_a_row_number_without_labels(model: Proportional) -> None:
     assert model.predict(read()).tolist() == [5, 4]
 
 
-def test_the_prediction_is_a_label_where_there_are_labels() -> None:
+def test_the_prediction_is_a_label_if_there_are_labels() -> None:
     data = read(alternative="label")
     assert Proportional().fit(data).predict(data).tolist() == ["u", "t"]
 
 
-def test_of_equals_the_first_row_is_predicted() -> None:
+def test_the_first_of_equally_probable_rows_is_predicted() -> None:
     table = {**TABLE, "x": [2.0] * 6}
     assert Proportional().fit(read(table)).predict(table).tolist() == [0, 1]
 
@@ -137,20 +137,20 @@ def test_of_equals_the_first_row_is_predicted() -> None:
 
 
 def test_the_score_is_the_mean_log_probability_of_the_chosen(model: Proportional) -> None:
-    """Rows 1 and 2 are chosen, with probability 1/4 each."""
+    """Rows 1 and 2 are chosen and have probability 1/4 each."""
     assert model.score(read()) == pytest.approx(np.log(1 / 4), rel=1e-15)
     assert model.score(TABLE) == pytest.approx(np.log(1 / 4), rel=1e-15)
 
 
-def test_the_score_weighs_the_sets() -> None:
-    """Row 0 of A (1/8), of weight 1, and row 1 of B (1/4), of weight 3."""
+def test_the_score_uses_weights() -> None:
+    """Row 0 of A (probability 1/8) has weight 1, row 1 of B (1/4) has weight 3."""
     table = {**TABLE, "took": [1, 1, 0, 0, 0, 0]}
     data = read(table, weight="weight")
     expected = (np.log(1 / 8) + 3 * np.log(1 / 4)) / 4
     assert Proportional().fit(data).score(data) == pytest.approx(expected, rel=1e-15)
 
 
-def test_a_set_of_weight_0_takes_no_part_in_the_score_even_if_its_choice_was_held_impossible() -> None:
+def test_the_score_ignores_impossible_choices_of_weight_0() -> None:
     table = {**TABLE, "x": [0.0, 1.0, 2.0, 9.0, 3.0, 5.0], "took": [1, 1, 0, 0, 0, 0]}
     weighted = read({**table, "weight": [0.0, 3.0, 0.0, 0.0, 3.0, 0.0]}, weight="weight")
     model = Proportional().fit(weighted)
@@ -159,7 +159,7 @@ def test_a_set_of_weight_0_takes_no_part_in_the_score_even_if_its_choice_was_hel
         assert model.score(weighted) == pytest.approx(np.log(1 / 4), rel=1e-15)
 
 
-def test_a_score_needs_choices_and_a_set_that_counts(model: Proportional) -> None:
+def test_a_score_needs_choices_and_positive_weight(model: Proportional) -> None:
     with pytest.raises(InputError, match="score needs the choices: read the table with chosen=<column>"):
         model.score(read(chosen=None))
     with pytest.raises(InputError, match="score: expected a choice set with a weight above 0, got none in 0"):
@@ -169,14 +169,14 @@ def test_a_score_needs_choices_and_a_set_that_counts(model: Proportional) -> Non
 # -- fit -----------------------------------------------------------------------------------------------------------
 
 
-def test_fit_returns_the_model_itself_and_leaves_the_data_alone() -> None:
+def test_fit_returns_the_model_and_does_not_change_the_data() -> None:
     model, data = Proportional(), read()
     before = data.fingerprint()
     assert model.fit(data) is model
     assert data.fingerprint() == before
 
 
-def test_a_fit_that_fails_does_not_wait_for_the_description_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fit_does_not_wait_for_the_table_description(monkeypatch: pytest.MonkeyPatch) -> None:
     ended, described = threading.Event(), threading.Event()
 
     def describe(data: ChoiceData) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_a_fit_that_fails_does_not_wait_for_the_description_of_the_table(monkeyp
         described.set()
         return {}
 
-    def fail(*given: object) -> None:
+    def fail(*arguments: object) -> None:
         raise InputError("there is nothing to learn.")
 
     monkeypatch.setattr(ChoiceData, "describe", describe)
@@ -195,7 +195,7 @@ def test_a_fit_that_fails_does_not_wait_for_the_description_of_the_table(monkeyp
     ended.set()
 
 
-def test_fit_takes_choice_data_and_nothing_else() -> None:
+def test_fit_accepts_only_choice_data() -> None:
     with pytest.raises(InputError, match=r"train: expected ChoiceData, got dict: see ChoiceData.from_long"):
         Proportional().fit(TABLE)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"valid: expected ChoiceData, got dict"):
@@ -203,7 +203,7 @@ def test_fit_takes_choice_data_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "valid"])
-def test_fit_needs_choices_and_sets_that_count(part: str) -> None:
+def test_fit_needs_choices_and_positive_weight(part: str) -> None:
     weighted = read(weight="weight")
     idle = read({**TABLE, "weight": [0.0, 3.0, 0.0, 0.0, 3.0, 0.0]}, weight="weight").subset([0])
     for bad, message in (
@@ -217,18 +217,18 @@ def test_fit_needs_choices_and_sets_that_count(part: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", True, 2**63])
-def test_a_seed_is_a_whole_number_of_at_least_0(seed: Any) -> None:
+def test_a_seed_must_be_a_whole_number_of_at_least_0(seed: Any) -> None:
     with pytest.raises(ConfigError, match=r"seed must be a whole number of at least 0 and at most .*, got"):
         Proportional().fit(read(), seed=seed)
 
 
-def test_a_seed_may_come_from_numpy() -> None:
+def test_a_seed_may_be_a_numpy_integer() -> None:
     model = Proportional().fit(read(), seed=np.int64(3))  # type: ignore[arg-type]
     assert type(model.table_.seed) is int
     assert model.table_.seed == 3
 
 
-def test_going_on_needs_a_folder() -> None:
+def test_resuming_needs_a_folder() -> None:
     with pytest.raises(InputError, match="resume=True needs the run_folder"):
         Proportional().fit(read(), resume=True)
 
@@ -237,26 +237,26 @@ def test_going_on_needs_a_folder() -> None:
 
 
 @pytest.mark.parametrize("ask", ["predict_proba", "predict_log_proba", "predict", "score", "save"])
-def test_a_model_that_is_not_fitted_says_so(ask: str, tmp_path: Path) -> None:
+def test_an_unfitted_model_raises_not_fitted_error(ask: str, tmp_path: Path) -> None:
     argument: Any = tmp_path / "model" if ask == "save" else read()
     with pytest.raises(NotFittedError, match="this Proportional is not fitted: call fit, or load a saved model"):
         getattr(Proportional(), ask)(argument)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_repr_tells_the_options_and_whether_it_is_fitted(model: Proportional) -> None:
+def test_the_repr_shows_the_options_and_whether_it_is_fitted(model: Proportional) -> None:
     assert repr(Proportional(power=2.0)) == "Proportional(not fitted; ProportionalConfig(power=2.0))"
     assert repr(model).startswith("Proportional(fitted;")
 
 
-def test_options_are_shown_by_the_signature_and_unknown_ones_refused() -> None:
+def test_the_signature_lists_options_and_unknown_ones_are_refused() -> None:
     assert str(inspect.signature(Proportional)) == str(inspect.signature(ProportionalConfig))
     with pytest.raises(ConfigError, match=r"unknown option 'pover'. Did you mean 'power'\?"):
         Proportional(pover=2.0)
 
 
 @pytest.mark.parametrize("place", [5, None, ["folder"]])
-def test_what_is_no_path_is_refused_as_a_folder(place: Any, fitted: PCMCNet) -> None:
+def test_a_folder_must_be_a_path(place: Any, fitted: PCMCNet) -> None:
     for use in (fitted.save, load):
         with pytest.raises(InputError, match="expected the path of a folder, got"):
             use(place)

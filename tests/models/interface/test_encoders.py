@@ -1,4 +1,4 @@
-"""Networks that read vectors, instants and lists, and models that leave them out."""
+"""Networks that use vectors, timestamps and lists, and models that ignore them."""
 
 import logging
 from dataclasses import asdict
@@ -36,7 +36,7 @@ ROLES: dict[str, Any] = {
 
 
 def table(sets: int = 60, n: int = 3, seed: int = 0) -> dict[str, Any]:
-    """Choices of what lies in the direction (1, -1), has wifi, and is cheap; only 12 vectors occur."""
+    """Cheap alternatives with wifi and vectors in the direction (1, -1) are preferred. There are 12 vectors."""
     rng = np.random.default_rng(seed)
     pool = np.random.default_rng(7).normal(size=(12, 2))
     item, has = rng.integers(12, size=(sets, n)), rng.integers(4, size=(sets, n))
@@ -63,7 +63,7 @@ def fitted(data: ChoiceData) -> PCMCNet:
 
 
 def test_a_network_learns_from_contents(fitted: PCMCNet) -> None:
-    """Better than chance, log 1/3 = -1.10, and than the logit that sees prices alone, on sets it has not seen."""
+    """On new sets it is better than chance, log 1/3 = -1.10, and than a logit of prices alone."""
     test = ChoiceData.from_long(table(seed=1), **ROLES)
     train = ChoiceData.from_long(table(), **ROLES)
     assert fitted.score(test) > -0.85
@@ -71,70 +71,70 @@ def test_a_network_learns_from_contents(fitted: PCMCNet) -> None:
 
 
 def test_a_saved_network_gives_the_same_probabilities(fitted: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
-    again = load(fitted.save(tmp_path / "model"))
-    assert np.array_equal(again.predict_proba(data), fitted.predict_proba(data))
-    assert again.schema == fitted.schema
-    assert again.schema.kinds == KINDS
+    loaded = load(fitted.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(data), fitted.predict_proba(data))
+    assert loaded.schema == fitted.schema
+    assert loaded.schema.kinds == KINDS
 
 
-def test_a_table_is_read_by_the_schema_of_the_model(fitted: PCMCNet, data: ChoiceData) -> None:
+def test_a_table_is_read_with_the_schema_of_the_model(fitted: PCMCNet, data: ChoiceData) -> None:
     rows = {name: values for name, values in table().items() if name != "y"}
     assert np.array_equal(fitted.predict_proba(rows), fitted.predict_proba(data))
 
 
-def test_one_seed_gives_one_model(data: ChoiceData) -> None:
+def test_the_same_seed_gives_the_same_model(data: ChoiceData) -> None:
     first, second = (
         PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, seed=3, progress=False) for _ in range(2)
     )
     assert np.array_equal(first.predict_proba(data), second.predict_proba(data))
 
 
-def test_contents_never_seen_in_training_are_no_matter(fitted: PCMCNet) -> None:
+def test_unseen_contents_have_probabilities(fitted: PCMCNet) -> None:
     new = table(seed=2) | {"v": np.random.default_rng(3).normal(size=(180, 2)), "has": [["sauna", "wifi"]] * 180}
     p = fitted.predict_proba(new)
     np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)
 
 
 def test_copies_of_an_alternative_share_its_probability(fitted: PCMCNet, data: ChoiceData) -> None:
-    """Uniform expansion: with two of the first and two of the third, each has half, and the second what it had."""
+    """Uniform expansion: two copies of an alternative have half of its probability each."""
     once = fitted.predict_proba(compose_sets(data, [[0, 1, 2]], [0]))
     copied = fitted.predict_proba(compose_sets(data, [[0, 0, 1, 1, 2, 2]], [0]))
     np.testing.assert_allclose(copied, np.repeat(once / 2, 2), rtol=0, atol=1e-6)
 
 
-def test_vectors_of_another_size_are_refused_in_a_prediction(fitted: PCMCNet) -> None:
+def test_a_prediction_refuses_vectors_of_another_size(fitted: PCMCNet) -> None:
     with pytest.raises(SchemaError, match="'v': expected vectors of 2 numbers, as in training, got 3"):
         fitted.predict_proba(table() | {"v": np.zeros((180, 3))})
 
 
-def test_a_column_read_as_something_else_is_refused(fitted: PCMCNet) -> None:
+def test_a_column_of_another_kind_is_refused(fitted: PCMCNet) -> None:
     other = ChoiceData.from_long(table(), **ROLES | {"kinds": {"v": "multi", "has": "multi", "at": "datetime"}})
     with pytest.raises(SchemaError, match="'v': expected vector as in training, got multi"):
         fitted.predict_proba(other)
 
 
-def test_missing_contents_are_blank_ones() -> None:
-    gaps = table()
-    gaps["v"] = [None if k % 5 == 0 else list(v) for k, v in enumerate(gaps["v"])]
-    data = ChoiceData.from_long(gaps, **ROLES, missing="indicator")
+def test_missing_contents_are_accepted() -> None:
+    rows = table()
+    rows["v"] = [None if k % 5 == 0 else list(v) for k, v in enumerate(rows["v"])]
+    data = ChoiceData.from_long(rows, **ROLES, missing="indicator")
     model = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False)
     assert np.isfinite(model.score(data))
 
 
-def test_contents_alone_are_enough_and_those_that_never_differ_are_not() -> None:
+def test_contents_alone_can_be_fitted_unless_they_are_constant() -> None:
     alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
     assert np.isfinite(PCMCNet(hidden=(8,), epochs=1, weight_decay=0.0).fit(alone, progress=False).score(alone))
-    same = ChoiceData.from_long(
+    constant = ChoiceData.from_long(
         table() | {"v": np.ones((180, 2))}, choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"}
     )
     with pytest.raises(InputError, match="no feature differs between the alternatives"):
-        PCMCNet().fit(same, progress=False)
+        PCMCNet().fit(constant, progress=False)
 
 
 @pytest.mark.parametrize(
     "kind", [PointerNetwork, lambda **o: Ensemble(PCMCNet(**o), 2), lambda **o: Calibrated(PCMCNet(**o))]
 )
-def test_other_networks_and_wrappers_read_contents(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
+def test_other_networks_and_wrappers_use_contents(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
     train, valid = data.split((0.7, 0.3))
     model = kind(epochs=2).fit(train, valid, progress=False)
     assert model.schema.kinds == KINDS
@@ -142,7 +142,7 @@ def test_other_networks_and_wrappers_read_contents(kind: Any, data: ChoiceData, 
 
 
 @pytest.mark.parametrize("kind", [MNL, Uniform, RandomForest, lambda: Ensemble(MNL(), 2)])
-def test_other_models_leave_contents_out_and_say_so(
+def test_other_models_ignore_contents_with_a_warning(
     kind: Any, data: ChoiceData, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
@@ -159,7 +159,7 @@ def test_a_logit_on_contents_alone_is_refused() -> None:
         MNL().fit(alone)
 
 
-def test_models_with_and_without_contents_are_compared(data: ChoiceData) -> None:
+def test_models_with_and_without_contents_can_be_compared(data: ChoiceData) -> None:
     found = compare(
         {"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0)},
         data,
@@ -175,31 +175,31 @@ def test_importance_shuffles_contents(fitted: PCMCNet, data: ChoiceData) -> None
     assert found["v"].value > 0.1
 
 
-def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> None:
+def test_unsupported_uses_of_contents_are_refused(fitted: PCMCNet, data: ChoiceData) -> None:
     with pytest.raises(InputError, match="'v': expected a numeric column"):
         elasticity(fitted, data, "v")
     with pytest.raises(InputError, match="'has' is of kind multi: only numbers and categories can be changed"):
         with_values(data, "has", np.zeros(180))
 
 
-def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) -> None:
+def test_the_training_table_is_recognised(fitted: PCMCNet, data: ChoiceData) -> None:
     assert training_overlap(fitted, data) == training_overlap(MNL().fit(data), data) == "all"
     assert training_overlap(fitted, data.subset(np.arange(40))) == "some"
     assert training_overlap(fitted, ChoiceData.from_long(table(seed=5), **ROLES)) == "none known"
 
 
-def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
+def test_the_diagram_names_the_kinds(fitted: PCMCNet) -> None:
     text = fitted.diagram()
     assert "vector, 2 → 2" in text
     assert "multi, 3 → 2" in text
     assert "datetime → 7" in text
 
 
-# -- modules of one's own --------------------------------------------------------------------------------------------
+# -- custom encoders -------------------------------------------------------------------------------------------------
 
 
 class Ring(nn.Module):
-    """Nodes on a ring: the vector of a node is the mean of its own embedding and its neighbours'."""
+    """Nodes on a ring. The vector of a node is the mean of its embedding and those of its neighbours."""
 
     def __init__(self, nodes: int = 12, width: int = 4) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class Other(Ring):
 
 
 def graph(seed: int = 0) -> ChoiceData:
-    """Choices of the node with the largest number on a ring of 12."""
+    """Return choices of the node with the largest number on a ring of 12."""
     rng = np.random.default_rng(seed)
     node = np.stack([rng.permutation(12)[:3] for _ in range(80)])
     table = {
@@ -227,25 +227,25 @@ def graph(seed: int = 0) -> ChoiceData:
 
 
 @pytest.fixture(scope="module")
-def ringed() -> PCMCNet:
+def ring_model() -> PCMCNet:
     return PCMCNet(encoders={"node": Ring()}, hidden=(16,), epochs=10, weight_decay=0.0, lr=0.02).fit(
         graph(), progress=False
     )
 
 
-def test_a_module_of_ones_own_is_trained_with_the_network(ringed: PCMCNet) -> None:
-    assert ringed.score(graph(1)) > -0.5
-    trained = dict(ringed.network_.named_parameters())["alternative.encoders.0.nodes"]
+def test_a_custom_encoder_is_trained_with_the_network(ring_model: PCMCNet) -> None:
+    assert ring_model.score(graph(1)) > -0.5
+    trained = dict(ring_model.network_.named_parameters())["alternative.encoders.0.nodes"]
     assert not torch.equal(trained, Ring().nodes)
-    assert torch.equal(ringed.encoders["node"].nodes, Ring().nodes)  # a copy is trained
+    assert torch.equal(ring_model.encoders["node"].nodes, Ring().nodes)  # a copy is trained
 
 
-def test_it_is_saved_without_code_and_must_be_given_again(ringed: PCMCNet, tmp_path: Path) -> None:
-    folder, data = ringed.save(tmp_path / "model"), graph(1)
-    again = load(folder, encoders={"node": Ring()})
-    assert np.array_equal(again.predict_proba(data), ringed.predict_proba(data))
-    asked = r"custom encoder for column 'node', of the class Ring: use load\(folder, encoders=\{'node': Ring"
-    with pytest.raises(ArtifactError, match=asked):
+def test_a_custom_encoder_is_saved_without_code_and_passed_to_load(ring_model: PCMCNet, tmp_path: Path) -> None:
+    folder, data = ring_model.save(tmp_path / "model"), graph(1)
+    loaded = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(loaded.predict_proba(data), ring_model.predict_proba(data))
+    message = r"custom encoder for column 'node', of the class Ring: use load\(folder, encoders=\{'node': Ring"
+    with pytest.raises(ArtifactError, match=message):
         load(folder)
     with pytest.raises(
         ArtifactError, match="of the class Ring for column 'node', as in the fit, got one of the class Other"
@@ -259,28 +259,28 @@ def test_it_is_saved_without_code_and_must_be_given_again(ringed: PCMCNet, tmp_p
         load(MNL().fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logit"), encoders={"node": Ring()})
 
 
-def test_what_needs_no_gradient_stays_as_it_is() -> None:
+def test_weights_without_gradient_are_not_trained() -> None:
     frozen = Ring().requires_grad_(False)
     model = PCMCNet(encoders={"node": frozen}, hidden=(8,), epochs=2, weight_decay=0.0).fit(graph(), progress=False)
     assert torch.equal(model.network_.alternative.encoders[0].nodes, Ring().nodes)
 
 
-def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
+def test_a_fit_resumes_only_with_the_same_encoder(tmp_path: Path) -> None:
     def stop(entry: dict[str, Any]) -> None:
         raise KeyboardInterrupt
 
     options: dict[str, Any] = {"hidden": (8,), "epochs": 2, "weight_decay": 0.0}
     with pytest.raises(KeyboardInterrupt):
         PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False, run_folder=tmp_path, on_epoch=stop)
-    again: dict[str, Any] = {"progress": False, "run_folder": tmp_path, "resume": True}
+    resume: dict[str, Any] = {"progress": False, "run_folder": tmp_path, "resume": True}
     with pytest.raises(InputError, match="encoders"):
-        PCMCNet(encoders={"node": Other()}, **options).fit(graph(), **again)
-    resumed = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), **again)
+        PCMCNet(encoders={"node": Other()}, **options).fit(graph(), **resume)
+    resumed = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), **resume)
     whole = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False)
     assert np.array_equal(resumed.predict_proba(graph()), whole.predict_proba(graph()))
 
 
-def test_comparisons_fit_copies_with_the_module() -> None:
+def test_a_comparison_uses_the_custom_encoder() -> None:
     found = compare(
         {"ring": PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)},
         graph(),
@@ -291,11 +291,11 @@ def test_comparisons_fit_copies_with_the_module() -> None:
 
 
 @pytest.mark.slow
-def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
+def test_a_search_over_options_uses_the_custom_encoder(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     base = PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)
     settings: dict[str, Any] = {"space": {"lr": [0.01, 0.02]}, "folder": tmp_path / "search", "progress": False}
-    found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second goes on
+    found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second continues the first
     assert all(list(model.extras["encoders"]) == ["node"] for model in found)
 
 
@@ -307,7 +307,7 @@ def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
         ([Ring()], "encoders must map columns to modules"),
     ],
 )
-def test_what_is_no_module_is_refused(encoders: Any, message: str) -> None:
+def test_objects_that_are_not_modules_are_refused(encoders: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMCNet(encoders=encoders)
 
@@ -324,13 +324,13 @@ def tied() -> nn.Module:
         (nn.LazyLinear(3), "LazyLinear for column 'node' has lazy weights"),
     ],
 )
-def test_weights_that_cannot_be_saved_are_refused_at_once(module: nn.Module, message: str) -> None:
+def test_weights_that_cannot_be_saved_are_refused_before_the_fit(module: nn.Module, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMCNet(encoders={"node": module})
 
 
 class Few(nn.Module):
-    """A module that gives what it should for few contents only."""
+    """A module whose output has the right shape for a few contents only."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return ids.float().unsqueeze(1).expand(-1, 2 if len(ids) < 5 else 3)
@@ -343,20 +343,20 @@ class Few(nn.Module):
         (Few(), r"column 'node': expected Few to return vectors of shape \(12, 2\), got \(12, 3\)"),
     ],
 )
-def test_what_a_module_does_wrong_is_told_with_its_column(module: nn.Module, message: str) -> None:
+def test_errors_of_an_encoder_name_its_column(module: nn.Module, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMCNet(encoders={"node": module}, epochs=1, weight_decay=0.0).fit(graph(), progress=False)
 
 
-def test_a_module_in_float64_works_alike(tmp_path: Path) -> None:
+def test_an_encoder_may_be_float64(tmp_path: Path) -> None:
     model = PCMCNet(encoders={"node": Ring().double()}, hidden=(8,), epochs=2, weight_decay=0.0).fit(
         graph(), progress=False
     )
-    again = load(model.save(tmp_path / "model"), encoders={"node": Ring().double()})
-    assert np.array_equal(again.predict_proba(graph(1)), model.predict_proba(graph(1)))
+    loaded = load(model.save(tmp_path / "model"), encoders={"node": Ring().double()})
+    assert np.array_equal(loaded.predict_proba(graph(1)), model.predict_proba(graph(1)))
 
 
-def test_a_module_for_no_column_of_contents_is_refused() -> None:
+def test_an_encoder_for_another_column_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"encoders names 'nod', which is not a content column.* Did you mean 'node'"):
         PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
 
@@ -369,20 +369,20 @@ def test_a_module_for_no_column_of_contents_is_refused() -> None:
         lambda model: Calibrated(Ensemble(model, 2)),
     ],
 )
-def test_a_module_of_ones_own_works_inside_other_models(wrap: Any, tmp_path: Path) -> None:
+def test_custom_encoders_work_inside_wrappers(wrap: Any, tmp_path: Path) -> None:
     model = wrap(PCMCNet(encoders={"node": Ring()}, hidden=(8,), epochs=1, weight_decay=0.0))
     train, valid = graph().split((0.7, 0.3))
     model.fit(train, valid, progress=False)
     folder = model.save(tmp_path / "model")
-    again = load(folder, encoders={"node": Ring()})
-    assert np.array_equal(again.predict_proba(valid), model.predict_proba(valid))
+    loaded = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(loaded.predict_proba(valid), model.predict_proba(valid))
     assert type(model)(**asdict(model.config), **model.extras).identity == model.identity
     assert model.identity != wrap(PCMCNet(encoders={"node": Other()}, hidden=(8,), epochs=1, weight_decay=0.0)).identity
     with pytest.raises(ArtifactError, match=r"of the class Ring: use load\(folder, encoders=\{'node': Ring"):
         load(folder)
 
 
-def test_encoders_are_for_models_with_a_use_for_them(tmp_path: Path) -> None:
+def test_encoders_are_refused_by_models_without_contents(tmp_path: Path) -> None:
     named = Ensemble("pcmcnet", 2, options={"epochs": 1}, encoders={"node": Ring()})
     assert list(named.extras["encoders"]) == ["node"]
     with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
@@ -398,20 +398,20 @@ def test_encoders_are_for_models_with_a_use_for_them(tmp_path: Path) -> None:
 
 
 class Light(nn.Module):
-    """The mean of a picture's values, or the last number of a text; counts the contents that it is asked for."""
+    """The mean of a picture's values, or the last number of a text. It counts the contents that it encodes."""
 
-    asked = 0
+    encoded = 0
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight))
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        Light.asked += len(pictures)
+        Light.encoded += len(pictures)
         return self.weight * pictures.flatten(1).mean(1, keepdim=True)
 
     def encode(self, texts: list[str]) -> torch.Tensor:
-        Light.asked += len(texts)
+        Light.encoded += len(texts)
         return self.weight * torch.tensor([[float(text.split()[-3])] for text in texts])
 
 
@@ -428,28 +428,28 @@ def shade_data(column: str, seed: int = 0, **more: Any) -> ChoiceData:
 
 @pytest.mark.parametrize("column", FROZEN)
 def test_a_frozen_encoder_is_run_once_for_each_content(column: str, tmp_path: Path) -> None:
-    """There are 25 shades in 240 rows; the second fit, with a cache, asks for none, and neither does a prediction."""
+    """240 rows have 25 shades. With a cache, neither a second fit nor a prediction encodes any of them."""
     build, data = FROZEN[column][1], shade_data(column)
-    Light.asked = 0
+    Light.encoded = 0
     model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
         data, progress=False
     )
-    assert Light.asked == 25
+    assert Light.encoded == 25
     assert model.score(shade_data(column, 1)) > -0.5
     assert model.encoder_.encode(data).contents[0].table.shape == (25, 1)
     assert (
         model.num_parameters
         == PCMCNet(hidden=(8,), members=1).fit(table_of_one_number(), progress=False).num_parameters
     )
-    Light.asked = 0
-    kept = [
+    Light.encoded = 0
+    cached = [
         PCMCNet(encoders={column: build(cache=tmp_path)}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
             data, progress=False
         )
         for _ in range(2)
     ]
-    assert np.array_equal(kept[1].predict_proba(data), model.predict_proba(data))
-    assert Light.asked == 25
+    assert np.array_equal(cached[1].predict_proba(data), model.predict_proba(data))
+    assert Light.encoded == 25
 
 
 def table_of_one_number() -> ChoiceData:
@@ -458,12 +458,12 @@ def table_of_one_number() -> ChoiceData:
 
 
 @pytest.mark.parametrize("column", FROZEN)
-def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: Path) -> None:
+def test_a_loaded_model_needs_the_same_frozen_encoder(column: str, tmp_path: Path) -> None:
     build, data = FROZEN[column][1], shade_data(column, missing="indicator")
     model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     folder = model.save(tmp_path / "model")
-    again = load(folder, encoders={column: build(cache=tmp_path / "cache")})
-    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+    loaded = load(folder, encoders={column: build(cache=tmp_path / "cache")})
+    assert np.array_equal(loaded.predict_proba(data), model.predict_proba(data))
     with pytest.raises(ArtifactError, match=rf"encoders=\{{'{column}': Frozen\(Light"):
         load(folder)
     other = Frozen(Light(2.0) if column == "photo" else Light(2.0).encode)
@@ -484,7 +484,7 @@ def by_letters(texts: list[str]) -> list[list[float]]:
 @pytest.mark.parametrize("named", [None, "letters 1"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_another_function_of_the_same_name_is_refused(named: str | None, inside: bool, tmp_path: Path) -> None:
-    """Its name and what it is called by are all that a function can be known by without asking it."""
+    """Names do not identify a function: its vectors of training contents are compared."""
 
     def other(texts: list[str]) -> Any:
         return [row[::-1] for row in by_letters(texts)]
@@ -500,7 +500,7 @@ def test_another_function_of_the_same_name_is_refused(named: str | None, inside:
         load(folder, encoders={"words": Frozen(other, name=named)})
 
 
-def test_another_function_is_refused_though_a_cache_has_the_vectors_of_the_first(tmp_path: Path) -> None:
+def test_another_function_is_refused_despite_a_cache(tmp_path: Path) -> None:
     data, cache = shade_data("words"), tmp_path / "cache"
     frozen = Frozen(by_letters, name="letters", cache=cache)
     folder = (
@@ -533,7 +533,7 @@ def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
         load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
 
 
-def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -> None:
+def test_frozen_encoders_work_inside_wrappers_with_missing_values(tmp_path: Path) -> None:
     rows = shades()
     rows["photo"] = [None if k % 9 == 0 else photo for k, photo in enumerate(rows["photo"])]
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "missing": "indicator"}
@@ -542,8 +542,8 @@ def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -
     model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1, weight_decay=0.0), 2).fit(
         data, progress=False
     )
-    again = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
-    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+    loaded = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
+    assert np.array_equal(loaded.predict_proba(data), model.predict_proba(data))
 
 
 def test_each_content_of_a_scanned_table_is_encoded_once(tmp_path: Path) -> None:
@@ -553,12 +553,12 @@ def test_each_content_of_a_scanned_table_is_encoded_once(tmp_path: Path) -> None
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["words"], "kinds": {"words": "text"}}
     whole = ChoiceData.from_long(file, **roles)
     scanned = ChoiceData.scan(file, memory="1 MiB", **roles)
-    Light.asked = 0
+    Light.encoded = 0
     model = PCMCNet(
         encoders={"words": Frozen(Light().encode, cache=tmp_path / "cache")}, hidden=(8,), epochs=2, weight_decay=0.0
     )
     model.fit(scanned, progress=False)
-    assert Light.asked == 25
+    assert Light.encoded == 25
     np.testing.assert_array_equal(model.predict_proba(scanned), model.predict_proba(whole))
 
 
@@ -567,11 +567,11 @@ def test_a_function_that_is_not_frozen_is_refused() -> None:
         PCMCNet(encoders={"words": Light().encode})  # type: ignore[dict-item]
 
 
-# -- words and pictures ----------------------------------------------------------------------------------------------
+# -- text and pictures -----------------------------------------------------------------------------------------------
 
 
 def shades(sets: int = 80, seed: int = 0) -> dict[str, Any]:
-    """Choices of the lightest of three grey pictures, each of which says in words how light it is."""
+    """Return choices of the lightest of three grey pictures. A text describes the lightness of each."""
     light = np.random.default_rng(seed).permuted(np.tile(np.arange(20, 220, 8), (sets, 1)), axis=1)[:, :3]
     return {
         "id": np.repeat(np.arange(sets), 3),
@@ -582,8 +582,8 @@ def shades(sets: int = 80, seed: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("column", "kind"), [("photo", "image"), ("words", "text")])
-def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_path: Path) -> None:
-    """Far above chance, log 1/3 = -1.10, on sets of pictures or words that it has seen in other company."""
+def test_networks_learn_from_pictures_and_text(column: str, kind: str, tmp_path: Path) -> None:
+    """Far above chance, log 1/3 = -1.10, on new sets of known pictures or texts."""
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column], "kinds": {column: kind}}
     train, test = (ChoiceData.from_long(shades(seed=seed), **roles) for seed in (0, 1))
     model = PCMCNet(hidden=(16,), epochs=20, weight_decay=0.0, lr=0.02).fit(train, progress=False)
@@ -596,11 +596,11 @@ def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_pa
     np.testing.assert_allclose(copied, np.repeat(once / 3, 3), rtol=0, atol=1e-6)
 
 
-# -- on a GPU --------------------------------------------------------------------------------------------------------
+# -- GPU -------------------------------------------------------------------------------------------------------------
 
 
 def of_every_kind(seed: int = 0) -> dict[str, Any]:
-    """Shades with words, vectors, lists, instants and hours that go with them."""
+    """Return shades with texts, vectors, lists, timestamps and hours that depend on them."""
     rng, rows = np.random.default_rng(seed), shades(seed=seed)
     n = len(rows["id"])
     extra = {
@@ -615,7 +615,7 @@ def of_every_kind(seed: int = 0) -> dict[str, Any]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("frozen_on", ["cpu", "cuda"])
-def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) -> None:
+def test_all_kinds_of_columns_give_the_same_on_gpu_and_cpu(frozen_on: str, tmp_path: Path) -> None:
     kinds = {"photo": "image", "shade": "image", "words": "text", "v": "vector", "has": "multi", "at": "datetime"}
     roles: dict[str, Any] = {
         "choice_set": "id",
@@ -633,7 +633,7 @@ def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) ->
         assert next(model.network_.parameters()).device.type == device
         here = model.predict_proba(test)
         other = model.network_.to("cpu" if device == "cuda" else "cuda")
-        # Convolutions of float32 on a GPU keep ten bits of their factors.
+        # Float32 convolutions on a GPU keep ten bits of their factors.
         np.testing.assert_allclose(model.predict_proba(test), here, rtol=0, atol=0.02)
         other.cpu()
         again = load(model.save(tmp_path / f"model-{device}"), encoders={"shade": frozen})
@@ -643,7 +643,7 @@ def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) ->
 
 
 @pytest.mark.gpu
-def test_steps_with_curves_are_recorded_on_a_gpu_and_come_to_the_same() -> None:
+def test_cuda_graphs_with_bins_give_the_same_result() -> None:
     rows = of_every_kind()
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["hour"], "individual": ["age"]}
     data = ChoiceData.from_long(rows, **roles, kinds={"hour": "piecewise", "age": "spline"})

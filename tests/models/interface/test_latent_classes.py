@@ -1,4 +1,4 @@
-"""Persons of choice sets: who they are by hand, what is said of them, and what is refused."""
+"""Persons of choice sets: values by hand and invalid input."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.latent_classes import Persons
 
-# Five sets of two: A, B, A, B, A. The trip's length varies within a person, the home does not.
+# Five sets of two: A, B, A, B, A. The length of the trip varies within a person, the home does not.
 TABLE: dict[str, Any] = {
     "trip": np.repeat([1, 2, 3, 4, 5], 2),
     "took": [1, 0] * 5,
@@ -25,7 +25,7 @@ def read(**roles: Any) -> ChoiceData:
     return ChoiceData.from_long(TABLE, choice_set="trip", chosen="took", features=["cost"], **roles)
 
 
-def test_sets_belong_to_persons() -> None:
+def test_sets_are_grouped_by_person() -> None:
     persons = Persons.of(read(), "person")
     assert persons.number.tolist() == [0, 1, 0, 1, 0]
     assert persons.first.tolist() == [0, 1]
@@ -35,14 +35,14 @@ def test_sets_belong_to_persons() -> None:
 
 
 @pytest.mark.parametrize("roles", [{}, {"person": None}])
-def test_every_set_may_be_a_person_of_its_own(roles: dict[str, Any]) -> None:
+def test_every_set_can_count_as_a_person(roles: dict[str, Any]) -> None:
     persons = Persons.of(read(**roles), "set")
     assert persons.number.tolist() == persons.first.tolist() == [0, 1, 2, 3, 4]
     assert not persons.has_several_sets
     assert not persons.varying
 
 
-def test_a_gap_equals_a_gap() -> None:
+def test_missing_values_are_equal() -> None:
     table = TABLE | {"km": np.repeat([np.nan, 2.0, np.nan, 2.0, 1.0], 2)}
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["cost"], "person": "who"}
     data = ChoiceData.from_long(table, **roles, individual=["km"], missing="indicator")
@@ -50,7 +50,7 @@ def test_a_gap_equals_a_gap() -> None:
     assert not Persons.of(data.subset([0, 1, 2, 3]), "person").varying
 
 
-def test_what_a_person_has_one_of_is_refused_where_it_varies() -> None:
+def test_columns_and_clusters_that_vary_within_a_person_are_refused() -> None:
     data = read()
     persons = Persons.of(data, "person")
     persons.require_constant(["home"])
@@ -61,7 +61,7 @@ def test_what_a_person_has_one_of_is_refused_where_it_varies() -> None:
         persons.require_one_cluster(data, np.array([0, 1, 0, 2, 0]), "town")
 
 
-def test_persons_have_one_weight() -> None:
+def test_weights_that_vary_within_a_person_are_refused() -> None:
     table = TABLE | {"weight": np.repeat([1.0, 2.0, 1.0, 2.0, 5.0], 2)}
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["cost"], "person": "who"}
     data = ChoiceData.from_long(table, **roles, weight="weight")

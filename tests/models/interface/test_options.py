@@ -60,7 +60,7 @@ class Options:
         ("bounds=none", ("bounds", None)),
     ],
 )
-def test_a_word_is_read_by_the_type_of_its_option(word: str, expected: tuple[str, Any]) -> None:
+def test_text_is_parsed_by_the_type_of_its_option(word: str, expected: tuple[str, Any]) -> None:
     name, value = parse_option(Options, word)
     assert (name, value) == expected
     assert type(value) is type(expected[1])
@@ -83,19 +83,19 @@ def test_a_word_is_read_by_the_type_of_its_option(word: str, expected: tuple[str
         ("refit=yes", "option refit: cannot read 'yes' as true or false."),
     ],
 )
-def test_a_word_that_cannot_be_read_is_told_what_was_expected(word: str, message: str) -> None:
+def test_text_that_cannot_be_parsed_names_the_expected_type(word: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_option(Options, word)
     assert str(caught.value) == message
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
     assert make_config(Options, {"lr": 0.1}) == Options(lr=0.1)
     with pytest.raises(ConfigError, match=r"unknown option 'epoch'. Did you mean 'epochs'\?"):
         make_config(Options, {"epoch": 3})
 
 
-def test_option_names_are_the_fields_in_their_order() -> None:
+def test_option_names_are_the_fields_in_order() -> None:
     assert option_names(Options) == ["hidden", "lr", "epochs", "refit", "kind", "decay", "fixed", "bounds"]
 
 
@@ -107,7 +107,7 @@ def test_a_models_signature_shows_its_options(name: str) -> None:
     assert by_place == (["column"] if name == "rank-by" else [])
 
 
-def test_what_the_command_line_reads_is_what_the_model_takes() -> None:
+def test_the_command_line_reads_the_options_of_the_model() -> None:
     words = ["hidden=512,512", "lr=0.001", "refit=true", "activation=tanh", "dropout=0.5"]
     model = PCMCNet(**dict(parse_option(PCMCNet.config_class, word) for word in words))
     config = model.config
@@ -115,7 +115,7 @@ def test_what_the_command_line_reads_is_what_the_model_takes() -> None:
     assert (config.activation, config.dropout) == ("tanh", 0.5)
 
 
-def test_entries_of_a_mapping_may_be_set_one_by_one() -> None:
+def test_entries_of_a_mapping_can_be_set_separately() -> None:
     words = ["random.price=-lognormal", "draws=50", "random.in.vehicle=normal", "start.price=0.5"]
     found = parse_options(MixedMNL.config_class, words)
     assert found == {
@@ -168,12 +168,12 @@ class More(Base):
     names: list[str] = field(default_factory=list)
 
 
-def test_options_have_the_words_of_their_own_class_and_of_those_it_extends() -> None:
+def test_options_have_descriptions_from_their_class_and_its_bases() -> None:
     ends = "Ends of the range, see `pcmcnet.Other`."
     assert option_docs(More) == [("low", REQUIRED, ends), ("high", 3, ends), ("names", [], "Any `names`.")]
 
 
-def test_an_option_without_words_is_refused() -> None:
+def test_an_option_without_description_is_refused() -> None:
     @dataclass
     class Silent(Base):
         other: int = 0
@@ -182,7 +182,7 @@ def test_an_option_without_words_is_refused() -> None:
         option_docs(Silent)
 
 
-def test_references_become_code() -> None:
+def test_references_are_formatted_as_code() -> None:
     assert plain_roles("see :meth:`fit` and ``x``") == "see `fit` and `x`"
 
 
@@ -200,11 +200,11 @@ Examples
 None."""
 
 
-def test_a_docstring_gets_the_options_and_their_defaults_before_its_other_sections() -> None:
+def test_options_are_inserted_before_other_docstring_sections() -> None:
     assert with_parameters("A model.\n\n    Examples\n    --------\n    None.", More) == COMPOSED
 
 
-def test_a_docstring_keeps_its_own_descriptions() -> None:
+def test_a_docstring_keeps_its_existing_descriptions() -> None:
     text = with_parameters(
         "A model.\n\nParameters\n----------\nnames, other\n    Mine.\n\nExamples\n--------\nNone.", More
     )
@@ -216,7 +216,7 @@ def test_a_docstring_keeps_its_own_descriptions() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_docstring_of_every_model_describes_all_parameters(name: str) -> None:
-    """``PCMCNet?`` and ``help(pn.MNL)`` list every option with its meaning, without a look at another class."""
+    """``PCMCNet?`` and ``help(pn.MNL)`` list every option with its meaning."""
     model = KINDS[name]
     parameters = {*inspect.signature(model).parameters}
     parameters |= {p.name for p in inspect.signature(model.__init__).parameters.values() if p.kind is not p.VAR_KEYWORD}
@@ -224,7 +224,7 @@ def test_the_docstring_of_every_model_describes_all_parameters(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_docstring_of_every_model_has_the_words_of_its_options(name: str) -> None:
+def test_the_docstring_of_every_model_describes_its_options(name: str) -> None:
     described = documented_parameters(MODELS[name].__doc__ or "")
     for option in option_docs(MODELS[name].config_class):
         assert described[option.name] == option.meaning

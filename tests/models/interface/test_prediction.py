@@ -1,4 +1,4 @@
-"""A table whose sets lie together is predicted without a scan; all others as before."""
+"""A table with adjacent rows of each set is predicted without a scan."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ SETS = 300
 
 
 def a_table(ids: Callable[[int], Any] = int) -> pa.Table:
-    """300 trips, set after set, the last of them with the smallest ids."""
+    """Return 300 trips, one set after another. The last ones have the smallest ids."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 6, SETS)
     trip, n = np.repeat(np.arange(SETS), sizes), int(sizes.sum())
@@ -43,7 +43,7 @@ def a_table(ids: Callable[[int], Any] = int) -> pa.Table:
         "price": rng.normal(size=n),
         "mode": rng.choice(["car", "bus"], n),
         "age": rng.normal(size=SETS)[trip],
-        "note": rng.choice(["a", "b"], n),  # no role: it comes back all the same
+        "note": rng.choice(["a", "b"], n),  # has no role but is copied to the result
     }
     return pa.table(columns)
 
@@ -61,16 +61,16 @@ def network() -> pn.PCMCNet:
 
 
 @pytest.fixture(autouse=True)
-def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Cut tables into many chunks, and note which tables are scanned."""
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Divide tables into many chunks, and record each scan."""
     monkeypatch.setattr(prediction_files, "CHUNK_ROWS", 50)
     taken, scan = [], prediction_files._predict_shards
-    monkeypatch.setattr(prediction_files, "_predict_shards", lambda *given: taken.append("scan") or scan(*given))
+    monkeypatch.setattr(prediction_files, "_predict_shards", lambda *args: taken.append("scan") or scan(*args))
     return taken
 
 
 def write(table: pa.Table, folder: Path, files: int = 4) -> Path:
-    """Write files whose ends, and whose row groups', lie within sets; the last has no rows."""
+    """Write files and row groups that end within sets. The last file has no rows."""
     folder.mkdir()
     for k in range(files):
         begin, end = table.num_rows * k // files, table.num_rows * (k + 1) // files
@@ -89,10 +89,10 @@ def contents(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("ids", [int, "trip {}".format], ids=["numbers", "text"])
 @pytest.mark.parametrize("kind", ["mnl", "network", "network as on a GPU"])
-def test_sets_that_lie_together_are_predicted_without_a_scan(
+def test_tables_with_adjacent_sets_are_predicted_without_a_scan(
     kind: str,
     ids: Callable[[int], Any],
-    ways: list[str],
+    scans: list[str],
     tmp_path: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,38 +106,38 @@ def test_sets_that_lie_together_are_predicted_without_a_scan(
         found = written(out)
         assert found.drop_columns(["probability"]).equals(table.slice(0, n))
         np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(source), rtol=0, atol=1e-6)
-    assert ways == []
+    assert scans == []
     assert contents(tmp_path / "of folder") == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
 
 
-def test_probabilities_are_those_of_a_scan_and_of_the_table_in_memory(
-    mnl: pn.MNL, ways: list[str], tmp_path: Path
+def test_probabilities_agree_with_a_scan_and_with_memory(
+    mnl: pn.MNL, scans: list[str], tmp_path: Path
 ) -> None:
     folder = write(a_table(), tmp_path / "in")
     predict_folder(mnl, folder, tmp_path / "direct")
     predict_folder(mnl, folder, tmp_path / "scanned", cache=tmp_path / "cache")
-    assert ways == ["scan"]
+    assert scans == ["scan"]
     direct, scanned = (written(tmp_path / out) for out in ("direct", "scanned"))
     assert direct.schema.equals(scanned.schema)
     for p in (direct["probability"].to_numpy(), scanned["probability"].to_numpy()):
         np.testing.assert_allclose(p, mnl.predict_proba(folder), rtol=0, atol=1e-14)
 
 
-def test_chunks_predicted_side_by_side_have_the_same_probabilities(
-    network: pn.PCMCNet, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_chunks_predicted_in_parallel_have_the_same_probabilities(
+    network: pn.PCMCNet, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, found = write(a_table(), tmp_path / "in"), []
-    for at_once in (1, 3):
-        monkeypatch.setattr(pn.PCMCNet, "_parallel_chunks", at_once)
-        predict_folder(network, folder, tmp_path / str(at_once))
-        found.append(written(tmp_path / str(at_once)))
+    for workers in (1, 3):
+        monkeypatch.setattr(pn.PCMCNet, "_parallel_chunks", workers)
+        predict_folder(network, folder, tmp_path / str(workers))
+        found.append(written(tmp_path / str(workers)))
     assert found[0].equals(found[1])
-    assert ways == []
+    assert scans == []
 
 
 @pytest.mark.parametrize("gpu", [False, True], ids=["on a CPU", "as on a GPU"])
 @pytest.mark.parametrize("scanned", [False, True], ids=["one pass", "scan"])
-def test_categories_never_seen_are_told_of_once_for_the_whole_table(
+def test_unseen_categories_are_reported_once_for_the_whole_table(
     gpu: bool,
     scanned: bool,
     network: pn.PCMCNet,
@@ -152,22 +152,22 @@ def test_categories_never_seen_are_told_of_once_for_the_whole_table(
     monkeypatch.setattr(neural_model, "is_on_gpu", lambda module: gpu)
     with caplog.at_level("INFO", "pcmcnet"):
         predict_folder(network, folder, tmp_path / "out", cache=tmp_path / "cache" if scanned else None)
-    told = [record.getMessage() for record in caplog.records if "never seen" in record.getMessage()]
-    assert told == [f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"]
+    messages = [record.getMessage() for record in caplog.records if "never seen" in record.getMessage()]
+    assert messages == [f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"]
 
 
-def test_what_others_predict_meanwhile_is_told_of_by_itself(
+def test_concurrent_predictions_report_unseen_categories_separately(
     network: pn.PCMCNet, caplog: pytest.LogCaptureFixture
 ) -> None:
     ships = pa.table({**a_table().to_pydict(), "mode": ["ship"] * len(a_table())})
-    with report_unseen_once(), ThreadPoolExecutor(1) as another, caplog.at_level("INFO", "pcmcnet"):
-        another.submit(network.predict_proba, ships).result()
+    with report_unseen_once(), ThreadPoolExecutor(1) as pool, caplog.at_level("INFO", "pcmcnet"):
+        pool.submit(network.predict_proba, ships).result()
         assert "never seen" in caplog.text
 
 
 @pytest.mark.parametrize("column", ["price", "trip"])
-def test_files_of_a_folder_may_differ_in_types(column: str, mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
-    """Text of the file that has to be cast comes as it is, that of the other as codes."""
+def test_files_of_a_folder_may_differ_in_types(column: str, mnl: pn.MNL, scans: list[str], tmp_path: Path) -> None:
+    """Text of the file that is cast arrives as strings, text of the other file as codes."""
     table = a_table()
     table = table.set_column(3, "price", pc.cast(pc.multiply(table["price"], 10), pa.int64(), safe=False))
     folder = write(table, tmp_path / "in", files=2)
@@ -175,12 +175,12 @@ def test_files_of_a_folder_may_differ_in_types(column: str, mnl: pn.MNL, ways: l
     at = other.column_names.index(column)
     pyarrow.parquet.write_table(other.set_column(at, column, other[column].cast(pa.int32())), folder / "1.parquet")
     predict_folder(mnl, folder, tmp_path / "out")
-    assert ways == []
+    assert scans == []
     found = [pyarrow.parquet.read_table(file)["probability"] for file in sorted((tmp_path / "out").glob("*.parquet"))]
     np.testing.assert_allclose(pa.chunked_array([c for x in found for c in x.chunks]), mnl.predict_proba(table))
 
 
-def test_rows_that_are_not_available_have_probability_0(ways: list[str], tmp_path: Path) -> None:
+def test_unavailable_rows_have_probability_0(scans: list[str], tmp_path: Path) -> None:
     table = a_table()
     table = table.append_column("open", pa.array(np.asarray(table["code"]) != "003"))
     model = pn.MNL().fit(pn.ChoiceData.from_long(table, available="open", **ROLES))
@@ -188,11 +188,11 @@ def test_rows_that_are_not_available_have_probability_0(ways: list[str], tmp_pat
     found = written(tmp_path / "out")["probability"].to_numpy()
     np.testing.assert_allclose(found, model.predict_proba(table), rtol=0, atol=1e-14)
     assert (found == 0).any()
-    assert ways == []
+    assert scans == []
 
 
 @pytest.mark.parametrize("how", ["apart", "gone on at the end", "fractions"])
-def test_tables_whose_sets_may_be_apart_are_scanned(how: str, mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
+def test_tables_whose_sets_are_not_adjacent_are_scanned(how: str, mnl: pn.MNL, scans: list[str], tmp_path: Path) -> None:
     table = a_table(float if how == "fractions" else int)
     if how == "apart":
         table = table.take(pa.array(np.random.default_rng(1).permutation(table.num_rows)))
@@ -203,17 +203,17 @@ def test_tables_whose_sets_may_be_apart_are_scanned(how: str, mnl: pn.MNL, ways:
     predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
     found = written(tmp_path / "out")["probability"].to_numpy()
     np.testing.assert_allclose(found, mnl.predict_proba(table), rtol=0, atol=1e-14)
-    assert ways == ["scan"]
+    assert scans == ["scan"]
 
 
-def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
-    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_tables_whose_ids_exceed_memory_are_scanned(
+    mnl: pn.MNL, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, inner = write(a_table(), tmp_path / "in"), chunks.chunk_lengths
-    for room, way in ((SETS * 24, []), (SETS * 24 - 1, ["scan"])):
-        monkeypatch.setattr(chunks, "chunk_lengths", lambda ids, rows, _, room=room: inner(ids, rows, room))
-        predict_folder(mnl, folder, tmp_path / str(room))
-        assert ways == way
+    for memory, expected in ((SETS * 24, []), (SETS * 24 - 1, ["scan"])):
+        monkeypatch.setattr(chunks, "chunk_lengths", lambda ids, rows, _, memory=memory: inner(ids, rows, memory))
+        predict_folder(mnl, folder, tmp_path / str(memory))
+        assert scans == expected
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
         ("code", "000", r"column 'code', row {begin} \(choice set 99\): the label '000' occurs more than once"),
     ],
 )
-def test_what_is_wrong_with_the_last_chunk_is_said_as_by_a_scan_and_nothing_is_written(
+def test_errors_in_the_last_chunk_are_those_of_a_scan(
     column: str, value: Any, message: str, mnl: pn.MNL, tmp_path: Path
 ) -> None:
     table = a_table()
@@ -233,29 +233,29 @@ def test_what_is_wrong_with_the_last_chunk_is_said_as_by_a_scan_and_nothing_is_w
     values = [*table[column].to_pylist()[:-1], value]
     table = table.set_column(table.column_names.index(column), column, pa.array(values))
     folder = write(table, tmp_path / "in")
-    said = []
+    messages = []
     for cache in (None, tmp_path / "cache"):
         with pytest.raises((SchemaError, InputError), match=message.format(last=last, begin=begin)) as error:
             predict_folder(mnl, folder, tmp_path / "out", cache=cache)
-        said.append(str(error.value))
+        messages.append(str(error.value))
         assert not list((tmp_path / "out").glob("*.parquet"))
         assert not (tmp_path / "out" / ".scan" / "files").exists()
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
 
 
-def test_probabilities_that_do_not_sum_to_1_are_refused_as_by_a_scan(
-    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_probabilities_that_do_not_sum_to_1_are_refused(
+    mnl: pn.MNL, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = mnl._log_proba
     monkeypatch.setattr(mnl, "_log_proba", lambda data: inner(data) + 9.0 * np.repeat(data.set_ids == 99, data.sizes))
     with pytest.raises(InputError, match=r"1 of 300 choice sets have .* first choice set 99"):
         predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
-    assert ways == ["scan"]
+    assert scans == ["scan"]
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-def test_what_only_all_chunks_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path: Path) -> None:
-    """Seconds of some minutes: this is judged when all chunks are read."""
+def test_errors_that_depend_on_all_chunks_are_detected(mnl: pn.MNL, tmp_path: Path) -> None:
+    """Timestamps within a few minutes lose precision, which is known only after all chunks are read."""
     table = a_table()
     seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 100, table.num_rows)
     table = table.set_column(table.column_names.index("price"), "price", pa.array(seconds))
@@ -263,17 +263,17 @@ def test_what_only_all_chunks_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path
         predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
 
 
-def test_an_interrupt_leaves_nothing_and_the_next_prediction_clears_what_a_killed_one_left(
+def test_interrupted_predictions_leave_no_files(
     mnl: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = write(a_table(), tmp_path / "in"), tmp_path / "out"
     (out / ".scan" / "files").mkdir(parents=True)
     (out / ".scan" / "files" / "7").write_text("half a file")
-    inner, asked = mnl._checked_log_proba, []
+    inner, chunks_seen = mnl._checked_log_proba, []
 
     def stop_at_the_fifth(data: pn.ChoiceData) -> Any:
-        asked.append(data)
-        if len(asked) == 5:
+        chunks_seen.append(data)
+        if len(chunks_seen) == 5:
             raise KeyboardInterrupt
         return inner(data)
 
@@ -286,31 +286,31 @@ def test_an_interrupt_leaves_nothing_and_the_next_prediction_clears_what_a_kille
     assert contents(out) == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
 
 
-def test_what_cannot_be_written_is_said_at_once(
-    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_is_reported_without_a_scan(
+    mnl: pn.MNL, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*given: Any) -> None:
+    def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(prediction_files, "parquet_appender", full)
     with pytest.raises(ArtifactError, match=r"0\.parquet cannot be written: No space left on device"):
         predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
-    assert ways == []
+    assert scans == []
 
 
-def test_a_csv_is_scanned(mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
+def test_a_csv_is_scanned(mnl: pn.MNL, scans: list[str], tmp_path: Path) -> None:
     pyarrow.csv.write_csv(a_table(), tmp_path / "in.csv")
     predict_folder(mnl, tmp_path / "in.csv", tmp_path / "out")
-    assert ways == ["scan"]
+    assert scans == ["scan"]
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows[:-1], lambda rows: np.append(rows, 3)], ids=["grew", "shrank"])
-def test_a_table_that_changes_meanwhile_is_not_taken_for_complete(
-    change: Callable[[Any], Any], mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_changes_during_reading_is_scanned(
+    change: Callable[[Any], Any], mnl: pn.MNL, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids were read before rows came to the table, or went: it is scanned."""
+    """Rows are added or removed after the ids were read."""
     inner = chunks.chunk_lengths
-    monkeypatch.setattr(chunks, "chunk_lengths", lambda *given: change(inner(*given)))
+    monkeypatch.setattr(chunks, "chunk_lengths", lambda *args: change(inner(*args)))
     table = a_table()
     assert predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out") == table.num_rows
-    assert ways == ["scan"]
+    assert scans == ["scan"]

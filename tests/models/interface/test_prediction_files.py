@@ -1,4 +1,4 @@
-"""A table is predicted file by file: every row once, in its place, and nothing half-written under a final name."""
+"""Prediction file by file: every row appears once and in order, and no final file is incomplete."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ ROLES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def rows() -> pa.Table:
-    """200 trips whose rows are shuffled; codes are text that looks like numbers."""
+    """Return 200 trips with shuffled rows. Codes are text that looks like numbers."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(2, 6, 200)
     trip = np.repeat(np.arange(200), sizes)
@@ -41,7 +41,7 @@ def rows() -> pa.Table:
         "price": rng.normal(size=len(trip)),
         "mode": rng.choice(["car", "bus"], len(trip)),
         "open": (place < 4).astype(int),
-        "note": rng.choice(["a", "b"], len(trip)),  # no role: it comes back all the same
+        "note": rng.choice(["a", "b"], len(trip)),  # has no role but is copied to the result
     }
     return pa.table(columns).take(pa.array(rng.permutation(len(trip))))
 
@@ -53,7 +53,7 @@ def model(rows: pa.Table) -> pn.MNL:
 
 
 def write_folder(rows: pa.Table, folder: Path) -> Path:
-    """Write four files, one of them deeper and named after the others, without the choices."""
+    """Write four files without the choices. One of them is in a subfolder and sorts last."""
     bare = rows.drop_columns(["took"])
     for k, name in enumerate(("a.parquet", "b.parquet", "c/d.parquet", "e.parquet")):
         begin, end = bare.num_rows * k // 4, bare.num_rows * (k + 1) // 4
@@ -62,7 +62,7 @@ def write_folder(rows: pa.Table, folder: Path) -> Path:
     return folder
 
 
-def test_every_file_comes_back_with_its_rows_and_their_probabilities(
+def test_every_file_is_written_with_its_rows_and_probabilities(
     rows: pa.Table, model: pn.MNL, tmp_path: Path
 ) -> None:
     table, out = write_folder(rows, tmp_path / "in"), tmp_path / "out"
@@ -74,7 +74,7 @@ def test_every_file_comes_back_with_its_rows_and_their_probabilities(
     np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-12)
 
 
-def test_one_file_becomes_one_file(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_one_file_gives_one_file(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     pyarrow.csv.write_csv(rows, tmp_path / "in.csv")
     predict_folder(model, tmp_path / "in.csv", tmp_path / "out", column="p")
     found = pyarrow.parquet.read_table(tmp_path / "out" / "in.parquet")
@@ -82,21 +82,21 @@ def test_one_file_becomes_one_file(rows: pa.Table, model: pn.MNL, tmp_path: Path
     np.testing.assert_allclose(found["p"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-6)  # of the text
 
 
-def test_a_given_cache_stays_and_the_next_prediction_finds_it(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_a_given_cache_is_kept_and_reused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     table = write_folder(rows, tmp_path / "in")
     for out in ("first", "second"):
         predict_folder(model, table, tmp_path / out, cache=tmp_path / "cache")
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_an_interrupted_prediction_leaves_nothing_and_can_be_done_again(
+def test_an_interrupted_prediction_leaves_nothing_and_can_be_repeated(
     rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, out = write_folder(rows, tmp_path / "in"), tmp_path / "out"
     inner = prediction._files
 
-    def stop_at_the_third(*given: Any) -> Iterator[Any]:
-        yield from islice(inner(*given), 2)
+    def stop_at_the_third(*args: Any) -> Iterator[Any]:
+        yield from islice(inner(*args), 2)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -109,7 +109,7 @@ def test_an_interrupted_prediction_leaves_nothing_and_can_be_done_again(
     assert not (out / ".scan").exists()
 
 
-def test_a_table_that_is_refused_leaves_an_empty_folder(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_a_refused_table_leaves_an_empty_folder(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     price = pa.array([np.nan, *rows["price"].to_pylist()[1:]])
     table = write_folder(rows.set_column(rows.column_names.index("price"), "price", price), tmp_path / "in")
     with pytest.raises(SchemaError, match="price"):
@@ -117,30 +117,30 @@ def test_a_table_that_is_refused_leaves_an_empty_folder(rows: pa.Table, model: p
     assert not any((tmp_path / "out").iterdir())
 
 
-def with_others(rows: pa.Table) -> pa.Table:
-    others = rows.set_column(0, "trip", pa.array(rows["trip"].to_numpy() + 1000))
-    return pa.concat_tables([rows, others])
+def with_more_sets(rows: pa.Table) -> pa.Table:
+    more = rows.set_column(0, "trip", pa.array(rows["trip"].to_numpy() + 1000))
+    return pa.concat_tables([rows, more])
 
 
 CHANGES: dict[str, Callable[[Path, pa.Table], object]] = {
     "comes": lambda folder, rows: pyarrow.parquet.write_table(rows, folder / "0.parquet"),
     "goes": lambda folder, rows: (folder / "a.parquet").unlink(),
-    "grows": lambda folder, rows: pyarrow.parquet.write_table(with_others(rows), folder / "b.parquet"),
+    "grows": lambda folder, rows: pyarrow.parquet.write_table(with_more_sets(rows), folder / "b.parquet"),
     "shrinks": lambda folder, rows: pyarrow.parquet.write_table(rows.slice(3), folder / "b.parquet"),
     "changes": lambda folder, rows: pyarrow.parquet.write_table(rows.sort_by("price"), folder / "b.parquet"),
 }
 
 
-@pytest.mark.parametrize("lie", ["apart", "together"])
+@pytest.mark.parametrize("layout", ["shuffled", "adjacent"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_file_is_written_where_a_file_of_the_table_changes_meanwhile(
-    change: str, lie: str, rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_file_is_written_if_the_table_changes_during_reading(
+    change: str, layout: str, rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = write_folder(rows if lie == "apart" else rows.sort_by("trip"), tmp_path / "in")
-    inner, some = pn.MNL._checked_log_proba, pyarrow.parquet.read_table(table / "b.parquet")
+    table = write_folder(rows if layout == "shuffled" else rows.sort_by("trip"), tmp_path / "in")
+    inner, original = pn.MNL._checked_log_proba, pyarrow.parquet.read_table(table / "b.parquet")
 
     def predict(self: pn.MNL, data: pn.ChoiceData) -> Any:
-        CHANGES[change](table, some)
+        CHANGES[change](table, original)
         monkeypatch.setattr(pn.MNL, "_checked_log_proba", inner)
         return inner(self, data)
 
@@ -150,7 +150,7 @@ def test_no_file_is_written_where_a_file_of_the_table_changes_meanwhile(
     assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
-def test_no_file_is_lost_to_a_result(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_results_do_not_overwrite_other_files(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     bare = rows.drop_columns(["took"])
     pyarrow.parquet.write_table(bare, tmp_path / "t.parquet")
     with pytest.raises(SchemaError, match=r"t\.parquet is the table itself: choose another output folder"):
@@ -161,18 +161,18 @@ def test_no_file_is_lost_to_a_result(rows: pa.Table, model: pn.MNL, tmp_path: Pa
     assert pyarrow.parquet.read_table(tmp_path / "t.parquet").equals(bare)
 
 
-def test_a_result_may_be_made_anew(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_a_prediction_can_be_repeated(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     table = write_folder(rows, tmp_path / "in")
     for _ in range(2):
         assert predict_folder(model, table, tmp_path / "out") == rows.num_rows
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot keep space for a file")
-def test_a_full_disk_is_told_before_anything_is_predicted(
+def test_a_full_disk_is_reported_before_any_prediction(
     rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*given: int) -> None:
-        assert given[1:] == (0, 8 * rows.num_rows)
+    def full(*args: int) -> None:
+        assert args[1:] == (0, 8 * rows.num_rows)
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
@@ -180,14 +180,14 @@ def test_a_full_disk_is_told_before_anything_is_predicted(
         predict_folder(model, write_folder(rows, tmp_path / "in"), tmp_path / "out")
 
 
-def test_rows_are_copied_by_what_all_their_columns_take(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_batches_of_copied_rows_depend_on_the_size_of_all_columns(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     long = pa.array(["x" * 20_000] * rows.num_rows)
     table = write_folder(rows.append_column("letter", long), tmp_path / "in")
     (file, *_) = prediction._files(table, tmp_path / "out", model.schema, 2**20)
     assert file.batch_rows <= 2**20 // 20_000
 
 
-def test_places_and_names_that_cannot_be_are_refused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_invalid_folders_and_column_names_are_refused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     table = write_folder(rows, tmp_path / "in")
     with pytest.raises(SchemaError, match="is inside the table"):
         predict_folder(model, table, table / "out")

@@ -30,17 +30,17 @@ MakeTrips = Callable[..., pa.Table]
 SRC = Path(__file__).parents[3] / "src"
 CHECKED = ["config.json", "encoder.json", "history.json", "schema.json", "weights.safetensors"]
 CONTENT = ["README.md", *CHECKED]
-STRIDE = 7  # every seventh place of a file: a prime, so that every kind of place has its turn
+STRIDE = 7  # every seventh position of a file; a prime reaches every kind of position
 
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A saved model to spoil."""
+    """A saved model that tests may alter."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign: bool = True) -> None:
-    """Change the manifest, and its own hash unless it is to be noticed."""
+    """Change the manifest, and update its hash unless the change should be detected."""
     manifest = json.loads((folder / "model.json").read_bytes())
     change(manifest)
     if sign:
@@ -50,7 +50,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign
 
 
 def replace_file(folder: Path, name: str, content: bytes) -> None:
-    """Put another file in place of one, as if it had been saved."""
+    """Replace a file as if it had been saved."""
     (folder / name).write_bytes(content)
     noted = {"files": hashlib.sha256(content).hexdigest(), "sizes": len(content)}
     edit_manifest(folder, lambda m: [m[entry].update({name: value}) for entry, value in noted.items()])
@@ -63,7 +63,7 @@ def listing(folder: Path) -> list[str]:
 # -- round trip ----------------------------------------------------------------------------------------------------
 
 
-def test_a_saved_model_comes_back_whole(saved: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_a_saved_model_is_loaded_unchanged(saved: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
     back = load(saved)
     assert type(back) is PCMCNet
     np.testing.assert_array_equal(back.predict_log_proba(trips), fitted.predict_log_proba(trips))
@@ -90,22 +90,22 @@ def test_a_fresh_process_predicts_the_same_bits(
     np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict_log_proba(table))
 
 
-def test_a_model_that_was_loaded_can_be_saved_again(saved: Path, tmp_path: Path) -> None:
-    again = load(str(saved)).save(str(tmp_path / "again"))
+def test_a_loaded_model_can_be_saved(saved: Path, tmp_path: Path) -> None:
+    resaved = load(str(saved)).save(str(tmp_path / "again"))
     for name in ("weights.safetensors", "encoder.json", "config.json", "schema.json", "history.json"):
-        assert (again / name).read_bytes() == (saved / name).read_bytes()
+        assert (resaved / name).read_bytes() == (saved / name).read_bytes()
 
 
-def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
+def test_loading_does_not_change_the_random_state(saved: Path) -> None:
     before = torch.get_rng_state()
     load(saved)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# -- what is in the folder -----------------------------------------------------------------------------------------
+# -- content of the folder -----------------------------------------------------------------------------------------
 
 
-def test_the_folder_holds_json_markdown_and_safetensors_and_nothing_else(saved: Path) -> None:
+def test_the_folder_holds_only_json_markdown_and_safetensors(saved: Path) -> None:
     assert listing(saved) == sorted([*CONTENT, "model.json"])
     for file in saved.glob("*.json"):
         json.loads(file.read_text("utf-8"), parse_constant=_refuse)
@@ -116,7 +116,7 @@ def _refuse(word: str) -> NoReturn:
     raise AssertionError(f"{word} is not JSON")
 
 
-def test_loading_executes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_executes_no_code(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a pickle was read")
 
@@ -125,7 +125,7 @@ def test_loading_executes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load(saved).num_parameters > 0
 
 
-def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet) -> None:
+def test_the_model_card_describes_the_model(saved: Path, fitted: PCMCNet) -> None:
     card = (saved / "README.md").read_text("utf-8")
     assert card.startswith("# model: a PCMCNet choice model")
     for line in (
@@ -140,14 +140,14 @@ def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="has only names in UTF-8")
-def test_the_name_of_a_folder_may_be_no_utf_8(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+def test_the_name_of_a_folder_need_not_be_utf_8(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     fitted.save(folder)
     assert np.array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
     assert (folder / "README.md").read_text("utf-8").startswith("# caf\\udce9: a PCMCNet")
 
 
-def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
+def test_the_manifest_has_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
     manifest = json.loads((saved / "model.json").read_bytes())
     assert manifest["model"] == "pcmcnet"
     assert manifest["versions"]["torch"] == version("torch")
@@ -167,7 +167,7 @@ def test_a_missing_file_is_named(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.parametrize("spoil", ["cut to nothing", "cut by a byte", "longer by a byte", "one bit flipped"])
-def test_a_file_that_is_not_as_it_was_saved_is_named(name: str, spoil: str, folder: Path) -> None:
+def test_an_altered_file_is_named(name: str, spoil: str, folder: Path) -> None:
     content = bytearray((folder / name).read_bytes())
     if spoil == "one bit flipped":
         content[len(content) // 2] ^= 1
@@ -180,15 +180,15 @@ def test_a_file_that_is_not_as_it_was_saved_is_named(name: str, spoil: str, fold
         load(folder)
 
 
-def test_a_manifest_cut_short_anywhere_is_refused(folder: Path) -> None:
+def test_a_truncated_manifest_is_refused(folder: Path) -> None:
     whole = (folder / "model.json").read_bytes()
-    for length in range(0, len(whole) - 1, STRIDE):  # the last byte is the end of the line
+    for length in range(0, len(whole) - 1, STRIDE):  # the last byte is a newline
         (folder / "model.json").write_bytes(whole[:length])
         with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
             load(folder)
 
 
-def test_a_bit_flipped_anywhere_in_the_manifest_is_noticed(folder: Path) -> None:
+def test_a_flipped_bit_in_the_manifest_is_detected(folder: Path) -> None:
     whole = (folder / "model.json").read_bytes()
     for place in range(0, len(whole), STRIDE):
         changed = bytearray(whole)
@@ -201,7 +201,7 @@ def test_a_bit_flipped_anywhere_in_the_manifest_is_noticed(folder: Path) -> None
 @pytest.mark.parametrize(
     "content", [b"[]", b"null", b'{"format": 2}', b'{"format": 2, "model": [], "fit": {}, "files": {}}', b"\xff"]
 )
-def test_a_manifest_of_another_kind_is_refused(content: bytes, folder: Path) -> None:
+def test_a_manifest_of_another_form_is_refused(content: bytes, folder: Path) -> None:
     (folder / "model.json").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
         load(folder)
@@ -221,7 +221,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_refused(name: str, folder: Pa
         load(folder)
 
 
-def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_by_then(folder: Path) -> None:
+def test_a_newer_format_recommends_an_upgrade(folder: Path) -> None:
     edit_manifest(folder, lambda m: m.update(format=FORMAT + 1), sign=False)
     with pytest.raises(ArtifactError, match=r"has format 3, but this version of pcmcnet reads format 2: upgrade"):
         load(folder)
@@ -242,7 +242,7 @@ def test_a_card_may_be_edited_or_removed(folder: Path, fitted: PCMCNet, trips: C
         ("no number", r"the saved model is incomplete or altered \(option 'fancy' is unknown\)"),
     ],
 )
-def test_an_option_that_a_newer_version_brought_is_named(theirs: str, message: str, folder: Path) -> None:
+def test_an_option_of_a_newer_version_is_named(theirs: str, message: str, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_bytes())
     replace_file(folder, "config.json", json.dumps({**config, "fancy": 3}).encode())
     edit_manifest(folder, lambda m: m["versions"].update(pcmcnet=theirs))
@@ -250,18 +250,18 @@ def test_an_option_that_a_newer_version_brought_is_named(theirs: str, message: s
         load(folder)
 
 
-def test_a_kind_of_model_that_a_newer_version_brought_is_named(folder: Path) -> None:
+def test_a_model_of_a_newer_version_is_named(folder: Path) -> None:
     edit_manifest(folder, lambda m: m.update(model="oracle", versions={"pcmcnet": "99.0"}))
     with pytest.raises(ArtifactError, match=r"saved by pcmcnet 99.0, a newer .*: unknown model 'oracle'; upg"):
         load(folder)
 
 
-def test_a_folder_that_a_newer_version_saved_in_the_same_format_is_read(folder: Path) -> None:
+def test_a_newer_version_with_the_same_format_is_read(folder: Path) -> None:
     edit_manifest(folder, lambda m: m.update(versions={"pcmcnet": "99.0"}, motto="what newer versions may add"))
     assert load(folder).num_parameters > 0
 
 
-def test_a_digest_tells_the_model_that_was_meant_from_others(folder: Path) -> None:
+def test_a_digest_identifies_the_expected_model(folder: Path) -> None:
     digest = hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()  # as sha256sum prints it
     (folder / "README.md").write_text("edited")
     assert load(folder, digest=digest).num_parameters > 0
@@ -272,7 +272,7 @@ def test_a_digest_tells_the_model_that_was_meant_from_others(folder: Path) -> No
 
 
 @pytest.mark.parametrize("digest", ["", "abc", "g" * 64, 7])
-def test_what_is_no_digest_is_refused(digest: Any, folder: Path) -> None:
+def test_an_invalid_digest_is_refused(digest: Any, folder: Path) -> None:
     with pytest.raises(ConfigError, match="digest: expected the 64 hexadecimal digits that sha256sum prints"):
         load(folder, digest=digest)
 
@@ -283,7 +283,7 @@ def test_an_unknown_kind_of_model_is_named(folder: Path) -> None:
         load(folder)
 
 
-def test_a_folder_that_is_not_there_or_no_folder_is_told_so(folder: Path) -> None:
+def test_a_missing_folder_or_a_file_is_refused(folder: Path) -> None:
     for path in (folder / "nowhere", folder / "config.json"):
         with pytest.raises(ArtifactError, match=rf"{path.name}: no such folder. Expected a folder written by fit or"):
             load(path)
@@ -296,14 +296,14 @@ def test_a_folder_without_a_manifest_is_not_a_model(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "refit-checkpoint.safetensors"])
-def test_an_unfinished_run_is_not_a_model_yet(name: str, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_not_a_model(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     with pytest.raises(ArtifactError, match=r"holds an unfinished run, not a model: continue it with fit --resume"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder: Path) -> None:
+def test_a_model_that_lacks_a_file_is_incomplete(name: str, folder: Path) -> None:
     edit_manifest(folder, lambda m: m["files"].pop(name))
     with pytest.raises(ArtifactError, match=rf"the saved model is incomplete or altered \('{name}'\)"):
         load(folder)
@@ -327,7 +327,7 @@ def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder:
         ("weights.safetensors", save({"x": torch.zeros(1)}), r"the saved weights do not fit the saved options: "),
     ],
 )
-def test_parts_that_do_not_fit_each_other_are_refused(name: str, content: bytes, message: str, folder: Path) -> None:
+def test_inconsistent_files_are_refused(name: str, content: bytes, message: str, folder: Path) -> None:
     replace_file(folder, name, content)
     with pytest.raises(ArtifactError, match=message):
         load(folder)
@@ -337,7 +337,7 @@ def test_parts_that_do_not_fit_each_other_are_refused(name: str, content: bytes,
 
 
 @pytest.mark.parametrize("occupied", ["by a model", "by something else", "by a file"])
-def test_an_occupied_place_is_refused_and_left_alone(
+def test_an_occupied_folder_is_refused_and_unchanged(
     occupied: str, folder: Path, fitted: PCMCNet, tmp_path: Path
 ) -> None:
     place = {"by a model": folder, "by something else": tmp_path, "by a file": folder / "README.md"}[occupied]
@@ -347,7 +347,7 @@ def test_an_occupied_place_is_refused_and_left_alone(
     assert listing(tmp_path) == before
 
 
-def test_a_model_goes_into_a_new_an_empty_or_a_deep_folder(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+def test_a_model_is_saved_into_a_new_empty_or_nested_folder(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for place in (tmp_path / "new", tmp_path / "empty", tmp_path / "a" / "b" / "c"):
         assert fitted.save(place) == place
@@ -355,18 +355,18 @@ def test_a_model_goes_into_a_new_an_empty_or_a_deep_folder(fitted: PCMCNet, trip
         assert [p.name for p in place.parent.iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_model_goes_into_the_folder_of_its_run_and_clears_the_checkpoint(
+def test_saving_into_the_run_folder_removes_the_checkpoint(
     trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     model = PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path / "run")
     assert listing(tmp_path / "run") == ["checkpoint.safetensors"]
-    (tmp_path / "run" / ".99.checkpoint.safetensors").touch()  # what a kill in mid-write leaves
+    (tmp_path / "run" / ".99.checkpoint.safetensors").touch()  # left by a process killed while writing
     model.save(tmp_path / "run")
     assert listing(tmp_path / "run") == sorted([*CONTENT, "model.json"])
     np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
 
 
-def test_a_model_goes_where_a_run_was_killed_while_it_wrote_its_first_checkpoint(
+def test_saving_removes_an_incomplete_first_checkpoint(
     fitted: PCMCNet, tmp_path: Path
 ) -> None:
     (tmp_path / ".99.checkpoint.safetensors").touch()
@@ -374,7 +374,7 @@ def test_a_model_goes_where_a_run_was_killed_while_it_wrote_its_first_checkpoint
     assert listing(tmp_path) == sorted([*CONTENT, "model.json"])
 
 
-def test_a_run_among_files_of_someone_else_is_refused_and_they_stay(
+def test_a_run_folder_with_other_files_is_refused_and_unchanged(
     trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "my-checkpoint.safetensors").touch()
@@ -394,10 +394,10 @@ def test_a_parent_that_is_a_file_is_named(fitted: PCMCNet, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("writes", range(len(CONTENT) + 1))
 @pytest.mark.parametrize("place", ["new", "empty", "run"])
-def test_a_disk_that_fills_up_leaves_nothing_behind(
+def test_a_full_disk_leaves_no_files(
     place: str, writes: int, fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After so many files the disk is full; with space again, saving there works."""
+    """The disk is full after a number of files. Once there is space, saving works."""
     if place != "new":
         (tmp_path / "model").mkdir()
     if place == "run":
@@ -418,14 +418,14 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
     assert load(fitted.save(tmp_path / "model")).config == fitted.config
 
 
-def test_a_model_that_is_not_fitted_is_not_saved(tmp_path: Path) -> None:
+def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="this PCMCNet is not fitted"):
         PCMCNet().save(tmp_path / "model")
     assert listing(tmp_path) == []
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file", "no folder"])
-def test_what_ended_a_run_is_told_whatever_became_of_its_folder(left: str, tmp_path: Path) -> None:
+def test_the_error_of_a_run_is_raised_whatever_is_left_in_its_folder(left: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def run() -> None:

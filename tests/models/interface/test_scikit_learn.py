@@ -38,7 +38,7 @@ def data() -> ChoiceData:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_params_make_an_equal_model_and_a_clone_is_one(name: str) -> None:
+def test_params_and_clone_give_an_equal_model(name: str) -> None:
     model = KINDS[name](**NEEDED.get(name, {}))
     params = model.get_params(deep=False)
     for other in (KINDS[name](**params), clone(model)):
@@ -48,7 +48,7 @@ def test_params_make_an_equal_model_and_a_clone_is_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_unknown_param_is_refused_and_leaves_the_model_as_it_was(name: str) -> None:
+def test_an_unknown_param_is_refused_without_changing_the_model(name: str) -> None:
     model = KINDS[name](**NEEDED.get(name, {}))
     before = model.config
     with pytest.raises(ConfigError, match="unknown option 'epohcs'"):
@@ -56,7 +56,7 @@ def test_an_unknown_param_is_refused_and_leaves_the_model_as_it_was(name: str) -
     assert model.config is before
 
 
-def test_set_params_changes_options_and_the_model_is_not_fitted_any_more(data: ChoiceData) -> None:
+def test_set_params_changes_options_and_unfits_the_model(data: ChoiceData) -> None:
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=1.0).fit(data, progress=False)
     check_is_fitted(model)
     assert model.set_params() is model
@@ -68,7 +68,7 @@ def test_set_params_changes_options_and_the_model_is_not_fitted_any_more(data: C
         check_is_fitted(model)
 
 
-def test_options_of_a_model_inside_have_names_of_their_own() -> None:
+def test_options_of_an_inner_model_have_prefixed_names() -> None:
     model = Ensemble(PCMCNet(hidden=(8,)), n=3)
     assert model.get_params()["options__hidden"] == (8,)
     assert "options__hidden" not in model.get_params(deep=False)
@@ -79,7 +79,7 @@ def test_options_of_a_model_inside_have_names_of_their_own() -> None:
         Calibrated("pcmcnet").set_params(options__epohcs=2)
 
 
-def test_encoders_of_one_s_own_go_with_a_clone() -> None:
+def test_custom_encoders_are_cloned() -> None:
     module = nn.Linear(3, 2)
     assert clone(PCMCNet(encoders={"photo": module})).encoders == {"photo": module}
     assert clone(Ensemble("pcmcnet", encoders={"photo": module})).extras == {"encoders": {"photo": module}}
@@ -100,14 +100,14 @@ def test_choice_data_is_indexed_by_choice_sets(data: ChoiceData) -> None:
         list(data)
 
 
-def test_scores_are_cross_validated_over_choice_sets(data: ChoiceData) -> None:
+def test_cross_validation_splits_choice_sets(data: ChoiceData) -> None:
     folds = KFold(3, shuffle=True, random_state=0)
     scores = cross_val_score(MNL(), data, cv=folds)
     expected = [MNL().fit(data[rest]).score(data[part]) for rest, part in folds.split(data)]
     np.testing.assert_allclose(scores, expected)
 
 
-def test_a_grid_is_searched_and_its_best_model_fitted(data: ChoiceData) -> None:
+def test_grid_search_fits_the_best_model(data: ChoiceData) -> None:
     grid = {"hidden": [(4,), (8,)], "epochs": [1, 2]}
     search = GridSearchCV(PCMCNet(weight_decay=1.0), grid, cv=GroupKFold(2), error_score="raise")
     search.fit(data, groups=data.groups(), progress=False)
@@ -116,10 +116,10 @@ def test_a_grid_is_searched_and_its_best_model_fitted(data: ChoiceData) -> None:
     assert np.isclose(search.predict_proba(data).sum(), len(data))
 
 
-# -- no choice sets --------------------------------------------------------------------------------------------------
+# -- empty tables ----------------------------------------------------------------------------------------------------
 
 
-def test_no_choice_sets_have_no_probabilities_and_no_score(data: ChoiceData) -> None:
+def test_an_empty_table_has_no_probabilities_and_no_score(data: ChoiceData) -> None:
     models: list[ChoiceModel] = [
         Uniform(),
         Calibrated("mnl"),
@@ -156,7 +156,7 @@ Uniform(n=3)
 
 
 @pytest.mark.slow
-def test_a_wrong_option_is_found_by_a_type_checker(tmp_path: Path) -> None:
+def test_a_type_checker_finds_a_wrong_option(tmp_path: Path) -> None:
     file = tmp_path / "snippet.py"
     file.write_text(TYPES, "utf-8")
     config = Path(__file__).parents[3] / "pyproject.toml"
@@ -171,7 +171,7 @@ def test_a_wrong_option_is_found_by_a_type_checker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_model_tells_type_checkers_of_its_options(name: str) -> None:
-    """What a model takes beside its options is in a class of its own, which has all of them."""
+def test_every_model_declares_its_options_to_type_checkers(name: str) -> None:
+    """Other arguments of a model are declared in a separate class that also has all options."""
     owner = next(kind for kind in KINDS[name].__mro__ if "config_class" in vars(kind))
-    assert "__init__" in vars(owner)  # whoever names the options has the constructor that takes them
+    assert "__init__" in vars(owner)  # a class that declares options also has the constructor

@@ -1,4 +1,4 @@
-"""Classes of people with chains of their own: worked values, nesting, recovery, persons, and what mixing keeps."""
+"""Latent classes of chains: values by hand, nesting, recovery, persons, and properties of mixtures."""
 
 from dataclasses import replace
 from functools import cache
@@ -21,7 +21,7 @@ TWO: dict[str, Any] = {"classes": 2, "restarts": 3, "ridge": 1.0}
 
 
 def cycle(strength: float) -> np.ndarray:
-    """Log-rates of rock, paper, scissors and a fourth item that all beat."""
+    """Return log-rates of rock, paper, scissors and a fourth item that loses to all."""
     t = np.zeros((4, 4))
     t[[0, 1, 2], [1, 2, 0]] = strength
     t[3, :3] = 1.0
@@ -31,8 +31,8 @@ def cycle(strength: float) -> np.ndarray:
 TRUTH = ClassChains(np.stack([cycle(2.0), cycle(-2.0)]), np.array([0.6, 0.4]))
 
 
-def law(chains: ClassChains, items: tuple[int, ...]) -> np.ndarray:
-    """Probabilities of a set, of all classes together."""
+def mixture_probabilities(chains: ClassChains, items: tuple[int, ...]) -> np.ndarray:
+    """Return the probabilities of a set, averaged over classes."""
     laws = [pn.stationary_distribution(torch.from_numpy(np.exp(t[np.ix_(items, items)]))).numpy() for t in chains[0]]
     return np.asarray(chains.shares @ np.stack(laws))
 
@@ -45,7 +45,7 @@ def simulate(persons: int, each: int = 10, seed: int = 0) -> ChoiceData:
         own = ClassChains(TRUTH.log_rates[[c]], np.ones(1))
         for _ in range(each):
             items = tuple(np.sort(rng.permutation(4)[: rng.integers(2, 5)]))
-            chosen = rng.choice(len(items), p=law(own, items))
+            chosen = rng.choice(len(items), p=mixture_probabilities(own, items))
             rows += [(s, person, "abcd"[i], int(k == chosen)) for k, i in enumerate(items)]
             s += 1
     table = dict(zip(("set", "who", "item", "took"), map(np.array, zip(*rows, strict=True)), strict=True))
@@ -54,7 +54,7 @@ def simulate(persons: int, each: int = 10, seed: int = 0) -> ChoiceData:
 
 @cache
 def opposed(persons: int, seed: int = 0, *, of_one_mind: bool = False) -> ChoiceData:
-    """Four choices each of people who like a best and d least, or, every other one, the other way round."""
+    """Return four choices per person. Every other person likes a best and d least, the others the reverse."""
     rng, rows, s = np.random.default_rng(seed), [], 0
     for person in range(persons):
         tastes = np.array([4.0, 2.0, 0.0, -2.0]) * (1 if of_one_mind or person % 2 else -1)
@@ -69,7 +69,7 @@ def opposed(persons: int, seed: int = 0, *, of_one_mind: bool = False) -> Choice
 
 def divergence(model: PCMC) -> float:
     sets = [items for size in range(2, 5) for items in combinations(range(4), size)]
-    laws = [(law(TRUTH, items), law(model._state.chains, items)) for items in sets]
+    laws = [(mixture_probabilities(TRUTH, items), mixture_probabilities(model._state.chains, items)) for items in sets]
     return float(np.mean([(p * np.log(p / q)).sum() for p, q in laws]))
 
 
@@ -78,8 +78,8 @@ def model() -> PCMC:
     return PCMC(**TWO).fit(simulate(100))
 
 
-def test_a_mixture_adds_up_the_laws_of_its_classes() -> None:
-    """A pair: odds of 1 to 3 in one class, 3 to 1 in the other, which has a quarter: .75 x .25 + .25 x .75 = .375."""
+def test_a_mixture_averages_the_probabilities_of_its_classes() -> None:
+    """A pair has odds of 1 to 3 in one class and 3 to 1 in the other, of share 1/4: .75 x .25 + .25 x .75 = .375."""
     log_rates = np.log(np.array([[[1.0, 3.0], [1.0, 1.0]], [[1.0, 1.0], [3.0, 1.0]]]))
     data = item_choices([("ab", "a")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
@@ -87,7 +87,7 @@ def test_a_mixture_adds_up_the_laws_of_its_classes() -> None:
     np.testing.assert_allclose(p, [0.375, 0.625], rtol=1e-12)
 
 
-def test_persons_who_chose_alike_twice_are_one_case() -> None:
+def test_persons_with_equal_choices_are_one_case() -> None:
     found = Choosers.of_persons(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
     assert list(zip(found.person, found.entry, found.times, strict=True)) == [(0, 2, 1), (0, 5, 2), (1, 5, 1)]
     alone = Choosers.of_sets(np.array([5, 2, 5]), np.array([1.0, 2.0, 4.0]))
@@ -95,8 +95,8 @@ def test_persons_who_chose_alike_twice_are_one_case() -> None:
     np.testing.assert_array_equal(alone.weights, [2.0, 5.0])
 
 
-def test_two_cycles_in_opposite_directions_are_found(model: PCMC) -> None:
-    """Which a single chain cannot tell from a weaker cycle; the posterior knows most persons' class."""
+def test_two_opposite_cycles_are_recovered(model: PCMC) -> None:
+    """A single chain would see one weaker cycle. The posterior identifies the class of most persons."""
     assert model.n_classes_ == model.n_chains == 2
     assert model.shares_.sum() == pytest.approx(1, rel=1e-12)
     assert model.shares_[0] == pytest.approx(0.6, abs=0.15)
@@ -105,8 +105,8 @@ def test_two_cycles_in_opposite_directions_are_found(model: PCMC) -> None:
     assert model.num_parameters == 2 * 12 + 1
 
 
-def test_a_mixture_fits_the_choices_of_persons_better_than_one_chain(model: PCMC) -> None:
-    """The likelihood of persons: sum over classes of the product over their sets."""
+def test_a_mixture_fits_persons_better_than_one_chain(model: PCMC) -> None:
+    """The likelihood of a person is a sum over classes of products over sets."""
     data, one = simulate(100), PCMC(restarts=3, ridge=1.0).fit(simulate(100))
     picked = data.offsets[:-1] + data.require_chosen("test")
     joint = np.log(model.shares_) + np.stack(
@@ -115,7 +115,7 @@ def test_a_mixture_fits_the_choices_of_persons_better_than_one_chain(model: PCMC
     assert np.logaddexp.reduce(joint, axis=1).sum() > one._log_proba(data)[picked].sum() + 50
 
 
-def test_rates_are_those_of_a_class_by_name(model: PCMC) -> None:
+def test_rates_can_be_selected_by_class(model: PCMC) -> None:
     data = simulate(100).subset([0, 1])
     for c in (1, 2):
         for s, rates in enumerate(model.rates(data, of_class=c)):
@@ -128,8 +128,8 @@ def test_rates_are_those_of_a_class_by_name(model: PCMC) -> None:
 AUTO: dict[str, Any] = {"classes": "auto", "restarts": 2, "ridge": 100.0}
 
 
-def test_people_of_opposite_minds_are_found_to_be_of_two_classes() -> None:
-    """Who likes a takes b before c, who likes d takes c before b: with a and d on offer b and c are hardly taken."""
+def test_opposite_preferences_give_two_classes() -> None:
+    """Those who like a prefer b to c, those who like d prefer c to b. With a and d available, b and c are rarely chosen."""
     model = PCMC(**AUTO).fit(opposed(60))
     first, second, *_ = model.record_.class_trials
     assert second.gain > 2 * second.standard_error
@@ -138,25 +138,25 @@ def test_people_of_opposite_minds_are_found_to_be_of_two_classes() -> None:
     assert "classes tried" in model.summary().facts
 
 
-def test_people_of_one_mind_are_of_one_class() -> None:
+def test_equal_preferences_give_one_class() -> None:
     model = PCMC(**AUTO).fit(opposed(60, of_one_mind=True))
     assert [trial.value for trial in model.record_.class_trials] == [1, 2]
     assert model.n_classes_ == 1
 
 
 @pytest.mark.parametrize("data", [opposed, pytest.param(simulate, marks=pytest.mark.slow)])
-def test_a_mixture_is_at_least_as_good_as_the_best_of_its_members(data: Any) -> None:
-    """On people who were not fitted: a member alone, and a single chain for all."""
+def test_a_mixture_is_at_least_as_good_as_each_class(data: Any) -> None:
+    """Compared on new persons with each class alone and with a single chain."""
     mixed, one = (PCMC(classes=k, restarts=3, ridge=10.0).fit(data(100)) for k in (2, 1))
     fresh = data(300, seed=1)
     picked = fresh.offsets[:-1] + fresh.require_chosen("test")
     members = mixed._class_log_p(fresh)[picked].mean(0)
-    noise = 0.005  # nats: where one chain is as good for single choices, two estimates of it differ
+    noise = 0.005  # nats: two estimates differ although one chain predicts single choices as well
     assert mixed.score(fresh) > max(*members, one.score(fresh)) - noise
 
 
-def test_copies_share_their_items_probability_in_a_mixture() -> None:
-    """Uniform expansion survives mixing: cells of a grid with two alternatives."""
+def test_copies_share_their_probability_in_a_mixture() -> None:
+    """Uniform expansion holds for mixtures: cells of a grid with two alternatives."""
     x = [[0.0, 0.1, 1.0], [0.0, 1.0, 2.0]] * 10
     rows = [(s, v, int(k == s % 3)) for s, values in enumerate(x) for k, v in enumerate(values)]
     table = dict(zip(("set", "x", "took"), map(list, zip(*rows, strict=True)), strict=True))
@@ -168,13 +168,13 @@ def test_copies_share_their_items_probability_in_a_mixture() -> None:
     assert p[0] + p[1] == pytest.approx(p[3], rel=1e-9)
 
 
-def test_contractibility_is_lost_by_mixing() -> None:
-    """b and c are alike to a in the first class, not in the second: the group's probability depends on who is in it."""
+def test_mixtures_are_not_contractible() -> None:
+    """b and c are equivalent to a in the first class only, so the probability of a group depends on its members."""
     alike, apart = np.zeros((3, 3)), np.zeros((3, 3))
     apart[0, 1] = 2.0
     one, mixed = ClassChains(alike[None], np.ones(1)), ClassChains(np.stack([alike, apart]), np.array([0.5, 0.5]))
-    assert law(one, (0, 1))[1] == pytest.approx(law(one, (0, 2))[1], rel=1e-12)
-    assert abs(law(mixed, (0, 1))[1] - law(mixed, (0, 2))[1]) > 0.1
+    assert mixture_probabilities(one, (0, 1))[1] == pytest.approx(mixture_probabilities(one, (0, 2))[1], rel=1e-12)
+    assert abs(mixture_probabilities(mixed, (0, 1))[1] - mixture_probabilities(mixed, (0, 2))[1]) > 0.1
 
 
 def test_one_class_is_the_chain_itself() -> None:
@@ -184,13 +184,13 @@ def test_one_class_is_the_chain_itself() -> None:
     )
 
 
-def test_without_persons_every_set_has_a_class_of_its_own() -> None:
+def test_every_set_has_its_own_class_without_persons() -> None:
     by_set = PCMC(**TWO, by="set").fit(simulate(100))
     assert by_set.n_classes_ == 2
     assert np.isfinite(by_set.score(simulate(100)))
 
 
-def test_saved_classes_are_read_back(model: PCMC) -> None:
+def test_saved_classes_are_loaded(model: PCMC) -> None:
     files, about, data = model._files(), (model.record_, model.table_), simulate(100)
     back = PCMC(**TWO)
     back.fitted_ = replace(model.require_fitted(), state=back._restore(files, *about))
@@ -206,7 +206,7 @@ def test_saved_classes_are_read_back(model: PCMC) -> None:
 
 
 @pytest.mark.parametrize("options", [{"classes": 0}, {"classes": "many"}, {"classes": 2, "method": "slsqp"}])
-def test_impossible_classes_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_classes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="classes"):
         PCMC(**options)
 

@@ -1,4 +1,4 @@
-"""The search for rates: its objective, and what it leaves alone."""
+"""The search for rates: its objective, and rates that do not change."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def three_sets() -> DistinctSets:
     return DistinctSets(items, np.array([0, 2, 4, 7]), counts, np.arange(7), np.ones(7, int))
 
 
-def test_log_rates_give_the_law_of_their_rates_and_padding_none() -> None:
+def test_log_rates_give_their_stationary_distribution() -> None:
     scores = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 3, 3)))
     found = chain_log_p(scores, torch.tensor([[True, True, False]]))[0]
     expected = stationary_distribution(scores[0, :2, :2].exp()).log()
@@ -24,7 +24,7 @@ def test_log_rates_give_the_law_of_their_rates_and_padding_none() -> None:
     assert found[2] == -torch.inf
 
 
-def test_a_pair_alone_takes_its_frequencies() -> None:
+def test_a_single_pair_reproduces_its_frequencies() -> None:
     """One set with 30 and 10 choices: q_01 / q_10 = p_1 / p_0 = 1 / 3."""
     sets = DistinctSets(np.array([0, 1]), np.array([0, 2]), np.array([30.0, 10.0]), np.arange(2), np.ones(2, int))
     settings = ChainOptions(restarts=1, tolerance=1e-15)
@@ -53,9 +53,9 @@ def test_a_strong_ridge_keeps_the_start() -> None:
     assert limit.minimum.value == pytest.approx(found.minimum.value, rel=1e-6)
 
 
-def test_the_penalty_parts_odds_and_speeds() -> None:
-    """A single pair at odds that its counts want 1 / 3: with speeds = 1 both log-rates give way alike, and the speed
-    q_01 q_10 does not move; nor does it with any other part, as the likelihood knows nothing of it."""
+def test_the_penalty_separates_odds_and_speeds() -> None:
+    """A single pair whose counts have odds of 1 / 3. With speeds = 1 both log-rates change equally, and the speed
+    q_01 q_10 is constant. It is constant for other values too, because the likelihood does not depend on it."""
     sets = DistinctSets(np.array([0, 1]), np.array([0, 2]), np.array([30.0, 10.0]), np.arange(2), np.ones(2, int))
     for speeds in (1.0, 0.1):
         found = fit_chain(
@@ -63,12 +63,12 @@ def test_the_penalty_parts_odds_and_speeds() -> None:
         )
         assert found.log_rates[0, 1] + found.log_rates[1, 0] == pytest.approx(0, abs=1e-6)
         odds = found.log_rates[0, 1] - found.log_rates[1, 0]
-        slope = 10 - 40 / (1 + np.exp(-odds)) - odds / 2  # of 10 o - 40 log(1 + e^o) - o^2 / 4, which is 0 at its top
+        slope = 10 - 40 / (1 + np.exp(-odds)) - odds / 2  # derivative of 10 o - 40 log(1 + e^o) - o^2 / 4, which is 0 at the maximum
         assert slope == pytest.approx(0, abs=1e-2)
 
 
-def test_a_path_of_ridges_ends_where_a_direct_search_does() -> None:
-    """The law of three sets has one penalised maximum near the start."""
+def test_a_path_of_ridges_reaches_the_direct_solution() -> None:
+    """The penalised likelihood of three sets has one maximum near the start."""
     start, options = np.zeros((4, 4)), ChainOptions(restarts=1, tolerance=1e-13)
     direct, along = (
         fit_chain(three_sets(), start, 1.0, options, np.random.default_rng(0), path) for path in ((), (100.0, 10.0))

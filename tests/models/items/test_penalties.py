@@ -1,4 +1,4 @@
-"""Penalties learnt from held-out sets: the walk, the margin, folds by person, tables of counts; the strength ridge."""
+"""Penalties learnt from held-out sets: search, margin, folds by person, tables of counts; the strength ridge."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ from pcmcnet.models.items.strengths import (
 from pcmcnet.models.items.universe import Universe
 from pcmcnet.selection import MIN_GROUPS, Fold, Trial, held_out_weights
 
-PATIENCE = 2  # rungs that are tried after the best
+PATIENCE = 2  # rungs tried after the best one
 
 
 def duels(sets: int = 100, seed: int = 0) -> ChoiceData:
@@ -41,20 +41,20 @@ def folds_of_items(data: ChoiceData) -> list[Fold]:
 
 
 def learnt(losses: Any) -> PenaltyRecord:
-    """Search with held-out losses that are a function of penalty and choice alone."""
+    """Search with held-out losses that depend on penalty and choice only."""
     folds = choice_folds(duels(), seed=0)
     paths = [lambda penalty, fold=fold: losses(penalty, len(fold.groups)) for fold in folds]
     return PenaltyRecord.of(search_penalty(folds, paths))
 
 
-def test_the_ladder_comes_down_from_the_plain_model() -> None:
+def test_the_ladder_descends_from_the_plain_model() -> None:
     assert PENALTY_LADDER[0] == INFINITE_PENALTY == math.inf
     assert PENALTY_LADDER[1] == 1000
     assert PENALTY_LADDER[-1] == 0.01
     np.testing.assert_allclose(np.diff(np.log10(PENALTY_LADDER[1:])), -0.5, atol=2e-3)  # rungs have three digits
 
 
-def test_the_walk_ends_after_the_best_rung_and_takes_it() -> None:
+def test_the_search_stops_after_the_best_rung_and_returns_it() -> None:
     record = learnt(
         lambda penalty, n: np.full(n, 2.0 if penalty == INFINITE_PENALTY else 1 + abs(np.log10(penalty) - 1) / 10)
     )
@@ -66,8 +66,8 @@ def test_the_walk_ends_after_the_best_rung_and_takes_it() -> None:
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.05, INFINITE_PENALTY), (0.19, INFINITE_PENALTY), (0.21, 1000.0)])
-def test_a_gain_within_two_errors_is_not_believed(gain: float, expected: float) -> None:
-    """Gains of +-1 around their mean in 100 choices: an error of .1."""
+def test_a_gain_within_two_standard_errors_is_ignored(gain: float, expected: float) -> None:
+    """100 gains of +-1 around their mean have a standard error of .1."""
     noise = np.resize([1.0, -1.0], 20)
     record = learnt(
         lambda penalty, n: (
@@ -78,8 +78,8 @@ def test_a_gain_within_two_errors_is_not_believed(gain: float, expected: float) 
     assert record.penalty == expected
 
 
-def test_choices_of_a_person_err_together() -> None:
-    """25 persons with four equal gains each: 25 observations, not 100."""
+def test_choices_of_a_person_count_as_one_observation() -> None:
+    """25 persons with four equal gains each are 25 observations, not 100."""
     table = {"trip": np.repeat(np.arange(100), 2), "item": ["a", "b"] * 100, "took": [1, 0] * 100}
     persons = np.repeat(np.arange(100) // 4, 2)
     data = ChoiceData.from_long(
@@ -97,7 +97,7 @@ def test_choices_of_a_person_err_together() -> None:
     assert search.trials[1].standard_error == pytest.approx(expected, rel=1e-9)
 
 
-def test_few_sets_tell_nothing() -> None:
+def test_few_sets_keep_the_plain_model() -> None:
     for folds in (folds_of_items, lambda data: choice_folds(data, seed=0)):
         assert folds(duels(MIN_GROUPS - 1)) == []
         assert len(folds(duels(MIN_GROUPS))) == 5
@@ -109,8 +109,8 @@ def test_sets_of_one_are_left_out() -> None:
     assert len(held_out_weights(folds_of_items(data))) == MIN_GROUPS
 
 
-def test_a_table_of_counts_is_held_out_choice_by_choice() -> None:
-    """Two cases of 30 and 10 choices: every fold fits and predicts both."""
+def test_single_choices_of_a_table_of_counts_are_held_out() -> None:
+    """Every fold fits and predicts both of two cases with 30 and 10 choices."""
     data = item_choices({("ab", "a"): 30, ("ab", "b"): 10})
     folds = folds_of_items(data)
     assert len(held_out_weights(folds)) == 40
@@ -121,8 +121,8 @@ def test_a_table_of_counts_is_held_out_choice_by_choice() -> None:
     assert held_out_weights(heavy).sum() == pytest.approx(4e10)
 
 
-def test_weights_of_a_survey_are_no_counts() -> None:
-    """A case that several sets have is one of choices, whatever their weights."""
+def test_survey_weights_are_not_counts() -> None:
+    """A case that occurs in several sets has choices, whatever the weights."""
     folds = folds_of_items(replace(duels(), weights=np.full(100, 350.0)))
     assert len(held_out_weights(folds)) == 100
     search = search_penalty(folds, [lambda penalty, fold=fold: np.ones(len(fold.groups)) for fold in folds])
@@ -130,14 +130,14 @@ def test_weights_of_a_survey_are_no_counts() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, "never", None, True, math.nan])
-def test_what_is_no_penalty_is_refused(value: Any) -> None:
+def test_an_invalid_penalty_is_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="ridge must be"):
         require_penalty("ridge", value)
     require_penalty("ridge", 0)
     require_penalty("ridge", "auto")
 
 
-def test_the_summary_tells_what_was_tried() -> None:
+def test_the_summary_lists_the_trials() -> None:
     trials = (
         Trial(value=INFINITE_PENALTY, held_out_nll=0.7),
         Trial(value=1000.0, held_out_nll=0.6, gain=0.1, standard_error=0.01),
@@ -157,15 +157,15 @@ DUEL = {("ab", "a"): 30.0, ("ab", "b"): 10.0}
 
 
 def choices(strengths: np.ndarray, sets: int, seed: int) -> ChoiceData:
-    """Choices from random sets of four items, which follow a logit; every item is on offer."""
+    """Return choices of a logit from random sets of four items. Every item is available in some set."""
     rng = np.random.default_rng(seed)
     offers = [np.arange(len(strengths))] + [rng.permutation(len(strengths))[:4] for _ in range(sets)]
     best = [items[np.argmax(strengths[items] + rng.gumbel(size=len(items)))] for items in offers]
     return item_choices([("".join(ITEMS[i] for i in items), ITEMS[b]) for items, b in zip(offers, best, strict=True)])
 
 
-def test_two_items_meet_where_choices_and_ridge_balance() -> None:
-    """With d the difference, 30 - 40 p = ridge d / 2; the curvature along d is 40 p (1 - p) + ridge / 2."""
+def test_the_estimate_of_two_items_balances_choices_and_ridge() -> None:
+    """The difference d solves 30 - 40 p = ridge d / 2. The second derivative in d is 40 p (1 - p) + ridge / 2."""
     model = BradleyTerry(ridge=4.0).fit(item_choices(DUEL))
     d = -model.strengths_[1]
     p = 1 / (1 + np.exp(-d))
@@ -174,8 +174,8 @@ def test_two_items_meet_where_choices_and_ridge_balance() -> None:
 
 
 @pytest.mark.parametrize("kind", [BradleyTerry, Thurstone])
-def test_the_ridge_pulls_to_the_mean_whatever_the_reference(kind: type[BradleyTerry] | type[Thurstone]) -> None:
-    """At the maximum the slope of the likelihood, by differences, is the ridge times the distance from the mean."""
+def test_the_ridge_shrinks_to_the_mean_for_any_reference(kind: type[BradleyTerry] | type[Thurstone]) -> None:
+    """At the maximum, the slope of the likelihood (by differences) is the ridge times the distance from the mean."""
     data = item_choices({**DUEL, ("bc", "b"): 9.0, ("bc", "c"): 4.0, ("abc", "c"): 3.0})
     model, h = kind(ridge=2.0).fit(data), 1e-5
 
@@ -189,7 +189,7 @@ def test_the_ridge_pulls_to_the_mean_whatever_the_reference(kind: type[BradleyTe
     np.testing.assert_allclose(slopes, 2 * (s - s.mean()), rtol=0, atol=1e-4)
 
 
-def test_a_ridge_takes_the_place_of_smoothing() -> None:
+def test_a_ridge_replaces_smoothing() -> None:
     data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2})  # c is never chosen
     strengths = [BradleyTerry(ridge=1.0, smoothing=smoothing).fit(data).strengths_ for smoothing in (0, 5)]
     np.testing.assert_array_equal(*strengths)
@@ -200,7 +200,7 @@ def test_a_ridge_takes_the_place_of_smoothing() -> None:
         BradleyTerry(ridge=1.0).fit(item_choices({("ab", "a"): 3, ("cd", "c"): 2}))
 
 
-def test_many_items_and_few_choices_are_shrunk_and_predicted_better() -> None:
+def test_shrinkage_improves_many_items_with_few_choices() -> None:
     truth = 2 * np.random.default_rng(0).normal(size=26)
     train, fresh = choices(truth, 200, seed=1), choices(truth, 2000, seed=2)
     model = BradleyTerry().fit(train)
@@ -209,8 +209,8 @@ def test_many_items_and_few_choices_are_shrunk_and_predicted_better() -> None:
 
 
 @pytest.mark.parametrize("model", [CDM(), PCMC(restarts=1)])
-def test_models_with_context_depart_from_the_logit_that_was_learnt(model: CDM | PCMC) -> None:
-    """Choices of a logit: no context is found, and the law is Bradley-Terry's, ridge and all."""
+def test_context_models_start_from_the_learnt_logit(model: CDM | PCMC) -> None:
+    """For choices of a logit no context is found, and probabilities are those of Bradley-Terry with its ridge."""
     train = choices(2 * np.random.default_rng(0).normal(size=26), 200, seed=1)
     logit = BradleyTerry().fit(train)
     np.testing.assert_allclose(model.fit(train).predict_proba(train), logit.predict_proba(train), rtol=0, atol=1e-6)
@@ -219,7 +219,7 @@ def test_models_with_context_depart_from_the_logit_that_was_learnt(model: CDM | 
     assert facts["strengths"] == f"a ridge of {logit.record_.penalty.penalty:g} instead of smoothing"
 
 
-def test_few_items_and_many_choices_keep_the_plain_model() -> None:
+def test_many_choices_of_few_items_keep_the_plain_model() -> None:
     pairs = [(a + b, side) for a, b in combinations("abcd", 2) for side in (a, b)]
     rng = np.random.default_rng(0)
     data = item_choices([pairs[k] for k in rng.integers(len(pairs), size=1000)] + [("ab", "a")] * 300)
@@ -233,7 +233,7 @@ def test_too_few_sets_keep_the_plain_model() -> None:
     assert "none: smoothing alone: too few choice sets" in str(model.summary())
 
 
-def test_thurstones_ridge_has_the_units_of_its_utilities() -> None:
+def test_the_ridge_of_thurstone_has_the_units_of_its_utilities() -> None:
     data = choices(np.zeros(8), 60, seed=0)
     logit, normal = (
         learn_strength_ridge(data, Universe.learn(data), smoothing=0.1, precision=precision, seed=0).trials
@@ -243,8 +243,8 @@ def test_thurstones_ridge_has_the_units_of_its_utilities() -> None:
     np.testing.assert_allclose([t.value for t in normal], [t.value * np.pi**2 / 6 for t in logit])
 
 
-def test_the_walk_goes_on_where_the_plain_model_is_better_than_strong_ridges() -> None:
-    """Strong differences: 1000 and 316 lose to smoothing, and weaker ridges are tried all the same."""
+def test_the_search_continues_past_strong_ridges_that_lose() -> None:
+    """With strong differences, ridges of 1000 and 316 lose to smoothing, but weaker ridges are still tried."""
     data = choices(np.linspace(0, 6, 8), 150, seed=0)
     trials = learn_strength_ridge(data, Universe.learn(data), smoothing=0.1, seed=0).trials
     assert trials[0].value == STRENGTH_RIDGES[0] == 0

@@ -19,7 +19,7 @@ from pcmcnet.models.items.universe import (
 )
 
 
-def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None:
+def test_the_universe_is_the_sorted_labels_of_the_training_part() -> None:
     data = item_choices([("cb", "c"), ("ad", "a")]).subset([0])
     assert data.labels is not None
     assert set(data.labels.categories) == {"a", "b", "c", "d"}  # of the whole table
@@ -29,7 +29,7 @@ def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None
     assert Universe.from_dict(universe.to_dict()) == universe
 
 
-def test_an_unseen_item_is_named_with_its_set_and_their_number() -> None:
+def test_an_unseen_item_is_named_with_its_set_and_a_count() -> None:
     universe = Universe.learn(item_choices([("ab", "a")]))
     message = (
         r"item 'z' \(choice set 1\) is not among the 2 items .* 3 such alternatives in 2 choice sets, "
@@ -39,7 +39,7 @@ def test_an_unseen_item_is_named_with_its_set_and_their_number() -> None:
         universe.index(item_choices([("ab", "a"), ("azy", "a"), ("bz", "b")]))
 
 
-def test_a_table_without_labels_is_told_how_to_get_them() -> None:
+def test_a_table_without_labels_is_refused_with_a_remedy() -> None:
     data = ChoiceData.from_long({"set": [0, 0], "chosen": [1, 0]}, choice_set="set", chosen="chosen")
     with pytest.raises(InputError, match=r"alternative=<column> \(--alternative\).*PCMC-Net"):
         require_labels(data)
@@ -51,7 +51,7 @@ def test_damaged_items_are_refused(items: list[Any]) -> None:
         Universe.from_dict({"items": items})
 
 
-def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -> None:
+def test_equal_sets_are_merged_with_summed_weights() -> None:
     data = item_choices([("ab", "a"), ("ba", "a"), ("cab", "c"), ("ab", "b"), ("b", "b")], [1, 2, 4, 8, 16])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     found = {
@@ -60,14 +60,14 @@ def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -
     }
     assert found == {(1,): [16], (0, 1): [3, 8], (0, 1, 2): [0, 0, 4]}
     assert sets.smoothed(0.5).counts.sum() == 31 + 0.5 * 6
-    # Values of items in distinct sets come back to the alternatives, in the order of the table.
+    # Values of items in distinct sets are mapped back to alternatives in table order.
     assert sets.items[sets.entry].tolist() == [0, 1, 1, 0, 2, 0, 1, 0, 1, 1]
     assert sets.copies.tolist() == [1] * 10
 
 
 def test_copies_of_an_item_share_its_probability() -> None:
     data = item_choices([("abc", "b"), ("ab", "a")])
-    sets = DistinctSets.of(data, np.array([5, 5, 7, 5, 7]))  # the first set's a and b are one item
+    sets = DistinctSets.of(data, np.array([5, 5, 7, 5, 7]))  # a and b of the first set are one item
     assert len(sets.sizes) == 1
     assert sets.items.tolist() == [5, 7]
     assert sets.counts.tolist() == [2, 0]
@@ -76,7 +76,7 @@ def test_copies_of_an_item_share_its_probability() -> None:
     )
 
 
-def test_pairs_are_those_of_different_items_of_one_set() -> None:
+def test_pairs_are_different_items_of_one_set() -> None:
     data = item_choices([("ab", "a"), ("abc", "a"), ("c", "c")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     left, right = sets.pairs()
@@ -91,7 +91,7 @@ def test_pairs_are_those_of_different_items_of_one_set() -> None:
     assert len(expected) == 2 + 6
 
 
-def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
+def test_padded_batches_hold_every_entry_once() -> None:
     data = item_choices([("ab", "a"), ("abcd", "d"), ("c", "c")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     entries, total = [], 0.0
@@ -104,7 +104,7 @@ def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
     assert [mask.shape for _, mask in padded_batches(sets.offsets, pair_budget=4)] == [(1, 1), (1, 2), (1, 4)]
 
 
-def test_no_sets_have_no_distinct_sets() -> None:
+def test_an_empty_table_has_no_distinct_sets() -> None:
     data = item_choices([("ab", "a")]).subset([])
     sets = DistinctSets.of(data, np.empty(0, np.int64))
     assert len(sets.sizes) == 0
@@ -112,23 +112,23 @@ def test_no_sets_have_no_distinct_sets() -> None:
     assert sets.to_alternatives(np.empty(0)).shape == (0,)
 
 
-def test_sets_without_weight_take_no_part_and_a_choice_is_needed() -> None:
+def test_sets_of_weight_0_are_skipped_and_choices_are_required() -> None:
     assert len(require_informative_sets(item_choices([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
     with pytest.raises(InputError, match="nothing to learn"):
         require_informative_sets(item_choices([("a", "a"), ("cd", "c")], [1, 0]))
 
 
-def test_many_names_are_cut_short() -> None:
+def test_long_lists_of_names_are_truncated() -> None:
     assert first_item_names("abcdefg", np.arange(7)) == "'a', 'b', 'c', 'd', 'e' and 2 more"
     assert first_item_names("ab", np.arange(2)) == "'a', 'b'"
 
 
-# -- Binning -----------------------------------------------------------------------------------------------------------
+# -- Bins --------------------------------------------------------------------------------------------------------------
 # Cells of a grid as items.
 
 
 def read(x: list[float], y: list[float], labels: list[str] | None = None, **roles: Any) -> ChoiceData:
-    """Sets of two alternatives, the first of which is chosen."""
+    """Return sets of two alternatives. The first is chosen."""
     n = len(x)
     table: dict[str, Any] = {"set": np.arange(n) // 2, "chosen": (np.arange(n) + 1) % 2, "x": x, "y": y}
     if labels is not None:
@@ -136,7 +136,7 @@ def read(x: list[float], y: list[float], labels: list[str] | None = None, **role
     return ChoiceData.from_long(table, choice_set="set", chosen="chosen", features=["x", "y"], **roles)
 
 
-def test_bins_have_equal_width_over_the_training_range_and_the_last_feature_counts_fastest() -> None:
+def test_bins_have_equal_width_and_the_last_feature_varies_fastest() -> None:
     train = read([0, 1, 2, 4], [0, 10, 20, 30])
     grid = Grid.learn(train, {"x": 2, "y": 3})
     assert grid.edges == {"x": (2.0,), "y": (10.0, 20.0)}
@@ -146,7 +146,7 @@ def test_bins_have_equal_width_over_the_training_range_and_the_last_feature_coun
     assert grid.items[-1] == "x [2, inf), y [20, inf)"
 
 
-def test_values_beyond_the_training_range_go_to_the_outermost_bins() -> None:
+def test_values_beyond_the_training_range_are_in_the_outermost_bins() -> None:
     grid = Grid.learn(read([0, 1, 2, 4], [0, 1, 2, 3]), {"x": 4})
     assert grid.index(read([-100, 100], [0, 0])).tolist() == [0, 3]
 
@@ -169,19 +169,19 @@ def test_identified_labels_keep_their_items_and_do_not_set_the_range() -> None:
         ({"y": 2}, (), r"feature 'y' has the single value 7"),
     ],
 )
-def test_what_cannot_be_binned_is_refused(bins: dict[str, int], identified: tuple[str, ...], message: str) -> None:
+def test_columns_that_cannot_be_binned_are_refused(bins: dict[str, int], identified: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Grid.learn(read([1, 2, 3, 4], [7, 7, 7, 7], ["a", "b", "a", "b"]), bins, identified)
 
 
-def test_categories_and_gaps_are_refused() -> None:
+def test_categories_and_missing_values_are_refused() -> None:
     with pytest.raises(SchemaError, match="numeric feature, got 'x'"):
         Grid.learn(read([1, 2], [1, 2], categorical=["x"]), {"x": 2})
     with pytest.raises(SchemaError, match=r"'y' has 1 missing values \(first in choice set 1\)"):
         Grid.learn(read([1, 2, 3, 4], [1, 2, np.nan, 4], missing="indicator"), {"y": 2})
 
 
-def test_labels_are_needed_only_where_some_are_identified() -> None:
+def test_labels_are_needed_only_if_some_are_identified() -> None:
     with pytest.raises(InputError, match="alternative=<column>"):
         Grid.learn(read([1, 2], [1, 2]), {"x": 2}, ("a",))
 
