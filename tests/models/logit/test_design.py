@@ -50,11 +50,11 @@ def column(formula: str, name: str, data: ChoiceData) -> list[float]:
     return found
 
 
-# -- which columns there are ---------------------------------------------------------------------------------------
+# -- columns -------------------------------------------------------------------------------------------------------
 
 
 def test_each_part_has_its_columns_in_order(data: ChoiceData) -> None:
-    """Car is chosen twice and the reference; work is the purpose of two sets of three."""
+    """Car is chosen twice and is the reference. Work is the purpose of two of three sets."""
     assert names("cost:income + cost | income + purpose | log(cost)", data) == [
         "cost:income",
         "cost",
@@ -76,7 +76,7 @@ def test_each_column_names_the_term_it_comes_from(data: ChoiceData) -> None:
     assert design.sources(data) == [term for term, n in counts.items() for _ in range(n)]
 
 
-def test_the_numbers_of_each_part_by_hand(data: ChoiceData) -> None:
+def test_the_numbers_of_each_part_are_those_found_by_hand(data: ChoiceData) -> None:
     formula = "cost/2 + comfort + cost/2:income | income | cost"
     assert column(formula, "cost/2", data) == [2, 1, 0.5, 3, 1.5, 2.5]
     assert column(formula, "comfort[low]", data) == [0, 1, 1, 0, 1, 0]
@@ -86,7 +86,7 @@ def test_the_numbers_of_each_part_by_hand(data: ChoiceData) -> None:
     assert column(formula, "cost[car]", data) == [4, 0, 0, 6, 0, 5]
 
 
-def test_the_dot_stands_for_all_columns_without_a_term_of_their_own(data: ChoiceData) -> None:
+def test_the_dot_is_all_columns_without_another_term(data: ChoiceData) -> None:
     assert names(". | 0", data) == ["cost", "comfort[low]", "comfort[middle]", "colour[blue]"]
     assert names("log(cost) + . | 0", data)[0] == "log(cost)"
     assert "cost" not in names("log(cost) + . | 0", data)
@@ -96,7 +96,7 @@ def test_the_dot_stands_for_all_columns_without_a_term_of_their_own(data: Choice
     assert "colour[blue]" not in names(". | 0", data, leave_out=frozenset({"colour"}))
 
 
-def test_the_dot_of_the_second_part_stands_for_individual_columns(data: ChoiceData) -> None:
+def test_the_dot_of_the_second_part_is_all_individual_columns(data: ChoiceData) -> None:
     found = names("cost | .", data)
     assert [n for n in found if n.endswith("[bus]")] == [
         "constant[bus]",
@@ -107,7 +107,7 @@ def test_the_dot_of_the_second_part_stands_for_individual_columns(data: ChoiceDa
     assert "income[bus]" not in names("cost | square(income) + .", data)
 
 
-def test_constants_are_there_unless_left_out_and_only_with_labels(data: ChoiceData) -> None:
+def test_constants_need_labels_and_can_be_left_out(data: ChoiceData) -> None:
     assert names("cost", data) == ["cost", "constant[bike]", "constant[bus]"]
     assert names("cost | 1", data) == names("cost", data)
     assert names("cost | 0", data) == ["cost"]
@@ -116,40 +116,40 @@ def test_constants_are_there_unless_left_out_and_only_with_labels(data: ChoiceDa
 
 
 @pytest.mark.parametrize("codes", [TABLE["mode"], ["c", "b", "w", "c", "b", "c"]], ids=["the label", "another name"])
-def test_the_dot_leaves_out_a_feature_that_equals_the_label_where_there_are_constants(
+def test_the_dot_omits_a_feature_that_equals_the_label(
     codes: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     repeated = read({"code": codes}, features=["code", "cost"])
     with caplog.at_level("INFO", logger="pcmcnet"):
         assert names(".", repeated) == ["cost", "constant[bike]", "constant[bus]"]
-    said = "formula: '.' does not include 'code', which is equivalent to the label: the constants capture it"
-    assert [record.getMessage() for record in caplog.records] == [said]
-    assert len(names(". | 0", repeated)) == 3  # two levels and the cost: nothing else tells the alternatives apart
-    assert len(names("code + cost", repeated)) == 5  # who names it gets it
+    message = "formula: '.' does not include 'code', which is equivalent to the label: the constants capture it"
+    assert [record.getMessage() for record in caplog.records] == [message]
+    assert len(names(". | 0", repeated)) == 3  # two levels and the cost: no constants distinguish the alternatives
+    assert len(names("code + cost", repeated)) == 5  # it is included if it is named
     assert len(names(".", read({"code": codes}, features=["code", "cost"], alternative=None))) == 3
 
 
 @pytest.mark.parametrize(
     "codes", [["c", "b", "b", "c", "b", "c"], ["c", "b", "w", "c", "b", "d"]], ids=["groups", "varies"]
 )
-def test_the_dot_keeps_a_feature_that_groups_labels_or_varies_within_one(codes: list[str]) -> None:
+def test_the_dot_keeps_a_feature_that_differs_from_the_label(codes: list[str]) -> None:
     assert any(name.startswith("code[") for name in names(".", read({"code": codes}, features=["code", "cost"])))
 
 
-def test_the_reference_is_the_label_chosen_most_often_or_the_one_named(data: ChoiceData) -> None:
+def test_the_reference_is_the_most_chosen_label_by_default(data: ChoiceData) -> None:
     assert names("cost", data, reference="bike") == ["cost", "constant[bus]", "constant[car]"]
     with pytest.raises(ConfigError, match=r"reference 'buss' is not an alternative of the table. Did you mean 'bus'\?"):
         Design.learn("cost", data, reference="buss")
 
 
 def test_rare_levels_are_pooled(data: ChoiceData) -> None:
-    """Chosen: high, low, middle, once each, so that high comes first by name."""
+    """High, low and middle are chosen once each, so high is first by name."""
     assert names("comfort | 0", data) == ["comfort[low]", "comfort[middle]"]
     assert names("comfort + cost | 0", data, least=2) == ["comfort[(other)]", "cost"]
     assert names("comfort + cost | 0", data, least=3) == ["cost"]
 
 
-# -- coefficients that a group of alternatives shares --------------------------------------------------------------
+# -- coefficients shared by a group of alternatives ----------------------------------------------------------------
 
 
 def test_a_group_of_alternatives_shares_a_coefficient(data: ChoiceData) -> None:
@@ -158,7 +158,7 @@ def test_a_group_of_alternatives_shares_a_coefficient(data: ChoiceData) -> None:
     assert column(formula, "cost/2[car,bus]", data) == [2, 1, 0, 3, 1.5, 2.5]
     assert column(formula, "cost[bike]", data) == [0, 0, 1, 0, 0, 0]
     assert column(formula, "income[car,bike]", data) == [10, 0, 10, 20, 0, 30]
-    other = read({"mode": ["car", "bus", "rocket", "car", "bus", "car"]})  # which is in no group
+    other = read({"mode": ["car", "bus", "rocket", "car", "bus", "car"]})  # in no group
     assert Design.learn(formula, data).matrix(other)[2].tolist() == [0, 0, 0]
 
 
@@ -173,19 +173,19 @@ def test_a_group_of_alternatives_shares_a_coefficient(data: ChoiceData) -> None:
         ("comfort:colour[car] + cost", 3 * 2 - 1 + 1 + 2),
     ],
 )
-def test_levels_of_a_group_lose_their_reference_where_constants_stand_for_it(
+def test_levels_of_a_group_omit_the_reference_given_constants(
     formula: str, expected: Any, data: ChoiceData
 ) -> None:
     found = names(formula, data)
     assert found == expected if isinstance(expected, list) else len(found) == expected
 
 
-def test_one_group_of_all_alternatives_is_the_generic_coefficient(data: ChoiceData) -> None:
+def test_a_group_of_all_alternatives_is_a_generic_coefficient(data: ChoiceData) -> None:
     group, generic = (Design.learn(f, data).matrix(data) for f in ("cost[car,bus,bike] | 0", "cost | 0"))
     np.testing.assert_array_equal(group, generic)
 
 
-def test_a_group_names_alternatives_of_the_table(data: ChoiceData) -> None:
+def test_a_group_must_name_alternatives_of_the_table(data: ChoiceData) -> None:
     with pytest.raises(
         ConfigError,
         match=r"the term cost\[car,buss\] names 'buss', which is not an alternative of the table. Did you mean",
@@ -195,7 +195,7 @@ def test_a_group_names_alternatives_of_the_table(data: ChoiceData) -> None:
         Design.learn("cost[car] | 0", read(alternative=None))
 
 
-def test_a_group_comes_back_from_json(data: ChoiceData) -> None:
+def test_a_group_survives_json(data: ChoiceData) -> None:
     odd = read({"mode": ["big car", "1", "bike", "big car", "1", "big car"]})
     design = Design.learn("cost[`big car`, 1] + log(cost)[bike] | 0", odd)
     assert design.names == ("cost[big car,1]", "log(cost)[bike]")
@@ -212,18 +212,18 @@ def test_a_group_comes_back_from_json(data: ChoiceData) -> None:
         ("cost + cost:colour | 0", ["cost", "cost:colour[blue]"]),
         ("cost:colour | 0", ["cost:colour[red]", "cost:colour[blue]"]),
         ("cost:colour | 0 | cost", ["cost:colour[blue]", "cost[car]", "cost[bike]", "cost[bus]"]),
-        # A table of two features: one cell less than there are.
+        # A table of two features has one column fewer than cells.
         ("colour + cost + comfort:colour | 0", 1 + 1 + 2 * 2),
         ("colour + comfort + comfort:colour | 0", 3 * 2 - 1),
         ("colour + comfort:colour | 0", 3 * 2 - 1),
         ("comfort:colour | 0", 3 * 2 - 1),
-        # Individual columns are constant within a set: levels of the feature lose their reference.
+        # Individual columns are constant within a set, so levels of the feature omit their reference.
         ("colour:income | 0", ["colour[blue]:income"]),
         ("colour + colour:purpose | 0", ["colour[blue]", "colour[blue]:purpose[leisure]"]),
         ("colour:purpose | 0", ["colour[blue]:purpose[work]", "colour[blue]:purpose[leisure]"]),
         ("cost:purpose | 0", ["cost:purpose[work]", "cost:purpose[leisure]"]),
         ("cost + cost:purpose | 0", ["cost", "cost:purpose[leisure]"]),
-        # Individual columns by themselves, for 2 of 3 labels.
+        # Individual columns alone, for 2 of 3 labels.
         ("| 1 + purpose", 2 * (1 + 1)),
         ("| 0 + purpose", 2 * 2),
         ("| 1 + income:purpose", 2 * (1 + 2)),
@@ -233,14 +233,14 @@ def test_a_group_comes_back_from_json(data: ChoiceData) -> None:
         ("| 1 + purpose + sex + purpose:sex", 2 * 4),
     ],
 )
-def test_a_term_takes_the_place_of_what_it_contains(formula: str, expected: Any, data: ChoiceData) -> None:
-    """All levels have a coefficient where the rest of the term is not there; else the reference has none."""
+def test_an_interaction_replaces_missing_main_terms(formula: str, expected: Any, data: ChoiceData) -> None:
+    """All levels have a coefficient if the main term is missing; otherwise the reference has none."""
     found = names(formula, data)
     assert found == expected if isinstance(expected, list) else len(found) == expected
 
 
-def test_the_place_of_a_missing_main_term_is_filled_exactly() -> None:
-    """With and without the main terms, columns span the same differences within sets."""
+def test_an_interaction_spans_its_missing_main_terms() -> None:
+    """Columns span the same differences within sets with and without the main terms."""
     rng = np.random.default_rng(0)
     table = {
         "s": np.repeat(np.arange(60), 4),
@@ -272,7 +272,7 @@ def test_the_place_of_a_missing_main_term_is_filled_exactly() -> None:
         assert rank == one.shape[1] == other.shape[1] == np.linalg.matrix_rank(np.hstack([one, other])), short
 
 
-# -- what cannot be ------------------------------------------------------------------------------------------------
+# -- invalid formulas ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_the_place_of_a_missing_main_term_is_filled_exactly() -> None:
         ("cost | sqrt(purpose)", r"sqrt\(purpose\): expected a numeric column"),
     ],
 )
-def test_a_term_that_has_no_place_is_refused(formula: str, problem: str, data: ChoiceData) -> None:
+def test_an_invalid_term_is_refused(formula: str, problem: str, data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match=problem):
         Design.learn(formula, data)
 
@@ -308,20 +308,20 @@ def test_a_formula_without_columns_is_refused(formula: str) -> None:
         Design.learn(formula, read(alternative=None, features=[]))
 
 
-def test_the_error_of_a_transformation_counts_all_rows() -> None:
+def test_the_error_of_a_transformation_counts_invalid_rows() -> None:
     data = read({"cost": [4.0, 0.0, 1.0, 0.0, -3.0, 5.0]})
     with pytest.raises(SchemaError, match=r"log\(cost\): .* got 0 in table row 1 \(choice set 1\); 3 such"):
         Design.learn("log(cost)", data).matrix(data)
 
 
-def test_coefficients_of_one_name_are_refused() -> None:
+def test_coefficients_with_equal_names_are_refused() -> None:
     table = {**TABLE, "constant": ["bus", "car", "bus", "car", "bus", "bus"]}
     data = ChoiceData.from_long(table, **{**ROLES, "features": ["constant"]})
     with pytest.raises(SchemaError, match="two coefficients would be called 'constant"):
         Design.learn("constant", data, reference="bus")
 
 
-def test_levels_that_look_like_endings_are_levels() -> None:
+def test_levels_may_look_like_parts_of_coefficient_names() -> None:
     comfort = ["missing", "a]:cost[b", "to 3", "missing", "(other)", "missing"]
     data = read({"comfort": comfort})
     found = names("cost + comfort | 0", data)
@@ -333,7 +333,7 @@ def test_levels_that_look_like_endings_are_levels() -> None:
 # -- later tables --------------------------------------------------------------------------------------------------
 
 
-def test_what_was_learnt_holds_for_later_tables(data: ChoiceData) -> None:
+def test_scales_and_levels_of_training_apply_to_later_tables(data: ChoiceData) -> None:
     design = Design.learn("standardise(cost) + comfort | 0", data)
     other = read({"cost": [40.0] * N, "comfort": ["low"] * N})
     mean, scale = np.mean(TABLE["cost"]), np.std(TABLE["cost"])
@@ -341,7 +341,7 @@ def test_what_was_learnt_holds_for_later_tables(data: ChoiceData) -> None:
     assert design.matrix(other)[:, 1:].tolist() == [[1, 0]] * N
 
 
-def test_a_label_never_seen_has_no_constant(data: ChoiceData) -> None:
+def test_an_unseen_label_has_no_constant(data: ChoiceData) -> None:
     other = read({"mode": ["car", "bus", "bike", "car", "rocket", "car"]})
     with pytest.raises(
         InputError, match=r"alternative 'rocket' \(table row 4\) was not in the training data, .* 1 such rows"
@@ -360,12 +360,12 @@ def test_a_table_of_another_kind_is_refused(data: ChoiceData) -> None:
         design.matrix(read(features=["comfort"]))
 
 
-def test_a_part_without_sets_has_a_design_without_rows(data: ChoiceData) -> None:
+def test_an_empty_table_has_a_design_without_rows(data: ChoiceData) -> None:
     design = Design.learn("cost + comfort + relative(cost) + cost:comfort | . | piecewise(cost, 2)", data)
     assert design.matrix(data.subset([])).shape == (0, len(design.names))
 
 
-def test_gaps_have_a_column_of_their_own() -> None:
+def test_missing_values_have_an_indicator_column() -> None:
     data = read({"cost": [4.0, None, 1.0, 6.0, None, 5.0]}, missing="indicator")
     design = Design.learn("cost + cost:income | 0", data)
     assert design.names == ("cost", "cost[missing]", "cost:income", "cost[missing]:income")
@@ -379,7 +379,7 @@ ODD = ["total price", "a`b", "Größe", "価格", "x + y | z", "1", "log", ":", 
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_design_comes_back_from_json_whatever_its_columns_are_called(odd: str) -> None:
+def test_a_design_with_any_column_names_survives_json(odd: str) -> None:
     table = {**TABLE, odd: TABLE["cost"]}
     data = ChoiceData.from_long(table, **{**ROLES, "features": ["comfort", odd]})
     design = Design.learn(". | income", data, reference="bus")
@@ -399,7 +399,7 @@ def test_a_design_comes_back_from_json_whatever_its_columns_are_called(odd: str)
         "piecewise(cost, 1.5, 3)/60:income + square(cost) | income:purpose",
     ],
 )
-def test_a_design_comes_back_from_json_whatever_its_formula(formula: str, data: ChoiceData) -> None:
+def test_a_design_with_any_formula_survives_json(formula: str, data: ChoiceData) -> None:
     design = Design.learn(formula, data)
     back = Design.from_dict(json.loads(json.dumps(design.to_dict())))
     assert back == design

@@ -1,4 +1,4 @@
-"""Draws that belong to a person."""
+"""Draws of persons, blocks of persons, and probabilities over draws."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ SEQUENCES = ("sobol", "halton", "mlhs", "random")
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @given(seed=st.integers(0, 2**63 - 1), order=st.permutations(range(6)))
-def test_a_persons_draws_depend_on_nobody_else(sequence: str, seed: int, order: list[int]) -> None:
+def test_the_draws_of_a_person_do_not_depend_on_other_persons(sequence: str, seed: int, order: list[int]) -> None:
     draws, keys = PersonDraws(sequence, 3, 20, seed), hash_ids(["ann", "bob", 7, 7.5, "", "née"])  # type: ignore[arg-type]
     everyone = draws.of(keys)
     assert everyone.shape == (6, 3, 20)
@@ -27,8 +27,8 @@ def test_a_persons_draws_depend_on_nobody_else(sequence: str, seed: int, order: 
 
 
 @pytest.mark.parametrize("sequence", ["sobol", "mlhs"])
-def test_one_draw_falls_into_each_of_equal_intervals(sequence: str) -> None:
-    """64 draws and 64 intervals: the digital shift, and the shuffle, move them about one for one."""
+def test_each_of_the_equal_intervals_has_one_draw(sequence: str) -> None:
+    """64 draws and 64 intervals: the digital shift and the shuffle permute them."""
     t = PersonDraws(sequence, 4, 64, seed=3).of(hash_ids(range(5))).double()  # type: ignore[arg-type]
     cells = ((t + 1) * 32).floor().long()
     assert torch.equal(cells.sort(-1).values, torch.arange(64).expand(5, 4, 64))
@@ -36,7 +36,7 @@ def test_one_draw_falls_into_each_of_equal_intervals(sequence: str) -> None:
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_draws_are_uniform_and_independent_across_persons_and_dimensions(sequence: str) -> None:
-    """Of 200 persons x 50 draws: means within 4 of their standard errors, and so the correlations."""
+    """With 200 persons x 50 draws, means and correlations are within 4 standard errors."""
     t = PersonDraws(sequence, 3, 50, seed=0).of(hash_ids(range(200))).double()  # type: ignore[arg-type]
     assert float(t.abs().max()) < 1
     assert float(t.mean().abs()) < 4 * (1 / 3) ** 0.5 / (200 * 50 * 3) ** 0.5
@@ -52,7 +52,7 @@ def test_antithetic_draws_mirror_each_other() -> None:
     torch.testing.assert_close(t[:, :, 5:], -t[:, :, :5], rtol=0, atol=2.0**-23)  # to the rounding of float32
 
 
-def test_seeds_and_ids_give_other_draws_and_equal_ids_the_same() -> None:
+def test_draws_depend_on_the_seed_and_the_person_id() -> None:
     draws = PersonDraws("sobol", 2, 16, seed=0)
     a, b = hash_ids(["a", "b"])
     assert not torch.equal(draws.of(np.array([a])), draws.of(np.array([b])))
@@ -73,12 +73,12 @@ CPU = torch.device("cpu")
     most=st.integers(1, 30),
     data=st.data(),
 )
-def test_every_row_stands_in_one_block_with_its_set_and_its_person(
+def test_every_row_is_in_one_block_with_its_set_and_person(
     sizes: list[int], most: int, data: st.DataObject
 ) -> None:
     person = np.array(data.draw(st.lists(st.integers(0, 4), min_size=len(sizes), max_size=len(sizes))))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    z = np.arange(1.0, offsets[-1] + 1)[:, None]  # no row of zeros
+    z = np.arange(1.0, offsets[-1] + 1)[:, None]  # no row is 0, unlike padding
     sums = np.add.reduceat(z[:, 0], offsets[:-1])
     seen: list[int] = []
     for block in person_blocks(z, offsets, person, most, CPU):
@@ -98,16 +98,16 @@ def test_every_row_stands_in_one_block_with_its_set_and_its_person(
     assert sorted(seen) == list(range(len(z)))
 
 
-def test_what_a_gpu_sums_by_is_what_a_cpu_sums_by() -> None:
+def test_sums_by_index_agree_with_segment_reduce() -> None:
     values = torch.rand(3, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     owner, counts = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([2, 1, 3])
     flat = values.movedim(-2, 0).contiguous()
-    there = torch.segment_reduce(flat, "sum", lengths=counts, axis=0).movedim(0, -2)
-    torch.testing.assert_close(_sums(values, owner, counts), there)
+    expected = torch.segment_reduce(flat, "sum", lengths=counts, axis=0).movedim(0, -2)
+    torch.testing.assert_close(_sums(values, owner, counts), expected)
 
 
-def test_persons_of_like_numbers_of_rows_go_together() -> None:
-    """1, 1, 4 and 4 rows in blocks of 8: no row of zeros is needed."""
+def test_persons_with_similar_numbers_of_rows_share_a_block() -> None:
+    """Persons with 1, 1, 4 and 4 rows in blocks of 8 need no padding rows."""
     offsets = np.array([0, 4, 5, 9, 10])
     found: list[PersonBlock] = list(person_blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
     assert [block.persons.tolist() for block in found] == [[1, 3], [0, 2]]
@@ -115,7 +115,7 @@ def test_persons_of_like_numbers_of_rows_go_together() -> None:
 
 
 @pytest.mark.gpu
-def test_sums_on_a_gpu_are_those_of_a_cpu() -> None:
+def test_sums_on_a_gpu_agree_with_a_cpu() -> None:
     values = torch.rand(3, 6, 4, dtype=torch.float64)
     owner, counts = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([2, 1, 3])
     there = _sums(values.cuda(), owner.cuda(), counts.cuda())
@@ -149,7 +149,7 @@ def test_probabilities_are_means_over_draws(mixing: MixingDistribution, monkeypa
         np.testing.assert_allclose(sums[s], logsumexp(v, axis=0), rtol=1e-12)
 
 
-def test_a_spread_of_0_is_the_multinomial_logit() -> None:
+def test_a_standard_deviation_of_0_is_the_multinomial_logit() -> None:
     people = Population(PLAIN, np.array([0.3, -0.2, 0.0]), PersonDraws("halton", 1, 10, 0))
     x = np.random.default_rng(0).standard_normal((3, 2))
     found = people.log_probabilities(x, np.array([0, 3]), np.zeros((1, 0)))

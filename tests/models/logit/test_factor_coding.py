@@ -38,7 +38,7 @@ def factor(text: str) -> Factor:
 # -- numbers -------------------------------------------------------------------------------------------------------
 
 
-def test_the_mean_the_scale_and_the_gaps_of_numbers_are_learnt() -> None:
+def test_mean_scale_and_missing_values_of_numbers_are_learnt() -> None:
     assert learn_number(numbers(1, 3).values) == NumberCode(2.0, 1.0, False)
     assert learn_number(numbers(1, np.nan, 3).values) == NumberCode(2.0, 1.0, True)
     assert learn_number(numbers(5, 5).values) == NumberCode(5.0, 1.0, False)
@@ -57,7 +57,7 @@ def test_the_mean_the_scale_and_the_gaps_of_numbers_are_learnt() -> None:
         ("relative(x)", [1, 4, 3, 1]),
     ],
 )
-def test_transformations_by_hand(text: str, expected: list[float]) -> None:
+def test_transformations_have_the_values_found_by_hand(text: str, expected: list[float]) -> None:
     found, endings = factor_columns(
         factor(text), numbers(1, 4, 9, 3), NumberCode(2.0, 2.0, False), TWO_SETS, full=False
     )
@@ -78,7 +78,7 @@ def test_piecewise_splits_a_number_at_its_knots() -> None:
     x=st.floats(-1e6, 1e6, width=32),
     knots=st.lists(st.integers(-1000, 1000), min_size=1, max_size=4, unique=True).map(sorted),
 )
-def test_the_pieces_sum_to_the_number(x: float, knots: list[int]) -> None:
+def test_piecewise_columns_sum_to_the_number(x: float, knots: list[int]) -> None:
     piecewise = Factor("x", "piecewise", tuple(map(float, knots)))
     found, endings = factor_columns(piecewise, numbers(x), PLAIN, np.array([0, 1]), full=False)
     assert found.sum() == pytest.approx(x, rel=1e-12, abs=1e-9)
@@ -93,12 +93,12 @@ def test_the_pieces_sum_to_the_number(x: float, knots: list[int]) -> None:
         ("relative(x)", (1, 2, 0, 3), r"relative\(x\): expected values > 0 in column 'x', got 0 in 2; 1 such"),
     ],
 )
-def test_numbers_without_an_answer_are_refused(text: str, values: tuple[float, ...], problem: str) -> None:
+def test_numbers_outside_the_domain_are_refused(text: str, values: tuple[float, ...], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         factor_columns(factor(text), numbers(*values), PLAIN, TWO_SETS, full=False)
 
 
-def test_gaps_get_the_mean_and_a_column_that_tells_them() -> None:
+def test_missing_values_get_the_mean_and_an_indicator() -> None:
     code = NumberCode(4.0, 1.0, True)
     found, endings = factor_columns(factor("sqrt(x)"), numbers(1, np.nan, 9, 16), code, TWO_SETS, full=False)
     assert found.tolist() == [[1, 0], [2, 1], [3, 0], [4, 0]]
@@ -107,7 +107,7 @@ def test_gaps_get_the_mean_and_a_column_that_tells_them() -> None:
     assert whole.tolist() == [[1, 0], [2, 0], [3, 0], [4, 0]]
 
 
-def test_gaps_that_training_had_none_of_are_refused() -> None:
+def test_missing_values_are_refused_if_training_had_none() -> None:
     with pytest.raises(
         SchemaError, match="column 'x' has 2 missing values, but had none in the training data: fill them in"
     ):
@@ -124,53 +124,53 @@ def test_a_block_does_not_change_the_column() -> None:
 
 
 def learnt(chosen: dict[str, int], never: tuple[str, ...] = (), least: int = 0) -> LevelCode:
-    """Levels with how often each is chosen; every level is present once more, not chosen."""
+    """Learn levels from the number of choices of each. Every level also has one row that is not chosen."""
     rows = [level for level, times in chosen.items() for _ in range(times)]
     column = levels(*rows, *chosen, *never)
     return learn_levels(column, np.arange(len(rows)), least=least)
 
 
-def test_the_reference_is_the_level_chosen_most_often_the_first_by_name_of_equals() -> None:
+def test_the_reference_is_the_most_chosen_level_then_first_by_name() -> None:
     assert learnt({"b": 2, "c": 3, "a": 1}) == LevelCode("c", ("a", "b"), False)
     assert learnt({"b": 2, "a": 2}) == LevelCode("a", ("b",), False)
 
 
-def test_levels_chosen_too_seldom_are_pooled() -> None:
+def test_rarely_chosen_levels_are_pooled() -> None:
     code = learnt({"a": 9, "b": 5, "c": 4, "d": 1}, least=5)
     assert code == LevelCode("a", ("b",), True, ("c", "d"), 2)
     assert code.pooling == "c, d with (other)"
     assert code.names == ("a", "b", "(other)")
 
 
-def test_levels_that_are_too_seldom_even_together_join_the_reference() -> None:
+def test_a_pool_that_is_too_small_joins_the_reference() -> None:
     assert learnt({"a": 9, "b": 5, "c": 3, "d": 1}, least=5) == LevelCode("a", ("b",), False, ("c", "d"), 2)
     alone = learnt({"a": 9}, never=("b",), least=1)
     assert alone == LevelCode("a", (), False, ("b",), 1)
     assert alone.pooling == "b with a"
 
 
-def test_many_pooled_levels_are_counted() -> None:
+def test_long_lists_of_pooled_levels_are_counted() -> None:
     code = learnt({"a": 99, **dict.fromkeys("bcdefghijk", 1)}, least=50)
     assert code.pooling == "b, c, d, e, f, g, h, i and 2 more with a"
     assert learnt({"a": 99, "b": 99}, least=50).pooling == ""
 
 
-def test_the_base_level_can_be_chosen_even_a_rare_one() -> None:
+def test_the_base_level_can_be_a_rare_level() -> None:
     column = levels("a", "a", "b", "c")
     assert learn_levels(column, np.arange(4), least=0, base="c") == LevelCode("c", ("a", "b"), False)
     assert learn_levels(column, np.arange(4), least=2, base="c") == LevelCode("c", ("a",), False, ("b",), 1)
 
 
-def test_what_is_pooled_survives_json() -> None:
+def test_pooled_levels_survive_json() -> None:
     code = LevelCode("a", ("b",), True, ("c", "d"), 2)
     assert read_code(json.loads(json.dumps(asdict(code)))) == code
 
 
-def test_with_0_a_level_never_chosen_has_a_coefficient() -> None:
+def test_min_chosen_of_0_keeps_levels_that_are_never_chosen() -> None:
     assert learnt({"a": 9}, never=("b",), least=0) == LevelCode("a", ("b",), False)
 
 
-def test_a_category_that_no_row_has_is_no_level() -> None:
+def test_a_category_without_rows_is_not_a_level() -> None:
     column = Categorical(np.array([0, 2], np.int32), ("a", "ghost", "b"))
     assert learn_levels(column, np.array([0]), least=0) == LevelCode("a", ("b",), False)
 
@@ -188,7 +188,7 @@ def test_a_level_with_the_name_of_the_pool_belongs_to_it() -> None:
         (LevelCode("a", ("b", "c"), False), ["[b]", "[c]"], [0, 0]),
     ],
 )
-def test_categories_never_seen_belong_to_the_pool_or_to_the_reference(
+def test_unseen_categories_belong_to_the_pool_or_the_reference(
     code: LevelCode, endings: list[str], unseen: list[int]
 ) -> None:
     found = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=False)
@@ -196,7 +196,7 @@ def test_categories_never_seen_belong_to_the_pool_or_to_the_reference(
     assert found[0].tolist() == [[1, 0], unseen, [0, 0], [0, 0]]
 
 
-def test_all_levels_have_a_column_where_the_reference_keeps_its_own() -> None:
+def test_all_levels_can_have_a_column() -> None:
     code = LevelCode("a", ("b",), True)
     found, endings = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=True)
     assert endings == ["[a]", "[b]", "[(other)]"]

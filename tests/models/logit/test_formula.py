@@ -10,7 +10,7 @@ def terms(*texts: str) -> tuple[Term, ...]:
     return tuple(Term(tuple(Factor(name) for name in text.split(":"))) for text in texts)
 
 
-# -- what can be written -------------------------------------------------------------------------------------------
+# -- valid formulas ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_up_to_three_parts_are_read(text: str, expected: Formula) -> None:
         ("価格/100", Factor("価格", divisor=100)),
     ],
 )
-def test_a_factor_is_a_column_perhaps_transformed_perhaps_divided(text: str, expected: Factor) -> None:
+def test_a_factor_is_a_column_transformed_or_divided(text: str, expected: Factor) -> None:
     (term,) = parse_formula(text).generic
     assert term.factors == (expected,)
     assert parse_formula(str(term)).generic == (term,)
@@ -82,17 +82,17 @@ factors = st.one_of(
 
 
 @given(st.lists(factors, min_size=1, max_size=3, unique=True), st.lists(names, max_size=3, unique=True))
-def test_terms_with_any_names_and_numbers_are_written_as_they_are_read(found: list[Factor], labels: list[str]) -> None:
-    term = Term(tuple(found), tuple(labels))
+def test_terms_with_any_names_and_numbers_survive_writing(factors: list[Factor], labels: list[str]) -> None:
+    term = Term(tuple(factors), tuple(labels))
     assert parse_formula(f"{term} | 1").generic == (term,)
 
 
-def test_terms_are_equal_whatever_the_order_of_their_factors() -> None:
+def test_terms_do_not_depend_on_the_order_of_factors() -> None:
     one, other = parse_formula("a:b + c:d").generic[0], parse_formula("b:a").generic[0]
     assert one.key == other.key
 
 
-def test_labels_in_brackets_make_another_term() -> None:
+def test_terms_with_different_labels_in_brackets_differ() -> None:
     plain, one, other, same = parse_formula("x + x[car, 1] + x[`1`] | 0 | x").terms
     assert (one.labels, other.labels) == (("car", "1"), ("1",))
     assert len({plain.key, one.key, other.key}) == 3
@@ -101,7 +101,7 @@ def test_labels_in_brackets_make_another_term() -> None:
     assert parse_formula("x[`1`, car]").generic[0].key == one.key
 
 
-def test_a_formula_is_written_as_it_is_read() -> None:
+def test_a_formula_survives_writing() -> None:
     for text in ("cost + log(time):income[car,bus] | income + 1 | wait", " | 0 | ", "cost | 1 | "):
         assert str(parse_formula(text)) == text
 
@@ -110,7 +110,7 @@ def test_numbers_are_written_in_full() -> None:
     assert [plain_number(x) for x in (100.0, 0.1, -3.0, 1e22)] == ["100", "0.1", "-3", "1e+22"]
 
 
-# -- what cannot ---------------------------------------------------------------------------------------------------
+# -- invalid formulas ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_numbers_are_written_in_full() -> None:
         ("cost:cost", r"cost:cost has a factor twice: use square\(COLUMN\)"),
     ],
 )
-def test_a_formula_that_cannot_be_read_says_where_and_why(text: str, problem: str) -> None:
+def test_an_invalid_formula_is_refused_with_position_and_reason(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse_formula(text)
 
 
 @given(st.text(alphabet="ab01.+:|/(),` -éx\n", max_size=15))
-def test_any_text_is_a_formula_or_is_refused_as_one(text: str) -> None:
+def test_any_text_is_a_formula_or_is_refused(text: str) -> None:
     try:
         formula = parse_formula(text)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Columns of individuals: coded as in training, left out under '.' and refused by name where they add nothing."""
+"""Columns of individuals: coded as in training; collinear ones are omitted under '.' and refused by name."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ WHERE = np.array(["north", "south", "south", "east", "south", "north"])
 
 
 def people(missing: Literal["error", "indicator"] = "error", **columns: Any) -> ChoiceData:
-    """Six sets of two alternatives, and who chose."""
+    """Return six sets of two alternatives with columns of individuals."""
     table: dict[str, Any] = {"s": np.repeat(np.arange(6), 2), "y": [1, 0] * 6, "x": np.arange(12.0)}
     table |= {name: np.repeat(values, 2) for name, values in columns.items()}
     return ChoiceData.from_long(
@@ -28,10 +28,10 @@ def learn(formula: str, data: ChoiceData, least: int = 0) -> IndividualDesign:
     return IndividualDesign.learn(formula, data, least=least)
 
 
-# -- what the columns are ------------------------------------------------------------------------------------------
+# -- columns -------------------------------------------------------------------------------------------------------
 
 
-def test_a_constant_then_numbers_standardised_and_a_column_per_level() -> None:
+def test_columns_are_a_constant_standardised_numbers_and_levels() -> None:
     data = people(income=INCOME, where=WHERE)
     design = learn(".", data)
     assert design.names == ("constant", "standardise(income)", "where[east]", "where[north]")
@@ -41,33 +41,33 @@ def test_a_constant_then_numbers_standardised_and_a_column_per_level() -> None:
     np.testing.assert_array_equal(numbers[:, 2:], np.column_stack([WHERE == "east", WHERE == "north"]))
 
 
-def test_names_come_first_and_are_taken_as_they_are() -> None:
+def test_named_columns_come_first_and_are_not_standardised() -> None:
     design = learn(". + income", people(age=INCOME**2, income=INCOME))
     assert design.names == ("constant", "income", "standardise(age)")
     np.testing.assert_array_equal(design.matrix(people(age=INCOME**2, income=INCOME))[:, 1], INCOME)
 
 
-def test_transformations_and_products() -> None:
+def test_transformations_and_products_are_supported() -> None:
     data = people(income=INCOME, where=WHERE)
     design = learn("log(income) + log(income):where", data)
     assert design.names == ("constant", "log(income)", "log(income):where[east]", "log(income):where[north]")
     np.testing.assert_allclose(design.matrix(data)[:, 3], np.log(INCOME) * (WHERE == "north"), rtol=1e-6)
 
 
-def test_a_product_without_its_parts_has_all_levels() -> None:
+def test_a_product_without_main_terms_has_all_levels() -> None:
     by_place = ("income:where[south]", "income:where[east]", "income:where[north]")
     assert learn("income:where", people(income=INCOME, where=WHERE)).names == ("constant", *by_place)
 
 
-def test_the_cells_of_a_table_leave_one_out() -> None:
+def test_products_of_categories_omit_one_cell() -> None:
     sex = np.array(["f", "m", "f", "m", "m", "m"])
     home = np.array(["own", "rent", "rent", "own", "own", "rent"])
     design = learn("sex:home", people(sex=sex, home=home))
-    assert len(design.names) == 4  # four cells: three, and the constant
+    assert len(design.names) == 4  # four cells: three columns and the constant
 
 
 @pytest.mark.parametrize("formula", ["1", "."])
-def test_without_columns_there_is_a_constant(formula: str) -> None:
+def test_no_columns_leave_a_constant(formula: str) -> None:
     data = people()
     design = learn(formula, data)
     assert design.names == ("constant",)
@@ -78,12 +78,12 @@ def test_without_columns_there_is_a_constant(formula: str) -> None:
 def test_rare_levels_are_pooled_and_unseen_ones_join_them() -> None:
     where = np.array(["a", "a", "a", "b", "b", "c"])
     design = learn(".", people(where=where), least=2)
-    assert design.names == ("constant", "where[b]")  # c alone is too few for a level of its own
+    assert design.names == ("constant", "where[b]")  # c alone is too rare for a level
     found = design.matrix(people(where=np.array(["b", "c", "never", "a", "b", "b"])))
     np.testing.assert_array_equal(found[:, 1], [1, 0, 0, 0, 1, 1])
 
 
-def test_gaps_get_the_mean_and_a_mark() -> None:
+def test_missing_values_get_the_mean_and_an_indicator() -> None:
     income = INCOME.copy()
     income[1] = np.nan
     data = people(missing="indicator", income=income)
@@ -94,10 +94,10 @@ def test_gaps_get_the_mean_and_a_mark() -> None:
         learn(".", people(income=INCOME)).matrix(data)
 
 
-# -- columns that add nothing --------------------------------------------------------------------------------------
+# -- collinear columns ---------------------------------------------------------------------------------------------
 
 
-def test_columns_that_add_nothing_are_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_collinear_columns_are_omitted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         design = learn(".", people(income=INCOME, still=np.full(6, 7.0), cents=100 * INCOME + 3, age=INCOME**2))
     assert design.names == ("constant", "standardise(income)", "standardise(age)")
@@ -107,24 +107,24 @@ def test_columns_that_add_nothing_are_left_out_and_told(caplog: pytest.LogCaptur
     assert design.matrix(other).shape == (6, 3)
 
 
-def test_levels_that_say_the_same_are_left_out() -> None:
+def test_collinear_levels_are_omitted() -> None:
     design = learn(".", people(where=WHERE, code=np.char.add("c-", WHERE)))
     assert design.names == ("constant", "where[east]", "where[north]")
     assert design.left_out == ("code[c-east]", "code[c-north]")
 
 
-def test_more_columns_than_individuals_leave_some_out() -> None:
+def test_columns_are_omitted_if_there_are_fewer_individuals() -> None:
     rng = np.random.default_rng(0)
     design = learn(".", people("error", **{f"c{k}": rng.normal(size=6) for k in range(9)}))
     assert len(design.names) == 6
     assert len(design.left_out) == 4
 
 
-def test_a_large_mean_is_no_dependence_on_the_constant() -> None:
+def test_a_large_mean_is_not_collinear_with_the_constant() -> None:
     assert learn("year", people(year=np.array([2019.0, 2020, 2021, 2019, 2020, 2021]))).names == ("constant", "year")
 
 
-def test_named_columns_that_add_nothing_are_refused() -> None:
+def test_named_collinear_columns_are_refused() -> None:
     data = people(income=INCOME, still=np.full(6, 7.0), cents=100 * INCOME, age=INCOME**2)
     with pytest.raises(
         InputError, match="membership: 'still' is the same for everyone, so its coefficient is not identified"
@@ -138,10 +138,10 @@ def test_named_columns_that_add_nothing_are_refused() -> None:
     assert design.left_out == ("standardise(income)", "standardise(still)")
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------------------------------------
 
 
-def test_membership_is_read() -> None:
+def test_membership_formulas_are_parsed() -> None:
     terms, dot = parse_membership("income + log(age):`home town` + .")
     assert [str(term) for term in terms] == ["income", "log(age):`home town`"]
     assert dot
@@ -159,12 +159,12 @@ def test_membership_is_read() -> None:
         ("cube(income)", "unknown transformation 'cube'"),
     ],
 )
-def test_what_is_no_membership_is_refused(formula: Any, problem: str) -> None:
+def test_invalid_membership_formulas_are_refused(formula: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse_membership(formula)
 
 
-def test_columns_that_are_not_there_or_of_another_kind_are_refused() -> None:
+def test_missing_columns_and_columns_of_another_kind_are_refused() -> None:
     data = people(income=INCOME, where=WHERE)
     with pytest.raises(
         SchemaError, match=r"membership names 'incom', which is not an individual column. Did you mean 'income'"

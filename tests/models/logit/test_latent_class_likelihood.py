@@ -1,4 +1,4 @@
-"""The mixture of logits: posterior by hand, derivatives against differences, and steps that never lose."""
+"""The mixture of logits: posterior by hand, derivatives by differences, and monotone steps."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from pcmcnet.models.logit.maximum_likelihood import maximise, numerical_hessian
 def make(
     seed: int, classes: int, *, sets: int = 40, columns: int = 2, prior: float = 0.1, persons: int | None = None
 ) -> tuple[LatentClassLikelihood, Any]:
-    """Return a mixture over sets of 1 to 4 alternatives, and parameters to look at it; a person has one set or more."""
+    """Return a mixture over sets of 1 to 4 alternatives and its parameters. Persons have one or more sets."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -31,15 +31,15 @@ seeds, numbers = st.integers(0, 2**16), st.integers(1, 3)
 people = st.sampled_from([None, 7])
 
 
-def test_the_posterior_by_hand() -> None:
-    """Shares 1/4 and 3/4, choices of probability 1/2 and 1/3: 1/8 and 1/4, so 3/8 in all, a third of it the first."""
+def test_the_posterior_is_that_found_by_hand() -> None:
+    """Shares 1/4 and 3/4 times probabilities 1/2 and 1/3 are 1/8 and 1/4. Their sum is 3/8, a third of it the first."""
     total, r = posterior(np.log([[0.25 * 0.5, 0.75 / 3]]))
     np.testing.assert_allclose(np.exp(total), [3 / 8], rtol=1e-14)
     np.testing.assert_allclose(r, [[1 / 3, 2 / 3]], rtol=1e-14)
 
 
-def test_the_mixture_by_hand() -> None:
-    """One set of two, z = 1: class c chooses with probability 1 / (1 + e^b), here 1/2 and 1/4; shares 1/2."""
+def test_the_likelihood_of_a_mixture_is_that_found_by_hand() -> None:
+    """One set of two with z = 1: the choice has probability 1 / (1 + e^b), here 1/2 and 1/4. Shares are 1/2."""
     logits = LogitLikelihood.from_matrix(np.array([[0.0], [1.0]]), np.array([0, 2]), np.array([0]))
     mixture = LatentClassLikelihood(logits, np.arange(1), np.ones((1, 1)), np.ones(1), 2, 0.0)
     at = mixture.at(np.array([0.0, np.log(3), 0.0]))
@@ -48,8 +48,8 @@ def test_the_mixture_by_hand() -> None:
     assert at.value == pytest.approx(np.log(3 / 8), rel=1e-14)
 
 
-def test_the_choices_of_a_person_by_hand() -> None:
-    """The same twice by one person: 1/2 (1/2)^2 + 1/2 (1/4)^2 = 5/32, of which 4/5 is the first class's.
+def test_the_likelihood_of_a_person_is_that_found_by_hand() -> None:
+    """One person chooses the same twice: 1/2 (1/2)^2 + 1/2 (1/4)^2 = 5/32, and 4/5 of it belong to the first class.
 
     Two persons with one such choice each have (3/8)^2 = 9/64 instead.
     """
@@ -71,17 +71,17 @@ def test_shares_sum_to_1(seed: int, classes: int) -> None:
     np.testing.assert_allclose(at.log_pi, log_shares(mixture.covariates, mixture.split(x)[1]), rtol=1e-12)
 
 
-def test_the_prior_pulls_standardised_coefficients_and_no_constant() -> None:
-    """A number counts by its spread, a mark of 0 and 1 as it is."""
+def test_the_prior_applies_to_standardised_slopes_only() -> None:
+    """Numbers are scaled by their standard deviation, indicators are not."""
     mixture, _ = make(0, 2, prior=0.3)
-    own = 0.3 * mixture.sets.spread**2
-    expected = np.diag([*own, *own, 0, 0.3 * mixture.covariates[:, 1].var(), 0.3])
+    precision = 0.3 * mixture.sets.spread**2
+    expected = np.diag([*precision, *precision, 0, 0.3 * mixture.covariates[:, 1].var(), 0.3])
     np.testing.assert_allclose(mixture.prior, expected, rtol=1e-12)
     assert not make(0, 2, prior=0.0)[0].prior.any()
 
 
-def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
-    """Ten sets in which the second column and the number of the individuals do not vary."""
+def test_a_sample_uses_the_scale_and_prior_of_the_whole_table() -> None:
+    """In ten sets the second column and the individual column are constant."""
     whole, x = make(0, 2)
     logits = LogitLikelihood.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
     who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
@@ -91,42 +91,42 @@ def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
     at, damping = sample.at(x), 1.0
     for _ in range(30):
         at, damping = sample.step(at, damping)
-    np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # the prior is all there is about it
+    np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # only the prior informs it
     alone = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
     np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
 
 
-def test_shares_that_are_not_finite_are_an_error() -> None:
+def test_nan_in_the_posterior_is_an_error() -> None:
     mixture, x = make(0, 2)
     at = mixture.at(x)
     with pytest.raises(TrainingError, match="the Hessian of the log-likelihood is not finite"):
         mixture.step(at._replace(r=np.full_like(at.r, np.nan)), 1.0)
 
 
-def test_the_prior_of_a_difference_between_classes_is_the_same_for_all_pairs() -> None:
-    """Means of classes apart: precision 2 (I - 1/C), whose inverse gives any difference the variance 1."""
+def test_the_prior_is_the_same_for_all_pairs_of_classes() -> None:
+    """The precision without means is 2 (I - 1/C). Its inverse gives every difference the variance 1."""
     mixture, _ = make(0, 3, prior=1.0)
-    of_mark = mixture.prior[[8, 11]][:, [8, 11]]  # the last number of the second and the third class
+    of_mark = mixture.prior[[8, 11]][:, [8, 11]]  # the last coefficient of the second and third class
     covariance = np.linalg.inv(of_mark)
     np.testing.assert_allclose([covariance[0, 0], covariance[1, 1]], 1, rtol=1e-12)
     assert covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] == pytest.approx(1, rel=1e-12)
 
 
-def test_parameters_split_and_join() -> None:
+def test_parameters_are_split_and_joined() -> None:
     mixture, x = make(0, 3)
     b, g = mixture.split(x)
     assert b.shape == (3, 2)
     assert g.shape == (3, 3)
     assert not g[0].any()
     np.testing.assert_array_equal(mixture.join(b, g), x)
-    turned = mixture.join(b[[2, 0, 1]], g[[2, 0, 1]])  # another class has the shares that are 0
+    turned = mixture.join(b[[2, 0, 1]], g[[2, 0, 1]])  # another class is the reference of the shares
     np.testing.assert_allclose(mixture.at(turned).log_p, mixture.at(x).log_p, rtol=1e-10, atol=1e-14)
     assert mixture.at(turned).value == pytest.approx(mixture.at(x).value, rel=1e-12)
 
 
 @settings(max_examples=30)
 @given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1, 2.0]), persons=people)
-def test_scores_are_the_differences_of_the_log_probabilities(
+def test_scores_agree_with_differences_of_log_probabilities(
     seed: int, classes: int, prior: float, persons: int | None
 ) -> None:
     mixture, x = make(seed, classes, sets=12, prior=prior, persons=persons)
@@ -141,7 +141,7 @@ def test_scores_are_the_differences_of_the_log_probabilities(
 
 @settings(max_examples=30)
 @given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1]), persons=people)
-def test_the_hessian_is_the_difference_of_the_gradient(
+def test_the_hessian_agrees_with_differences_of_the_gradient(
     seed: int, classes: int, prior: float, persons: int | None
 ) -> None:
     mixture, x = make(seed, classes, prior=prior, persons=persons)
@@ -160,7 +160,7 @@ def test_the_hessian_is_the_difference_of_the_gradient(
     damping=st.sampled_from([1.0, 0.1, 1e-9]),
     persons=people,
 )
-def test_steps_never_lower_what_they_maximise(
+def test_steps_never_lower_the_objective(
     seed: int, classes: int, prior: float, damping: float, persons: int | None
 ) -> None:
     mixture, x = make(seed, classes, prior=prior, persons=persons)
@@ -172,8 +172,8 @@ def test_steps_never_lower_what_they_maximise(
     assert at.value > mixture.at(x).value
 
 
-def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
-    """Two classes not far from their maximum, where the Hessian is that of a maximum and both steps are good ones."""
+def test_damping_interpolates_between_newton_and_em() -> None:
+    """Two classes near their maximum: the Hessian is negative definite and both steps gain."""
     mixture, x = make(1, 2, sets=200)
     best, _ = maximise(mixture.objective, x, mixture.all_weights, curvature=mixture.hessian)
     near = mixture.at(best + 0.01)
@@ -186,15 +186,15 @@ def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
     assert newton.value > em.value
 
 
-def test_steps_that_bring_less_than_expected_are_damped() -> None:
+def test_steps_that_gain_less_than_expected_are_damped() -> None:
     mixture, x = make(3, 2, sets=200)
     far = mixture.at(20 * x)
-    there, damping = mixture.step(far, 1e-6)
-    assert there.value > far.value
+    after, damping = mixture.step(far, 1e-6)
+    assert after.value > far.value
     assert damping > 1e-6
 
 
-def test_steps_come_to_rest_where_the_gradient_is_0() -> None:
+def test_steps_converge_to_a_gradient_of_0() -> None:
     mixture, x = make(1, 2, sets=200)
     at, damping = mixture.at(x), 1.0
     for _ in range(40):
@@ -203,11 +203,11 @@ def test_steps_come_to_rest_where_the_gradient_is_0() -> None:
     assert np.linalg.eigvalsh(mixture.hessian(at.x))[-1] < 1e-6
 
 
-def test_the_maximum_is_not_where_all_classes_are_alike() -> None:
-    """There the gradient is 0 between the classes, but it is a saddle."""
+def test_the_search_leaves_the_saddle_of_equal_classes() -> None:
+    """With equal classes the gradient between them is 0, but the point is a saddle."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1200, 2))
-    likes = np.where(np.arange(300) % 2, 3.0, -3.0)  # half of them like what the others hate
+    likes = np.where(np.arange(300) % 2, 3.0, -3.0)  # half of them like what the others dislike
     chosen = (x.reshape(300, 4, 2)[..., 0] * likes[:, None] + rng.gumbel(size=(300, 4))).argmax(1)
     sets = LogitLikelihood.from_matrix(x, 4 * np.arange(301), chosen)
     mixture = LatentClassLikelihood(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 2, 0.1)

@@ -22,7 +22,7 @@ LABELS = ("bike", "bus", "car")
 
 
 def trips(sets: int = 60, *, labels: bool, individual: bool = False, seed: int = 0, **roles: Any) -> ChoiceData:
-    """Sets of two or three, one of a single alternative; positive costs; weights 1 to 3."""
+    """Return sets of two or three, and one of a single alternative, with positive costs and weights of 1 to 3."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 4, sets)
     sizes[0] = 1
@@ -55,7 +55,7 @@ def trips(sets: int = 60, *, labels: bool, individual: bool = False, seed: int =
 
 
 def closed_form(model: MNL, data: ChoiceData) -> dict[tuple[str, str], float]:
-    """b x (1 - P) and -b x_j P_j, averaged with weights w P(i) over all sets that offer i, in plain loops."""
+    """b x (1 - P) and -b x_j P_j, averaged with weights w P(i) over all sets with i, in plain loops."""
     p = data.from_rows(model.predict_proba(data))
     x = data.features["cost"].values.astype(float)  # type: ignore[union-attr]
     b, label = model.coefficients["cost"], None if data.labels is None else data.labels.plain()
@@ -75,7 +75,7 @@ def closed_form(model: MNL, data: ChoiceData) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_elasticities_are_those_of_the_closed_form(labels: bool) -> None:
+def test_elasticities_agree_with_the_closed_form(labels: bool) -> None:
     data = trips(labels=labels)
     model = MNL(formula="cost + time/60").fit(data)
     found = model.elasticities(data, "cost")
@@ -96,8 +96,8 @@ def test_transformations_are_differentiated() -> None:
 
 
 @pytest.mark.parametrize("formula", ["relative(cost) + time", "cost + cost:comfort + square(cost) + time"])
-def test_elasticities_are_those_of_changed_tables(formula: str) -> None:
-    """By brute force: the car's cost rises by a little, and shares are predicted anew, over all sets."""
+def test_elasticities_agree_with_changed_tables(formula: str) -> None:
+    """The cost of the car rises slightly, and shares over all sets are predicted again."""
     data = trips(labels=True)
     model = MNL(formula=formula, reference="car").fit(data)
     car = data.labels.plain() == "car"  # type: ignore[union-attr]
@@ -137,8 +137,8 @@ def test_errors_follow_the_delta_method() -> None:
     assert found["own", "own"].error == pytest.approx(abs(slope) * error, rel=1e-6)
 
 
-def test_probabilities_of_a_set_sum_to_1_whatever_changes() -> None:
-    """Weighted by P, own and cross elasticities of a set's alternatives cancel: where all three are there."""
+def test_own_and_cross_elasticities_cancel_within_a_set() -> None:
+    """Probabilities sum to 1, so own and cross elasticities weighted by P cancel if all three are available."""
     data = trips(labels=True)
     whole = data.subset(data.sizes == 3)
     model = MNL(formula="cost + time").fit(data)
@@ -149,7 +149,7 @@ def test_probabilities_of_a_set_sum_to_1_whatever_changes() -> None:
         assert sum(share[of] * found[of, when].value for of in LABELS) == pytest.approx(0, abs=1e-9)
 
 
-def test_gaps_and_a_coefficient_without_estimate_leave_no_nan() -> None:
+def test_missing_values_and_infinite_estimates_give_no_nan() -> None:
     data = trips(labels=False)
     cost = data.features["cost"].values.copy()  # type: ignore[union-attr]
     cost[::7] = np.nan
@@ -203,8 +203,8 @@ def test_elasticities_need_a_fitted_model_and_a_set() -> None:
 
 
 @pytest.mark.parametrize("column", ["cost", "income", "age"])
-def test_slopes_of_a_mixture_are_differences(column: str) -> None:
-    """Of a feature and of a person's column in the utility; a column that moves the classes has no formula."""
+def test_slopes_of_a_mixture_agree_with_differences(column: str) -> None:
+    """Slopes of a feature and of an individual column in the utility. A membership column has no formula."""
     data = trips(labels=True, individual=True)
     model = LatentClassMNL(formula="cost + cost:income + time", classes=2, membership="age", starts=1).fit(data)
     found = model._slopes(data, column)
@@ -218,7 +218,7 @@ def test_slopes_of_a_mixture_are_differences(column: str) -> None:
 
 
 # -- Responses ---------------------------------------------------------------------------------------------------------
-# Averages of responses, worked out by hand for a set of two alternatives and a set of one.
+# Averages of responses, computed by hand for a set of two alternatives and a set of one.
 
 
 OFFSETS = np.array([0, 2, 3])
@@ -227,7 +227,7 @@ MASS = np.array([1.0, 3.0, 2.0])
 CODES = np.array([0, 1, 0])
 
 
-def test_averages_count_weights() -> None:
+def test_averages_are_weighted() -> None:
     """Group 0: (1 * 2 + 3 * 4) / (1 + 3) = 3.5; group 2 has no weight."""
     values, weights, codes = np.array([2.0, 4.0, 7.0, 9.0]), np.array([1.0, 3.0, 2.0, 0.0]), np.array([0, 0, 1, 2])
     assert weighted_group_means(values, weights, codes, 3).tolist() == [3.5, 7.0, 0.0]
@@ -237,17 +237,17 @@ def test_own_responses_are_the_diagonals() -> None:
     assert own_responses(VALUES, OFFSETS).tolist() == [-1.0, -4.0, -5.0]
 
 
-def test_rivals_count_by_their_mass() -> None:
-    """The value of 0 changes: r_10 = 3; that of 1: r_01 = 2. In one group: (3 * 3 + 1 * 2) / (3 + 1)."""
+def test_cross_responses_are_weighted_by_probability() -> None:
+    """A change of alternative 0 gives r_10 = 3, of 1 gives r_01 = 2. As one group: (3 * 3 + 1 * 2) / (3 + 1)."""
     assert mean_rival_responses(VALUES, MASS, OFFSETS, CODES, 2).tolist() == [3.0, 2.0]
     assert mean_rival_responses(VALUES, MASS, OFFSETS, np.zeros(3, int), 1).tolist() == [11 / 4]
 
 
-def test_groups_are_averaged_over_all_sets_that_offer_the_one_that_responds() -> None:
-    """Group 0 to itself: (1 * -1 + 2 * -5) / 3; to group 1, which the second set has not: 1 * 2 / (1 + 2)."""
+def test_responses_are_averaged_over_sets_with_the_responding_group() -> None:
+    """Group 0 to itself: (1 * -1 + 2 * -5) / 3. To group 1, which the second set lacks: 1 * 2 / (1 + 2)."""
     expected = [[-11 / 3, 2 / 3], [3.0, -4.0]]
     np.testing.assert_allclose(mean_cross_responses(VALUES, MASS, OFFSETS, CODES, 2), expected, rtol=1e-15)
-    assert mean_cross_responses(VALUES, MASS, OFFSETS, np.array([0, 0, 1]), 2)[0, 1] == 0  # they never meet
+    assert mean_cross_responses(VALUES, MASS, OFFSETS, np.array([0, 0, 1]), 2)[0, 1] == 0  # never in one set
 
 
 def test_a_step_is_relative_to_the_value_or_to_the_mean_size() -> None:

@@ -20,7 +20,7 @@ from pcmcnet.models.logit.parameter_bounds import Parameters
 
 
 def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitLikelihood, Any, Any]:
-    """Random sets, some of one alternative; weights of all sets, and coefficients."""
+    """Return random sets, some of one alternative, their weights, and coefficients."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, largest + 1, sets)
     sizes[0] = 2
@@ -33,8 +33,8 @@ def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[Logit
     )
 
 
-def two(z: list[float]) -> LogitLikelihood:
-    """Sets of two alternatives and one column, with the differences given."""
+def pairs(z: list[float]) -> LogitLikelihood:
+    """Return sets of two alternatives and one column with given differences."""
     x = np.array([[v] for d in z for v in (0.0, d)])
     return LogitLikelihood.from_matrix(x, np.arange(0, 2 * len(z) + 1, 2), np.zeros(len(z), np.int64))
 
@@ -42,7 +42,7 @@ def two(z: list[float]) -> LogitLikelihood:
 # -- likelihood ----------------------------------------------------------------------------------------------------
 
 
-def test_differences_are_those_of_the_others_to_the_chosen_in_their_order() -> None:
+def test_differences_are_relative_to_the_chosen_alternative() -> None:
     x = np.array([[1.0], [4.0], [9.0], [7.0], [2.0], [5.0]])
     sets = LogitLikelihood.from_matrix(x, np.array([0, 3, 4, 6]), np.array([1, 0, 1]))
     assert sets.z.ravel().tolist() == [-3, 5, -3]
@@ -51,8 +51,8 @@ def test_differences_are_those_of_the_others_to_the_chosen_in_their_order() -> N
     assert sets.spread.tolist() == [np.sqrt((9 + 25 + 9) / 3)]
 
 
-def test_the_log_likelihood_of_three_alternatives_by_hand() -> None:
-    """Utilities 0, log 2 and log 3, the second chosen: P = 2 / 6; a set of one has log-probability 0."""
+def test_the_log_likelihood_of_three_alternatives_is_that_by_hand() -> None:
+    """Utilities are 0, log 2 and log 3, and the second is chosen: P = 2 / 6. A set of one has log-probability 0."""
     x = np.log([[1.0], [2.0], [3.0], [8.0]])
     sets = LogitLikelihood.from_matrix(x, np.array([0, 3, 4]), np.array([1, 0]))
     np.testing.assert_allclose(sets.log_likelihoods(np.ones(1)), [np.log(1 / 3), 0], rtol=1e-15, atol=0)
@@ -61,26 +61,26 @@ def test_the_log_likelihood_of_three_alternatives_by_hand() -> None:
 
 
 def test_huge_utilities_do_not_overflow() -> None:
-    ll, p, mean = two([1000.0, -1000.0]).evaluate(np.ones(1))
+    ll, p, mean = pairs([1000.0, -1000.0]).evaluate(np.ones(1))
     assert ll.tolist() == [-1000, 0]
     assert p.tolist() == [1, 0]
     assert mean.ravel().tolist() == [1000, 0]
 
 
 @given(seed=st.integers(0, 2**16), sets=st.integers(1, 30), columns=st.integers(1, 4), largest=st.integers(2, 7))
-def test_scores_and_hessian_are_those_of_finite_differences(seed: int, sets: int, columns: int, largest: int) -> None:
+def test_scores_and_hessian_agree_with_finite_differences(seed: int, sets: int, columns: int, largest: int) -> None:
     logit, weights, b = problem(seed, sets, columns, largest)
     h = 1e-6
     steps = h * np.eye(columns)
     scores = np.stack([(logit.log_likelihoods(b + s) - logit.log_likelihoods(b - s)) / (2 * h) for s in steps], 1)
-    # Central differences of values of order 1 with a step of 1e-6 are good to some 1e-9.
+    # Central differences of values of order 1 with a step of 1e-6 are accurate to about 1e-9.
     np.testing.assert_allclose(logit.scores(b), scores, rtol=1e-6, atol=1e-7)
     bend = np.stack([weights @ (logit.scores(b + s) - logit.scores(b - s)) / (2 * h) for s in steps])
     _, p, mean = logit.evaluate(b)
     np.testing.assert_allclose(logit.hessian(p, mean, weights[logit.sets]), bend, rtol=1e-6, atol=1e-6)
 
 
-def test_sums_over_many_rows_do_not_depend_on_how_they_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_over_many_rows_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     logit, weights, b = problem(0, 200, 3)
     whole = logit.hessian(*logit.evaluate(b)[1:], weights[logit.sets])
     monkeypatch.setattr("pcmcnet.models.logit.logit_likelihood._BLOCK", 7)
@@ -90,7 +90,7 @@ def test_sums_over_many_rows_do_not_depend_on_how_they_are_parted(monkeypatch: p
 
 
 @given(seed=st.integers(0, 2**16), sets=st.integers(1, 60), part=st.integers(1, 90))
-def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part: int) -> None:
+def test_chunks_of_whole_sets_give_the_same_likelihood(seed: int, sets: int, part: int) -> None:
     whole, weights, b = problem(seed, sets, 3)
     parted, _, _ = problem(seed, sets, 3)
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +103,7 @@ def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-def test_sets_without_a_choice_to_make_have_no_part() -> None:
+def test_sets_of_one_alternative_have_no_differences() -> None:
     sets = LogitLikelihood.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
     ll, p, mean = sets.evaluate(np.ones(2))
     assert (ll.shape, p.shape, mean.shape) == ((0,), (0,), (0, 2))
@@ -113,9 +113,9 @@ def test_sets_without_a_choice_to_make_have_no_part() -> None:
 # -- maximum -------------------------------------------------------------------------------------------------------
 
 
-def test_the_maximum_of_two_alternatives_in_closed_form() -> None:
+def test_the_maximum_of_two_alternatives_has_the_closed_form() -> None:
     """z = -1 three times and 1 once: P(z = -1) = 3 / 4 = 1 / (1 + exp(-b)) gives b = log 3, and H = -4 P (1 - P)."""
-    b, hessian, _ = two([-1, -1, -1, 1]).maximise(np.ones(4))
+    b, hessian, _ = pairs([-1, -1, -1, 1]).maximise(np.ones(4))
     np.testing.assert_allclose(b, [-np.log(1 / 3)], rtol=1e-12)
     np.testing.assert_allclose(hessian, [[-4 * 3 / 16]], rtol=1e-12)
 
@@ -129,8 +129,8 @@ def test_the_gradient_vanishes_at_the_maximum(seed: int, columns: int) -> None:
 
 
 @given(seed=st.integers(0, 2**16), columns=st.integers(2, 5))
-def test_between_bounds_the_gradient_points_outwards_or_vanishes(seed: int, columns: int) -> None:
-    """In a concave problem these conditions (Karush, Kuhn and Tucker) hold at the maximum and nowhere else."""
+def test_the_bounded_maximum_meets_the_kkt_conditions(seed: int, columns: int) -> None:
+    """Between bounds the gradient is 0, at a bound it points outwards (Karush, Kuhn and Tucker)."""
     logit, weights, _ = problem(seed, 200, columns)
     rng = np.random.default_rng(seed)
     low = logit.maximise(weights)[0] + rng.normal(size=columns) / 2
@@ -147,7 +147,7 @@ def test_between_bounds_the_gradient_points_outwards_or_vanishes(seed: int, colu
     assert (gradient[1:][(b == high)[1:]] >= 0).all()
 
 
-def test_the_maximum_does_not_depend_on_where_it_was_sought_nor_on_scales() -> None:
+def test_the_maximum_does_not_depend_on_the_start_or_on_scales() -> None:
     logit, weights, far = problem(1, 200, 3)
     b, _, _ = logit.maximise(weights)
     np.testing.assert_allclose(logit.maximise(weights, within=Parameters.free(10 * far))[0], b, rtol=1e-9)
@@ -157,7 +157,7 @@ def test_the_maximum_does_not_depend_on_where_it_was_sought_nor_on_scales() -> N
 
 
 @pytest.mark.parametrize("unit", [1e-20, 1e20])
-def test_the_unit_of_weights_makes_no_difference(unit: float) -> None:
+def test_the_maximum_does_not_depend_on_the_unit_of_weights(unit: float) -> None:
     logit, weights, _ = problem(1, 200, 3)
     b, hessian, _ = logit.maximise(weights)
     again, bend, _ = logit.maximise(unit * weights)
@@ -165,7 +165,7 @@ def test_the_unit_of_weights_makes_no_difference(unit: float) -> None:
     np.testing.assert_allclose(bend / unit, hessian, rtol=1e-9)
 
 
-def test_a_weight_of_two_is_the_set_twice() -> None:
+def test_a_weight_of_two_counts_a_set_twice() -> None:
     logit, weights, _ = problem(2, 60, 2)
     twice = LogitLikelihood(
         np.vstack([logit.z, logit.z]),
@@ -180,8 +180,8 @@ def test_a_weight_of_two_is_the_set_twice() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 100_000])
-def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(others: int) -> None:
-    """The first column parts one set perfectly; the second is that of many ordinary sets."""
+def test_a_coefficient_without_finite_estimate_becomes_large(others: int) -> None:
+    """The first column separates one set perfectly. The second varies in many ordinary sets."""
     rng = np.random.default_rng(0)
     z = np.vstack([[[-1.0, 0.0]], np.column_stack([np.zeros(others), rng.normal(size=others)])])
     z = z[:, : 1 + (others > 0)]
@@ -192,7 +192,7 @@ def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(o
     assert np.isfinite(b).all()
 
 
-def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() -> None:
+def test_a_column_of_zeros_does_not_change_other_coefficients() -> None:
     logit, weights, _ = problem(1, 200, 2)
     z = np.insert(logit.z, 1, 0.0, axis=1)
     still = LogitLikelihood(z, logit.offsets, logit.sets, logit.n_sets)
@@ -204,15 +204,15 @@ def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() 
         assert not hessian[1].any()
 
 
-def test_without_a_choice_to_make_coefficients_stay_where_they_begin() -> None:
+def test_coefficients_are_0_if_all_sets_have_one_alternative() -> None:
     sets = LogitLikelihood.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
     b, hessian, _ = sets.maximise(np.ones(3))
     assert not b.any()
     assert not hessian.any()
 
 
-def test_newtons_step_where_curvature_is_lent_or_cannot_be() -> None:
-    """Curvature 2 and none, gradient 4 and none: 4 / 2, and no step. A curvature of -1 is lent more than 1."""
+def test_newton_steps_exist_for_a_singular_or_indefinite_hessian() -> None:
+    """Second derivatives 2 and 0 with gradients 4 and 0 give steps 4 / 2 and 0. For -1, a ridge above 1 is added."""
     np.testing.assert_allclose(_solve(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2, 0], rtol=1e-9)
     assert np.isfinite(_solve(-np.eye(2), np.ones(2))).all()
     for hopeless in (np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), -1e200 * np.eye(2)):
@@ -233,7 +233,7 @@ def test_steps_are_limited() -> None:
 
 
 @pytest.mark.parametrize("cost", [None, "price/10"])
-def test_scores_are_the_derivatives_of_the_log_probabilities(cost: str | None) -> None:
+def test_scores_are_derivatives_of_log_probabilities(cost: str | None) -> None:
     data = read(trips(40, single=True), alternative="mode", features=["price", "minutes", "comfort"])
     formula = "price/10 + comfort:boxcox(minutes)/60 + minutes[car] | 1 | boxcox(minutes)/60"
     design = Design.learn(formula, data, cost=cost)
@@ -252,7 +252,7 @@ def test_scores_are_the_derivatives_of_the_log_probabilities(cost: str | None) -
         np.testing.assert_allclose(scores[:, k], numeric, atol=1e-7, err_msg=design.names[k])
 
 
-def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() -> None:
+def test_scores_of_nested_sets_are_derivatives_of_log_probabilities() -> None:
     data = read(trips(30), features=["price", "minutes"])
     design = Design.learn("price/10 + boxcox(minutes)/60", data, cost="price/10")
     chosen = np.isin(np.arange(len(data.rows)), data.offsets[:-1] + data.require_chosen("a test"))
@@ -266,7 +266,7 @@ def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() ->
     assert (logit.evaluate(np.array([-0.4, 0.3, 900.0, 0.7, 0.9]))[0] == -np.inf).all()
 
 
-def test_exponents_beyond_any_number_are_out_of_bounds() -> None:
+def test_exponents_that_overflow_are_out_of_bounds() -> None:
     data = read(trips(20), features=["price", "minutes"])
     design = Design.learn("boxcox(minutes) + price", data)
     logit = NonlinearLogitLikelihood(partial(design.linearised, data), data.offsets, data.require_chosen("a test"))

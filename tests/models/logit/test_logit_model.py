@@ -1,4 +1,4 @@
-"""What the logit models share, shown on the multinomial logit."""
+"""Properties of all logit models, tested on the multinomial logit."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def roles(roles: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def table(make_trips: MakeTrips) -> pa.Table:
-    """200 trips, ten to a block; the chosen ones not always the cheapest."""
+    """Return 200 trips in blocks of ten. The cheapest is not always chosen."""
     found = make_trips(200)
     rng = np.random.default_rng(3)
     trip = found["trip"].to_numpy()
@@ -63,7 +63,7 @@ def test_options_survive_json() -> None:
     assert LogitConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
-def test_options_are_read_from_words() -> None:
+def test_options_are_read_from_text() -> None:
     assert parse_option(LogitConfig, "formula=log(price) + time | 0") == ("formula", "log(price) + time | 0")
     assert parse_option(LogitConfig, "reference=none") == ("reference", None)
     assert parse_option(LogitConfig, "min_chosen=3") == ("min_chosen", 3)
@@ -88,7 +88,7 @@ def test_options_are_read_from_words() -> None:
         ({"bounds": {"x": (None, 0)}, "start": {"x": 1}}, r"start\['x'\] = 1 is outside its bounds, -inf to 0"),
     ],
 )
-def test_options_are_checked_before_any_data_is_seen(options: dict[str, Any], problem: str) -> None:
+def test_options_are_checked_before_a_fit(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         MNL(**options)
 
@@ -96,24 +96,24 @@ def test_options_are_checked_before_any_data_is_seen(options: dict[str, Any], pr
 # -- fit -----------------------------------------------------------------------------------------------------------
 
 
-def test_sets_of_one_alternative_alone_teach_nothing(table: pa.Table, roles: dict[str, Any]) -> None:
+def test_sets_of_one_alternative_are_refused(table: pa.Table, roles: dict[str, Any]) -> None:
     alone = ChoiceData.from_long(table, **roles)
     with pytest.raises(InputError, match="every choice set has a single alternative"):
         MNL().fit(alone.subset(alone.sizes == 1))
 
 
-def test_a_cluster_that_is_no_column_is_named(data: ChoiceData) -> None:
+def test_an_unknown_cluster_column_is_named(data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept"):
         MNL(formula="price", cluster="blok").fit(data)
 
 
 @pytest.fixture(scope="module")
 def persons(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
-    """The same trips, those of a block made by one person."""
+    """The same trips. Each block belongs to one person."""
     return ChoiceData.from_long(table, **{**roles, "keep": [], "person": "block"})
 
 
-def test_errors_are_clustered_by_person_where_persons_are_declared(persons: ChoiceData, model: MNL) -> None:
+def test_errors_are_clustered_by_declared_persons(persons: ChoiceData, model: MNL) -> None:
     found = MNL(formula="price + minutes/60").fit(persons)
     assert found.summary().facts["standard errors"] == "clustered, 20 clusters by block"
     assert found.standard_errors() == model.standard_errors("clustered")
@@ -125,7 +125,7 @@ def test_errors_are_clustered_by_person_where_persons_are_declared(persons: Choi
     )
 
 
-def test_other_errors_and_other_clusters_can_be_asked_for(persons: ChoiceData, data: ChoiceData) -> None:
+def test_other_errors_and_other_clusters_can_be_chosen(persons: ChoiceData, data: ChoiceData) -> None:
     plain = MNL(formula="price", errors="classical").fit(persons)
     assert plain.summary().facts["standard errors"] == "classical"
     assert plain.standard_errors() == MNL(formula="price").fit(data).standard_errors()
@@ -133,17 +133,17 @@ def test_other_errors_and_other_clusters_can_be_asked_for(persons: ChoiceData, d
     assert other.summary().facts["standard errors"] == "clustered, 2 clusters by purpose"
 
 
-def test_one_person_alone_is_no_cluster(persons: ChoiceData) -> None:
-    one = persons.subset(persons.groups() == 0)
-    found = MNL(formula="price | 0").fit(one)
+def test_a_single_person_gives_no_clustered_errors(persons: ChoiceData) -> None:
+    single = persons.subset(persons.groups() == 0)
+    found = MNL(formula="price | 0").fit(single)
     assert found.summary().facts["standard errors"] == "classical: the table has one person"
     assert found.summary("classical").facts["standard errors"] == "classical"
     assert found.summary("robust").facts["standard errors"] == "robust"
-    for ask in (found.standard_errors, found.covariance, found.estimates, found.summary):
+    for method in (found.standard_errors, found.covariance, found.estimates, found.summary):
         with pytest.raises(InputError, match="clustered errors need at least two persons, but column 'block' has one"):
-            ask("clustered")
+            method("clustered")
     with pytest.raises(InputError, match="errors='clustered' needs at least two persons, but column 'block' has one"):
-        MNL(formula="price | 0", errors="clustered").fit(one)
+        MNL(formula="price | 0", errors="clustered").fit(single)
 
 
 def test_clustered_errors_need_clusters(data: ChoiceData) -> None:
@@ -151,7 +151,7 @@ def test_clustered_errors_need_clusters(data: ChoiceData) -> None:
         MNL(formula="price", errors="clustered").fit(data)
 
 
-def test_the_summary_shows_the_errors_asked_for(model: MNL) -> None:
+def test_the_summary_shows_the_chosen_errors(model: MNL) -> None:
     text = str(model.summary("clustered"))
     assert "standard errors                clustered, 20 clusters by block" in text
     assert "weights                        weight" in text
@@ -167,7 +167,7 @@ def test_the_summary_shows_the_errors_asked_for(model: MNL) -> None:
 # -- the saved form ------------------------------------------------------------------------------------------------
 
 
-def test_estimates_come_back_with_their_errors(model: MNL, data: ChoiceData, tmp_path: Path) -> None:
+def test_saved_estimates_keep_their_errors(model: MNL, data: ChoiceData, tmp_path: Path) -> None:
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, MNL)
     assert back.design_ == model.design_
@@ -178,7 +178,7 @@ def test_estimates_come_back_with_their_errors(model: MNL, data: ChoiceData, tmp
     assert str(back.elasticities(data, "price")) == str(model.elasticities(data, "price"))
 
 
-def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: ChoiceData, tmp_path: Path) -> None:
+def test_saved_estimates_keep_fixed_and_bounded_coefficients(data: ChoiceData, tmp_path: Path) -> None:
     model = MNL(formula="price + minutes/60", fixed={"minutes/60": 0.0}, bounds={"price": (0, None)}).fit(data)
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, MNL)
@@ -186,7 +186,7 @@ def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: 
     assert str(back.summary()) == str(model.summary())
 
 
-def test_a_model_that_takes_no_curves_says_so(data: ChoiceData) -> None:
+def test_unsupported_exponents_and_wtp_space_are_refused(data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"exponents is not supported by .*MNL: fix them, as in boxcox\(time, 0.5\)"):
         LatentClassMNL(formula="boxcox(price)").fit(data)
     with pytest.raises(ConfigError, match=r"wtp_space is not supported by .*MNL: use willingness_to_pay"):
@@ -195,7 +195,7 @@ def test_a_model_that_takes_no_curves_says_so(data: ChoiceData) -> None:
         MixedMNL(formula="boxcox(price)").fit(data)
 
 
-def test_a_fit_changes_nothing_but_the_fitted_record(data: ChoiceData) -> None:
+def test_a_fit_changes_only_the_fitted_record(data: ChoiceData) -> None:
     model = MNL(formula="price")
     options = dict(vars(model))
     model.fit(data)
@@ -203,16 +203,16 @@ def test_a_fit_changes_nothing_but_the_fitted_record(data: ChoiceData) -> None:
     assert set(vars(model)) == {"config", "fitted_"}
 
 
-def test_a_refit_keeps_the_columns_and_leaves_the_model_as_it_is(model: MNL, data: ChoiceData) -> None:
-    """Other sets, the same columns: levels and scales are not learnt anew."""
+def test_a_refit_keeps_the_columns_and_does_not_change_the_model(model: MNL, data: ChoiceData) -> None:
+    """The refit has other sets but the same columns: levels and scales are not learnt again."""
     part, fitted = data.subset(range(100)), model.fitted_
-    again = model.refit(part, model.design_, seed=0)
-    assert (again.names, again.n_sets) == (model.design_.names, 100)
+    refit = model.refit(part, model.design_, seed=0)
+    assert (refit.names, refit.n_sets) == (model.design_.names, 100)
     assert model.fitted_ is fitted
     np.testing.assert_array_equal(model.refit(data, model.design_, seed=0).values, model.estimates_.values)
 
 
-def test_other_values_make_another_model(model: MNL, data: ChoiceData) -> None:
+def test_other_coefficients_give_another_model(model: MNL, data: ChoiceData) -> None:
     other = model.with_values(np.zeros(len(model.coefficients)))
     np.testing.assert_allclose(data.from_rows(other.predict_proba(data)), np.repeat(1 / data.sizes, data.sizes))
     assert other.config == model.config
@@ -239,7 +239,7 @@ def test_an_altered_file_is_refused(file: str, model: MNL, tmp_path: Path) -> No
     ],
     ids=["nan", "infinite variance", "short", "small covariance", "fewer names"],
 )
-def test_estimates_that_are_none_are_refused(spoil: Callable[[Any, Any], Any], model: MNL) -> None:
+def test_invalid_estimates_are_refused(spoil: Callable[[Any, Any], Any], model: MNL) -> None:
     files = model._files()
     arrays = {k: v.copy() for k, v in load_arrays(files["estimates.safetensors"]).items()}
     entries = json.loads(files["estimates.json"])
@@ -253,7 +253,7 @@ def test_estimates_that_are_none_are_refused(spoil: Callable[[Any, Any], Any], m
 # -- levels, offsets, weights ----------------------------------------------------------------------------------------
 
 
-def test_pooled_levels_are_said_and_the_base_level_can_be_chosen(table: pa.Table, roles: dict[str, Any]) -> None:
+def test_pooled_levels_are_reported_and_the_base_can_be_chosen(table: pa.Table, roles: dict[str, Any]) -> None:
     comfort = np.array(["low", "middle", "high"])[np.arange(len(table)) % 3]
     comfort[[0, 40]] = "royal"
     data = ChoiceData.from_long(
@@ -276,13 +276,13 @@ def test_pooled_levels_are_said_and_the_base_level_can_be_chosen(table: pa.Table
         MNL(base={"comfort": "lo"}).fit(data)
 
 
-def test_labels_that_are_numbers_can_be_the_reference() -> None:
+def test_numeric_labels_can_be_the_reference() -> None:
     table = {"trip": [0, 0, 1, 1, 2, 2], "took": [1, 0, 0, 1, 1, 0], "mode": [1, 2] * 3, "x": [3, 1, 2, 5, 1, 2]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["x"])
     assert [*MNL(formula="|", reference=2).fit(data).coefficients] == ["constant[1]"]  # type: ignore[arg-type]
 
 
-def test_an_offset_has_a_coefficient_of_1_and_is_no_parameter(data: ChoiceData) -> None:
+def test_an_offset_has_a_fixed_coefficient_of_1(data: ChoiceData) -> None:
     free = MNL(formula="price + minutes | 0").fit(data)
     model = MNL(formula="price | 0", offset="minutes").fit(data)
     assert model.coefficients["minutes"] == 1.0
@@ -292,7 +292,7 @@ def test_an_offset_has_a_coefficient_of_1_and_is_no_parameter(data: ChoiceData) 
     assert free.coefficients["minutes"] != 1.0
 
 
-def test_a_dot_leaves_the_offset_out_and_says_so(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_dot_omits_the_offset_and_reports_it(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         model = MNL(formula=". | 0", offset="minutes").fit(data)
     assert (model.coefficients["minutes"], model.estimates_.fixed) == (1.0, ("minutes",))
@@ -300,12 +300,12 @@ def test_a_dot_leaves_the_offset_out_and_says_so(data: ChoiceData, caplog: pytes
 
 
 @pytest.mark.parametrize("formula", ["price + minutes", ". + minutes"])
-def test_an_offset_that_the_formula_names_is_refused(formula: str, data: ChoiceData) -> None:
+def test_an_offset_in_the_formula_is_refused(formula: str, data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"'minutes' is in the formula and is also the offset, .* remove offset='min"):
         MNL(formula=formula, offset="minutes").fit(data)
 
 
-def test_other_terms_of_the_offsets_column_are_estimated_beside_it(data: ChoiceData) -> None:
+def test_other_terms_of_the_offset_column_are_estimated(data: ChoiceData) -> None:
     """b/60 + 1 is the coefficient without an offset, at the same likelihood."""
     free = MNL(formula="price + minutes | 0").fit(data)
     model = MNL(formula="price + minutes/60 | 0", offset="minutes").fit(data)
@@ -321,25 +321,25 @@ def test_other_terms_of_the_offsets_column_are_estimated_beside_it(data: ChoiceD
         ("comfort", "offset: expected a numeric column, but 'comfort' is categorical"),
     ],
 )
-def test_an_offset_that_is_none_is_refused(offset: str, problem: str, data: ChoiceData) -> None:
+def test_an_invalid_offset_is_refused(offset: str, problem: str, data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match=problem):
         MNL(formula="price", offset=offset).fit(data)
 
 
-def test_an_offset_with_gaps_is_refused(table: pa.Table, roles: dict[str, Any], data: ChoiceData) -> None:
+def test_an_offset_with_missing_values_is_refused(table: pa.Table, roles: dict[str, Any], data: ChoiceData) -> None:
     minutes, row = table["minutes"].to_pylist(), int(data.rows[7])
     minutes[row] = None
-    gaps = table.set_column(table.column_names.index("minutes"), "minutes", pa.array(minutes))
+    incomplete = table.set_column(table.column_names.index("minutes"), "minutes", pa.array(minutes))
     with pytest.raises(SchemaError, match=f"column 'minutes' has 1 missing values, the first in table row {row}:"):
-        MNL(formula="price", offset="minutes").fit(ChoiceData.from_long(gaps, **roles, missing="indicator"))
+        MNL(formula="price", offset="minutes").fit(ChoiceData.from_long(incomplete, **roles, missing="indicator"))
 
 
 # -- separation ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def parted() -> ChoiceData:
-    """The level 'never' is not chosen in any set, 'b' wherever it is there, and 'perfect' is largest where chosen."""
+def separated() -> ChoiceData:
+    """'never' is chosen in no set, 'b' in every set with it, and 'perfect' is largest for the chosen alternative."""
     rng = np.random.default_rng(0)
     n = 120
     x = rng.normal(size=(n, 3))
@@ -367,11 +367,11 @@ def parted() -> ChoiceData:
         ("x + perfect", ("perfect",)),
     ],
 )
-def test_coefficients_that_the_data_push_to_infinity_are_told(
-    formula: str, unbounded: tuple[str, ...], parted: ChoiceData, caplog: pytest.LogCaptureFixture, tmp_path: Path
+def test_coefficients_that_diverge_are_reported(
+    formula: str, unbounded: tuple[str, ...], separated: ChoiceData, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        model = MNL(formula=formula, min_chosen=0).fit(parted)
+        model = MNL(formula=formula, min_chosen=0).fit(separated)
     found = model.estimates_.unbounded
     assert found == unbounded or (formula == "x + perfect" and unbounded[0] in found)
     assert f"no finite estimate for {', '.join(map(repr, found))}: the likelihood has no maximum" in caplog.text
@@ -379,7 +379,7 @@ def test_coefficients_that_the_data_push_to_infinity_are_told(
     text = str(model.summary())
     assert model.summary().facts["no finite estimate"] == ", ".join(map(repr, found))
     assert "nan" not in text
-    p = model.predict_proba(parted)
+    p = model.predict_proba(separated)
     assert np.isfinite(p).all()
     np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=1e-12)
     for kind in ("classical", "robust"):
@@ -392,26 +392,26 @@ def test_coefficients_that_the_data_push_to_infinity_are_told(
     assert "nan" not in (tmp_path / "model" / "estimates.json").read_text().lower()
 
 
-def test_the_others_have_the_errors_they_have_without_it(parted: ChoiceData) -> None:
-    """A level never chosen, pushed out, leaves the sets without its alternatives."""
-    model = MNL(formula="x + level", min_chosen=0).fit(parted)
-    never = parted.features["level"].plain() == "never"  # type: ignore[union-attr]
+def test_a_diverging_coefficient_does_not_change_other_errors(separated: ChoiceData) -> None:
+    """Without the alternatives of a level that is never chosen, the other estimates are the same."""
+    model = MNL(formula="x + level", min_chosen=0).fit(separated)
+    never = separated.features["level"].plain() == "never"  # type: ignore[union-attr]
     table = {
-        "s": parted.set_of_alternative[~never],
-        "took": np.isin(np.arange(360), parted.offsets[:-1] + parted.chosen)[~never],
-        "x": parted.features["x"].values[~never],  # type: ignore[union-attr]
-        "level": parted.features["level"].plain()[~never],
+        "s": separated.set_of_alternative[~never],
+        "took": np.isin(np.arange(360), separated.offsets[:-1] + separated.chosen)[~never],
+        "x": separated.features["x"].values[~never],  # type: ignore[union-attr]
+        "level": separated.features["level"].plain()[~never],
     }
     without = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "level"])
-    again = MNL(formula="x + level", min_chosen=0).fit(without)
+    refit = MNL(formula="x + level", min_chosen=0).fit(without)
     for kind in ("classical", "robust"):
-        expected = again.standard_errors(kind)
+        expected = refit.standard_errors(kind)
         assert {k: v for k, v in model.standard_errors(kind).items() if k in expected} == pytest.approx(
             expected, rel=1e-6
         )
 
 
-def test_an_ordinary_fit_warns_of_nothing(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ordinary_fit_gives_no_warning(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         MNL(formula="price").fit(data)
     assert caplog.text == ""

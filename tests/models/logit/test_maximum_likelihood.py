@@ -10,7 +10,7 @@ from pcmcnet.models.logit.parameter_bounds import Parameters
 
 
 def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitLikelihood, Any, Any]:
-    """A logit and its log-likelihood as an objective: log-probabilities and scores of the sets."""
+    """Return a logit and its objective, which gives log-probabilities and scores of the sets."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -18,26 +18,26 @@ def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitLikeli
     return found, lambda b: (found.log_likelihoods(b), found.scores(b)), rng.uniform(0.5, 2, sets)
 
 
-def test_the_maximum_is_that_of_newtons_method_on_a_logit() -> None:
+def test_the_maximum_of_a_logit_agrees_with_newtons_method() -> None:
     sets, objective, weights = logit()
     b, _, _ = sets.maximise(weights)
     found, steps = maximise(objective, np.zeros(3), weights)
-    # Steps end where a further one would gain less than 1e-12 of the log-likelihood.
+    # Steps end if another one would gain less than 1e-12 of the log-likelihood.
     np.testing.assert_allclose(found, b, rtol=1e-5, atol=1e-5)
     assert steps > 0
 
 
-def test_the_hessian_is_the_exact_one_of_a_logit() -> None:
+def test_the_numerical_hessian_agrees_with_the_exact_one() -> None:
     sets, objective, weights = logit()
     b = np.array([0.3, -1.0, 0.0])
     exact = sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])
     np.testing.assert_allclose(numerical_hessian(objective, b, weights), exact, rtol=1e-7, atol=1e-7)
     scaled = numerical_hessian(objective, b, weights, scale=np.array([0.1, 1.0, 10.0]))
-    np.testing.assert_allclose(scaled, exact, rtol=1e-4, atol=1e-4)  # a step of 1e-4 leaves an error of its square
+    np.testing.assert_allclose(scaled, exact, rtol=1e-4, atol=1e-4)  # a step of 1e-4 has an error of its square
     np.testing.assert_array_equal(scaled, scaled.T)
 
 
-def test_scales_make_no_difference_once_they_are_told() -> None:
+def test_given_scales_do_not_change_the_maximum() -> None:
     sets, objective, weights = logit()
     units = np.array([1e-6, 1.0, 1e6])
 
@@ -51,7 +51,7 @@ def test_scales_make_no_difference_once_they_are_told() -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_bounds_and_fixed_parameters_lead_to_the_maximum_of_newtons_method_between_them(exact: bool) -> None:
+def test_bounded_and_fixed_maxima_agree_with_newtons_method(exact: bool) -> None:
     sets, objective, weights = logit()
     free, _, _ = sets.maximise(weights)
     high = np.array([free[0] - 0.1, np.inf, 0.4])
@@ -68,7 +68,7 @@ def test_bounds_and_fixed_parameters_lead_to_the_maximum_of_newtons_method_betwe
     np.testing.assert_array_equal(maximise(objective, np.zeros(3), weights, within=everything)[0], free)
 
 
-def test_a_saddle_is_left_within_the_bounds() -> None:
+def test_the_search_leaves_a_saddle_within_bounds() -> None:
     """-(x^2 - 1)^2 - y^2 has a saddle at 0 and maxima at x = -1 and 1; only the bound at 0.5 can be reached."""
 
     def objective(b: Any) -> Any:
@@ -82,8 +82,8 @@ def test_a_saddle_is_left_within_the_bounds() -> None:
     assert found[1] == pytest.approx(0, abs=1e-6)
 
 
-def test_parameters_out_of_bounds_are_left_again() -> None:
-    """-(x - 1)^2 / 2 for x > 0 and out of bounds below: the line search comes back from there."""
+def test_the_line_search_returns_from_invalid_parameters() -> None:
+    """-(x - 1)^2 / 2 for x > 0 and invalid below: the line search shortens its step."""
 
     def objective(x: Any) -> Any:
         inside = x[0] > 0
@@ -93,15 +93,15 @@ def test_parameters_out_of_bounds_are_left_again() -> None:
     np.testing.assert_allclose(found, [1], rtol=1e-5)
 
 
-def test_a_likelihood_without_maximum_ends_where_nothing_is_gained() -> None:
-    """-exp(-x) rises for ever, by less and less."""
+def test_a_search_without_maximum_ends_when_it_gains_nothing() -> None:
+    """-exp(-x) has no maximum, but its gains vanish."""
     found, _ = maximise(lambda x: (-np.exp(-x), np.exp(-x)[:, None]), np.zeros(1), np.ones(1))
     assert np.isfinite(found).all()
     assert found[0] > 10
 
 
-def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
-    """-(1 + x)^-1/4 rises so slowly that each of many steps, which nearly double x, gains something."""
+def test_a_likelihood_that_does_not_converge_is_an_error() -> None:
+    """-(1 + x)^-1/4 rises so slowly that every step still gains, although each nearly doubles x."""
 
     def objective(x: Any) -> Any:
         root = (1 + np.maximum(x, 0)) ** -0.25
@@ -111,7 +111,7 @@ def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
         maximise(objective, np.zeros(1), np.ones(1), max_iter=3)
 
 
-def test_of_several_starts_the_one_that_leads_highest_counts() -> None:
+def test_the_best_of_several_starts_is_returned() -> None:
     """-(x^2 - 1)^2 + x / 4 has a maximum near -1, and a higher one near 1."""
 
     def objective(x: Any) -> Any:
@@ -123,8 +123,8 @@ def test_of_several_starts_the_one_that_leads_highest_counts() -> None:
     assert both[0] == pytest.approx(high, rel=1e-6)
 
 
-def test_newtons_steps_leave_a_saddle() -> None:
-    """-(x^2 - 1)^2 is flat at 0 and bends upwards there: the maxima are at -1 and 1."""
+def test_newton_steps_leave_a_saddle() -> None:
+    """-(x^2 - 1)^2 has a minimum at 0 and maxima at -1 and 1."""
 
     def objective(x: Any) -> Any:
         return -((x**2 - 1) ** 2), (-4 * x * (x**2 - 1))[:, None]
@@ -134,7 +134,7 @@ def test_newtons_steps_leave_a_saddle() -> None:
     assert steps > 0
 
 
-def test_a_curvature_without_eigenvalues_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hessian_without_eigenvalues_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(eigh(np.diag([3.0, 2.0]))[0], [2, 3], rtol=1e-15)
     problem = "the Hessian of the log-likelihood is not finite: rescale columns"
     for bad in (np.nan, np.inf):

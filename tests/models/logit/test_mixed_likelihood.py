@@ -21,7 +21,7 @@ COLUMNS = ("a", "b", "c")
 
 
 class OneUpOneDown(PersonDraws):
-    """Two draws of a standard normal: 1 and -1."""
+    """Two draws of a standard normal distribution: 1 and -1."""
 
     def of(self, keys: Ints) -> torch.Tensor:
         t = torch.tensor([1.0, -1.0]).div(math.sqrt(2)).erf()
@@ -72,20 +72,20 @@ def point(mixing: MixingDistribution) -> Floats:
     return np.random.default_rng(1).uniform(0.2, 0.7, len(mixing.names)) * np.where(mixing.basis == 0, 1, -0.8)
 
 
-def test_two_draws_by_hand() -> None:
-    """b is log 3 or -log 3: a choice of p = 1/4 or 3/4, in both of two sets: (1/16 + 9/16) / 2 = 5/16."""
+def test_the_likelihood_of_two_draws_is_that_found_by_hand() -> None:
+    """b is log 3 or -log 3, so p = 1/4 or 3/4 in both of two sets: (1/16 + 9/16) / 2 = 5/16."""
     mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, NORMAL),))
     draws = OneUpOneDown("sobol", 1, 2, 0)
     sets = SimulatedLikelihood(
         np.ones((2, 1)), np.arange(3), np.zeros(2, int), np.zeros(1, int), np.zeros((1, 0)), mixing, draws, 0.0
     )
     ll, _, _ = sets.evaluate(np.array([0.0, math.log(3)]), "float64")
-    assert ll[0] == pytest.approx(math.log(5 / 16), abs=1e-7)  # draws are of float32
+    assert ll[0] == pytest.approx(math.log(5 / 16), abs=1e-7)  # draws are float32
 
 
 @pytest.mark.parametrize("name", MIXINGS)
-def test_the_likelihood_is_the_mean_over_draws_of_products_over_sets(name: str) -> None:
-    """Person by person, set by set and draw by draw."""
+def test_the_likelihood_averages_products_over_draws(name: str) -> None:
+    """Computed in loops over persons, sets and draws."""
     mixing = MIXINGS[name]
     sets, x = problem(mixing), point(mixing)
     fixed = np.where(np.arange(3) < mixing.located, x[:3], 0.0)
@@ -108,7 +108,7 @@ def test_the_likelihood_is_the_mean_over_draws_of_products_over_sets(name: str) 
 
 
 @pytest.mark.parametrize("name", MIXINGS)
-def test_scores_and_hessian_are_those_of_central_differences(name: str) -> None:
+def test_scores_and_hessian_agree_with_central_differences(name: str) -> None:
     mixing = MIXINGS[name]
     sets, x, weights = problem(mixing), point(mixing), np.array([1.0, 2.0, 0.5, 1.5])
     _, scores, bend = sets.evaluate(x, "float64", weights=weights)
@@ -121,19 +121,19 @@ def test_scores_and_hessian_are_those_of_central_differences(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIXINGS)
-def test_single_precision_gives_the_same_to_single_precision(name: str) -> None:
+def test_float32_agrees_with_float64_to_single_precision(name: str) -> None:
     sets, x, weights = problem(MIXINGS[name]), point(MIXINGS[name]), np.ones(4)
     for exact, single in zip(
         sets.evaluate(x, "float64", weights=weights), sets.evaluate(x, "float32", weights=weights), strict=True
     ):
         assert exact is not None
         assert single is not None
-        np.testing.assert_allclose(single, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())  # of float32
+        np.testing.assert_allclose(single, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())  # rounding of float32
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_large_utilities_neither_overflow_nor_lose_the_gradient(precision: Any) -> None:
-    """Utilities of up to thousands: the logarithm of a sum of exponentials is the largest of them."""
+    """For utilities of up to thousands, the log-sum is the largest utility."""
     mixing = MixingDistribution(COLUMNS, 3, random(a="normal", c="normal"))
     sets, x = problem(mixing, scale=1000.0), np.array([0.5, -0.2, 0.3, 0.0, 0.0])
     ll, scores, bend = sets.evaluate(x, precision, weights=np.ones(4))
@@ -145,7 +145,7 @@ def test_large_utilities_neither_overflow_nor_lose_the_gradient(precision: Any) 
     assert np.isfinite(bend).all()
 
 
-def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_blocks_stored_draws_and_threads_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     mixing = MIXINGS["correlated"]
     sets, x, weights = problem(mixing), point(mixing), np.array([1.0, 2.0, 0.5, 1.5])
     expected = sets.evaluate(x, "float64", weights=weights)
@@ -165,7 +165,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
         torch.set_num_threads(before)
         for a, b in zip(one, three, strict=True):
             np.testing.assert_array_equal(a, b)
-    turned = np.array([2, 0, 3, 1])  # persons in another order: person n becomes turned[n]
+    turned = np.array([2, 0, 3, 1])  # persons are permuted: person n becomes turned[n]
     back = np.argsort(turned)
     moved = SimulatedLikelihood(
         sets.z, sets.offsets, turned[sets.person], sets.keys[back], sets.covariates[back], mixing, sets.draws, 1e9
@@ -178,7 +178,7 @@ def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch:
     np.testing.assert_allclose(bend, expected[2], rtol=1e-9, atol=1e-10)
 
 
-def test_persons_without_a_choice_to_make_have_probability_1() -> None:
+def test_persons_with_sets_of_one_alternative_have_probability_1() -> None:
     mixing = MIXINGS["normal"]
     sets = problem(mixing, keys=hash_ids("wxyz!"), covariates=np.zeros((5, 0)))
     ll, scores, _ = sets.evaluate(point(mixing), "float64")
@@ -188,11 +188,11 @@ def test_persons_without_a_choice_to_make_have_probability_1() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MIXINGS)
-def test_a_gpu_finds_what_a_cpu_finds(name: str) -> None:
+def test_likelihoods_on_a_gpu_agree_with_a_cpu(name: str) -> None:
     mixing = MIXINGS[name]
     sets, x, weights = problem(mixing), point(mixing), np.ones(4)
     there = dataclasses.replace(sets, draws=dataclasses.replace(sets.draws, device=torch.device("cuda")), _stored={})
     for a, b in zip(
         sets.evaluate(x, "float64", weights=weights), there.evaluate(x, "float64", weights=weights), strict=True
     ):
-        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)  # quantiles are made on the device, in float32
+        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)  # quantiles are computed on the device in float32

@@ -1,4 +1,4 @@
-"""The likelihood of nested and cross-nested logits against formulas written out, and its scores against differences."""
+"""The likelihood of nested and cross-nested logits against formulas, and its scores against differences."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from pcmcnet.models.logit.nested_likelihood import (
 )
 from pcmcnet.models.logit.standard_errors import Estimates
 
-# A tree of two levels and a half: 0 holds the nests 1 and 2, 3 and 4 are at the top.
+# A tree with two levels: nest 0 holds the nests 1 and 2; 3 and 4 are at the top.
 TREE = np.array([[0, 1], [0, 1], [0, 2], [0, 2], [0, 2], [3, -1], [3, -1], [4, -1]])
 PARENTS = [-1, 0, 0, -1, -1]
 COUNTS = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], float)
@@ -28,7 +28,7 @@ shapes = {"seed": st.integers(0, 2**16), "sets": st.integers(1, 6)}
 
 
 def make(seed: int, sets: int, columns: int) -> tuple[Any, Any, Any, Any]:
-    """Sets of one to all eight leaves of the tree, in any order: x, leaf, offsets, chosen."""
+    """Return random sets of one to eight leaves of the tree in any order: x, leaf, offsets, chosen."""
     rng = np.random.default_rng(seed)
     leaf = [rng.permutation(len(TREE))[: rng.integers(1, len(TREE) + 1)] for _ in range(sets)]
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in leaf])])
@@ -38,26 +38,26 @@ def make(seed: int, sets: int, columns: int) -> tuple[Any, Any, Any, Any]:
 
 
 def by_the_formula(v: Any, leaf: Any, logsums: Any) -> Any:
-    """Probabilities of one set, node by node: those of the tree, and a softmax of what they are worth at the root."""
+    """Return the probabilities of one set, node by node, with a softmax of log-sums at the root."""
 
-    def worth(node: int) -> float:
+    def node_log_sum(node: int) -> float:
         below = [value for value, path in zip(v, TREE[leaf], strict=True) if path[path >= 0][-1] == node]
-        below += [worth(m) for m, parent in enumerate(PARENTS) if parent == node and m in TREE[leaf]]
+        below += [node_log_sum(m) for m, parent in enumerate(PARENTS) if parent == node and m in TREE[leaf]]
         return float(logsums[node] * np.log(np.sum(np.exp(np.array(below) / logsums[node]))))
 
-    root = np.log(sum(np.exp(worth(m)) for m in (0, 3, 4) if m in TREE[leaf]))
-    found = []
+    root = np.log(sum(np.exp(node_log_sum(m)) for m in (0, 3, 4) if m in TREE[leaf]))
+    probabilities = []
     for value, path in zip(v, TREE[leaf], strict=True):
         log_p, above, scale = 0.0, root, 1.0
         for node in [m for m in path if m >= 0]:
-            log_p += (worth(node) - above) / scale
-            above, scale = worth(node), logsums[node]
-        found.append(np.exp(log_p + (value - above) / scale))
-    return found
+            log_p += (node_log_sum(node) - above) / scale
+            above, scale = node_log_sum(node), logsums[node]
+        probabilities.append(np.exp(log_p + (value - above) / scale))
+    return probabilities
 
 
-def test_probabilities_by_hand() -> None:
-    """Twins with l = 1/2 and utility log 2, and one apart: L = log 8, exp(L / 2) = sqrt 8, and exp(0) = 1."""
+def test_probabilities_are_those_found_by_hand() -> None:
+    """A nest of two with l = 1/2 and utility log 2, and a single one: L = log 8, exp(L / 2) = sqrt 8, and exp(0) = 1."""
     nests = NestedRows.find(np.array([0, 1, 0]), np.array([0, 3]))
     v, logsums = np.array([np.log(2), 0.0, np.log(2)]), np.array([0.5, 1.0])
     both = np.sqrt(8) / (np.sqrt(8) + 1)
@@ -65,8 +65,8 @@ def test_probabilities_by_hand() -> None:
     np.testing.assert_allclose(nests.inclusive_values(v, logsums), [np.log(np.sqrt(8) + 1)], rtol=1e-14)
 
 
-def test_a_nest_within_a_nest_by_hand() -> None:
-    """All utilities 0. Twins with l = 1/4 are worth 2^(1/4); with a third, l = 1/2: (sqrt 2 + 1)^(1/2); and 1 apart."""
+def test_a_nest_within_a_nest_has_the_values_found_by_hand() -> None:
+    """All utilities are 0. A nest of two with l = 1/4 has 2^(1/4); with a third, l = 1/2: (sqrt 2 + 1)^(1/2)."""
     nests = NestedRows.find(np.array([[0, 1], [0, 1], [0, -1], [2, -1]]), np.array([0, 4]))
     p = np.exp(nests.log_probabilities(np.zeros(4), np.array([0.5, 0.25, 1.0])))
     land = np.sqrt(np.sqrt(2) + 1) / (np.sqrt(np.sqrt(2) + 1) + 1)
@@ -75,7 +75,7 @@ def test_a_nest_within_a_nest_by_hand() -> None:
 
 
 @given(**shapes)
-def test_probabilities_are_those_of_the_formula(seed: int, sets: int) -> None:
+def test_probabilities_follow_the_formula(seed: int, sets: int) -> None:
     x, leaf, offsets, _ = make(seed, sets, 1)
     logsums = np.random.default_rng(seed).uniform(0.2, 2, len(PARENTS))
     log_p = NestedRows.find(TREE[leaf], offsets).log_probabilities(x[:, 0], logsums)
@@ -90,12 +90,12 @@ def test_probabilities_are_those_of_the_formula(seed: int, sets: int) -> None:
 @given(**shapes)
 def test_log_sums_of_1_give_the_multinomial_logit(seed: int, sets: int) -> None:
     x, leaf, offsets, _ = make(seed, sets, 1)
-    found = NestedRows.find(TREE[leaf], offsets).log_probabilities(x[:, 0], np.ones(len(PARENTS)))
-    np.testing.assert_allclose(found, log_softmax_by_set(x[:, 0], offsets), rtol=0, atol=1e-13)
+    log_p = NestedRows.find(TREE[leaf], offsets).log_probabilities(x[:, 0], np.ones(len(PARENTS)))
+    np.testing.assert_allclose(log_p, log_softmax_by_set(x[:, 0], offsets), rtol=0, atol=1e-13)
 
 
 @given(seed=st.integers(0, 2**16))
-def test_one_alternative_more_takes_from_all_others(seed: int) -> None:
+def test_an_added_alternative_raises_no_other_probability(seed: int) -> None:
     """Regularity, for log-sums that are at most those of their parents: no probability rises."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, len(TREE) + 1))
@@ -108,7 +108,7 @@ def test_one_alternative_more_takes_from_all_others(seed: int) -> None:
 
 
 def differences(function: Any, at: Any) -> Any:
-    """Central differences of log-probabilities, column by column."""
+    """Return central differences of log-probabilities, column by column."""
     columns = []
     for k in range(len(at)):
         step = np.zeros_like(at)
@@ -119,7 +119,7 @@ def differences(function: Any, at: Any) -> Any:
 
 @settings(max_examples=40)
 @given(**shapes, columns=st.integers(1, 3))
-def test_scores_are_the_differences_of_the_log_probabilities(seed: int, sets: int, columns: int) -> None:
+def test_scores_agree_with_differences_of_log_probabilities(seed: int, sets: int, columns: int) -> None:
     x, leaf, offsets, chosen = make(seed, sets, columns)
     places = NestedRows.find(TREE[leaf], offsets)
     problem = NestedLikelihood(x, places, chosen, COUNTS)
@@ -133,12 +133,12 @@ def test_scores_are_the_differences_of_the_log_probabilities(seed: int, sets: in
     np.testing.assert_allclose(problem.values(theta), values, rtol=1e-12)
     for function, at in ((problem.objective, theta), (problem.evaluate, values)):
         scores = function(at)[1]
-        # Utilities are divided by log-sums down to 0.16, so third derivatives are large.
+        # Utilities are divided by log-sums as small as 0.16, so third derivatives are large.
         np.testing.assert_allclose(scores, differences(function, at), rtol=1e-6, atol=1e-6)
 
 
 def shared(seed: int, sets: int, columns: int) -> tuple[NestedLikelihood, Any, Any, Any]:
-    """Four alternatives in three nests: one in all of them, two in two, one in one; and the rows' alternatives."""
+    """Return four alternatives in three nests (one in all, two in two, one in one) and the alternatives of rows."""
     pairs = np.array([[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 1], [2, 2], [3, 2]])  # alternative, nest
     own, rest = np.zeros((8, 4)), np.zeros((8, 4))
     own[[0, 1, 3, 5], [0, 1, 2, 3]] = 1
@@ -154,16 +154,16 @@ def shared(seed: int, sets: int, columns: int) -> tuple[NestedLikelihood, Any, A
 
 
 def cross_nested(v: Any, alpha: Any, logsums: Any) -> Any:  # (J,), (J, M), (M,) -> (J,)
-    """Probabilities of the cross-nested logit, by its formula."""
+    """Return the probabilities of the cross-nested logit by its formula."""
     y = (alpha * np.exp(v)[:, None]) ** (1 / logsums)
     nest = y.sum(0) ** logsums
-    found: Any = (y / y.sum(0) * nest / nest.sum()).sum(1)
-    return found
+    probabilities: Any = (y / y.sum(0) * nest / nest.sum()).sum(1)
+    return probabilities
 
 
 @settings(max_examples=40)
 @given(**shapes, columns=st.integers(1, 2))
-def test_shared_alternatives_have_the_probabilities_and_scores_of_the_formula(
+def test_shared_alternatives_follow_the_formula(
     seed: int, sets: int, columns: int
 ) -> None:
     problem, values, x, picked = shared(seed, sets, columns)
@@ -176,16 +176,16 @@ def test_shared_alternatives_have_the_probabilities_and_scores_of_the_formula(
 
 
 @given(seed=st.integers(0, 2**16))
-def test_shared_alternatives_are_a_multinomial_logit_where_log_sums_are_1(seed: int) -> None:
+def test_shared_alternatives_with_log_sums_of_1_are_a_logit(seed: int) -> None:
     problem, values, x, picked = shared(seed, 3, 2)
     values[2:5] = 1.0
     expected = log_softmax_by_set((x @ values[:2]).ravel(), 4 * np.arange(4)).reshape(3, 4)[np.arange(3), picked]
     np.testing.assert_allclose(problem.evaluate(values)[0], expected, rtol=1e-12)
-    np.testing.assert_allclose(problem.evaluate(values)[1][:, 5:], 0, atol=1e-12)  # parts make no difference
+    np.testing.assert_allclose(problem.evaluate(values)[1][:, 5:], 0, atol=1e-12)  # allocations have no effect
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_share_at_its_end_is_finite(share: float) -> None:
+def test_an_allocation_at_its_bound_is_finite(share: float) -> None:
     problem, values, _, _ = shared(0, 4, 1)
     values[4:] = share
     ll, scores = problem.evaluate(values)
@@ -194,8 +194,8 @@ def test_a_share_at_its_end_is_finite(share: float) -> None:
 
 
 @given(seed=st.integers(0, 2**16))
-def test_one_alternative_more_takes_from_all_others_where_nests_share_them(seed: int) -> None:
-    """Regularity of the cross-nested logit, by leaving out the copies of the last alternative."""
+def test_an_added_shared_alternative_raises_no_other_probability(seed: int) -> None:
+    """Regularity of the cross-nested logit: the copies of the last alternative are left out."""
     problem, values, x, _ = shared(seed, 1, 1)
     v = problem.allocation.logs(values[4:]) + (x[0, [0, 0, 0, 1, 1, 2, 2, 3], 0]) * values[0]  # type: ignore[union-attr]
     nest, starts = np.array([0, 1, 2, 0, 1, 1, 2, 2]), np.array([0, 3, 5, 7, 8])
@@ -207,19 +207,19 @@ def test_one_alternative_more_takes_from_all_others_where_nests_share_them(seed:
     assert (p(8)[:3] <= p(7) + 1e-12).all()  # rounding
 
 
-def test_only_nests_that_ever_have_two_alternatives_have_a_log_sum() -> None:
+def test_only_nests_with_two_alternatives_have_a_log_sum() -> None:
     nests = NestedRows.find(np.array([0, 1, 0, 1, 2, 2]), np.array([0, 2, 4, 6]))
     assert nests.has_two_children(4).tolist() == [False, False, True, False]
     tree = NestedRows.find(np.array([[0, 1], [0, 2], [3, 4], [3, 4]]), np.array([0, 2, 4]))
     assert tree.has_two_children(5).tolist() == [True, False, False, False, True]
 
 
-# -- Logsum bounds -----------------------------------------------------------------------------------------------------
-# Log-sums without limit, and which coefficients go with them.
+# -- Bounds of log-sums ------------------------------------------------------------------------------------------------
+# Log-sums without finite estimate, and the coefficients that grow with them.
 
 
-def found(values: list[float], **more: tuple[str, ...]) -> Estimates:
-    """Two coefficients and two log-sums, with errors of 1."""
+def estimates_of(values: list[float], **more: tuple[str, ...]) -> Estimates:
+    """Return two coefficients and two log-sums with errors of 1."""
     return Estimates(
         names=("a", "b", "logsum[m]", "logsum[n]"),
         values=np.array(values),
@@ -237,32 +237,32 @@ LOGSUMS = ("logsum[m]", "logsum[n]")
 
 
 @pytest.mark.parametrize(
-    ("value", "end"), [(MIN_LOGSUM, True), (0.2, False), (1.0, False), (50.0, False), (MAX_LOGSUM, True)]
+    ("value", "at_limit"), [(MIN_LOGSUM, True), (0.2, False), (1.0, False), (50.0, False), (MAX_LOGSUM, True)]
 )
-def test_the_ends_of_the_search(value: float, end: bool) -> None:
-    assert is_at_search_limit(value) is end
+def test_log_sums_at_the_search_limit_are_detected(value: float, at_limit: bool) -> None:
+    assert is_at_search_limit(value) is at_limit
 
 
-def test_a_coefficient_that_grows_in_proportion_has_no_finite_error() -> None:
-    """H_aa = -1 and H_am = .02: as l_m goes on from 100 by itself, a = 2 goes on by 2; b does not move."""
-    bend = -np.eye(4)
-    bend[0, 2] = bend[2, 0] = 0.02
-    told = mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",)), bend, LOGSUMS)
-    assert told.unbounded == ("a", "logsum[m]")
-    assert told.at_bound == ()
-    assert told.standard_errors() == {"a": np.inf, "b": 1.0, "logsum[m]": np.inf, "logsum[n]": 1.0}
+def test_a_coefficient_that_grows_with_a_log_sum_has_no_finite_error() -> None:
+    """H_aa = -1 and H_am = .02: as l_m grows from 100 by its own size, a = 2 grows by 2 and b is constant."""
+    hessian = -np.eye(4)
+    hessian[0, 2] = hessian[2, 0] = 0.02
+    marked = mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",)), hessian, LOGSUMS)
+    assert marked.unbounded == ("a", "logsum[m]")
+    assert marked.at_bound == ()
+    assert marked.standard_errors() == {"a": np.inf, "b": 1.0, "logsum[m]": np.inf, "logsum[n]": 1.0}
 
 
-def test_log_sums_that_run_together_count_together() -> None:
-    """a would follow either of them, but not both at once: it depends on their difference."""
-    bend = -np.eye(4)
-    bend[0, 2:] = bend[2:, 0] = [0.02, -0.02]
-    assert mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, MAX_LOGSUM]), bend, LOGSUMS).unbounded == LOGSUMS
-    assert "a" in mark_diverging_logsums(found([2.0, 2.0, MAX_LOGSUM, 1.0]), bend, LOGSUMS).unbounded
+def test_log_sums_that_diverge_together_are_judged_together() -> None:
+    """a would grow with either of them, but not with both: it depends on their difference."""
+    hessian = -np.eye(4)
+    hessian[0, 2:] = hessian[2:, 0] = [0.02, -0.02]
+    assert mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, MAX_LOGSUM]), hessian, LOGSUMS).unbounded == LOGSUMS
+    assert "a" in mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, 1.0]), hessian, LOGSUMS).unbounded
 
 
-def test_bounds_that_were_given_and_fixed_values_are_no_ends() -> None:
-    at_its_bound = found([1.0, 1.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",))
+def test_given_bounds_and_fixed_values_are_not_reported() -> None:
+    at_its_bound = estimates_of([1.0, 1.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",))
     assert mark_diverging_logsums(at_its_bound, -np.eye(4), ("logsum[n]",)) is at_its_bound
-    fixed = found([1.0, 1.0, MAX_LOGSUM, 0.5], fixed=("logsum[m]",))
+    fixed = estimates_of([1.0, 1.0, MAX_LOGSUM, 0.5], fixed=("logsum[m]",))
     assert mark_diverging_logsums(fixed, -np.eye(4), LOGSUMS) is fixed

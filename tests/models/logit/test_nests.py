@@ -1,4 +1,4 @@
-"""Nests as they are written: forms, paths, trees, and what is refused."""
+"""Forms, paths and trees of nests, and invalid nests."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pcmcnet.models.logit.nests import NestLeaves, NestTree, checked_tree, paths
 TREE = {"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}
 
 
-def test_the_path_to_each_label() -> None:
+def test_each_label_has_its_path() -> None:
     assert paths_by_label(checked_tree(TREE)) == {
         "car": ("land", "road"),
         "bus": ("land", "road"),
@@ -22,12 +22,12 @@ def test_the_path_to_each_label() -> None:
     assert paths_by_label(checked_tree({"car": "road", 2: "rail"})) == {"car": ("road",), "2": ("rail",)}
 
 
-def test_parents_come_before_their_children_and_nests_without_alternatives_are_left_out() -> None:
+def test_parents_precede_children_and_empty_nests_are_omitted() -> None:
     paths = [("land", "road"), ("air",), ("land", "rail"), ("sea",)]
     tree = NestTree.of(NestLeaves(np.arange(4), np.array([0, 1, 0, 2]), paths))
     assert tree.names == ("air", "land", "rail", "road")
     assert tree.parents == (-1, -1, 1, 1)
-    # A relative log-sum for land, road and rail: those of the children count beside that of land.
+    # Relative log-sums of land, road and rail: those of the children multiply that of land.
     expected = [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 0]]
     assert tree.counts([-1, 0, 2, 1], 3).tolist() == expected
 
@@ -51,12 +51,12 @@ def test_parents_come_before_their_children_and_nests_without_alternatives_are_l
         ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': rename one of them"),
     ],
 )
-def test_what_is_no_tree_is_refused(nests: Any, problem: str) -> None:
+def test_invalid_trees_are_refused(nests: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         checked_tree(nests)
 
 
-def test_a_file_of_nests(tmp_path: Path) -> None:
+def test_nests_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "nests.toml"
     file.write_text('air = ["plane"]\n[land]\nroad = ["car", "bus"]\nrail = ["train"]\n')
     assert read_nests(file) == TREE

@@ -1,4 +1,4 @@
-"""Parts at a time: in their order, with one thread for each product, and bit for bit the same on any number."""
+"""Parallel chunks: results are in order, products use one thread each, and thread counts change no bit."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ def blas_threads(_: int = 0) -> set[int]:
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_results_come_in_the_order_of_the_parts() -> None:
+def test_results_are_in_the_order_of_the_chunks() -> None:
     assert map_in_threads(lambda i: i * i, range(20)) == [i * i for i in range(20)]
     assert map_in_threads(str, []) == []
 
 
-def test_products_have_one_thread_each_while_parts_are_computed() -> None:
+def test_matrix_products_use_one_thread_per_chunk() -> None:
     before = blas_threads()
     assert map_in_threads(blas_threads, range(2)) == [{1}, {1}]
     assert map_in_threads(blas_threads, [0]) == [before]
@@ -37,7 +37,7 @@ def test_products_have_one_thread_each_while_parts_are_computed() -> None:
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """Give products two threads, by a thread that ends: one that lives on would be the only one to set limits."""
+    """Let products use two threads. A thread that ends sets this, because a live one would own the limit."""
     with ThreadPoolExecutor(1) as pool:
         limits = pool.submit(threadpool_limits, 2, user_api="blas").result()
     yield
@@ -46,8 +46,8 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
-    """The first to enter leaves first; products still have one thread, and the last to leave lifts the limit."""
+def test_overlapping_limits_are_lifted_by_the_last_thread() -> None:
+    """The first thread to enter leaves first, and products still use one thread. The last one lifts the limit."""
     entered, other, left = Event(), Event(), Event()
 
     def first() -> None:
@@ -67,7 +67,7 @@ def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
     assert blas_threads() == {2}
 
 
-def test_a_limit_that_another_thread_has_set_is_lowered_and_restored() -> None:
+def test_the_limit_of_another_thread_is_lowered_and_restored() -> None:
     def inside() -> tuple[set[int], set[int]]:
         with single_threaded_blas():
             return blas_threads(), map_in_threads(blas_threads, range(2))[0]
@@ -77,33 +77,33 @@ def test_a_limit_that_another_thread_has_set_is_lowered_and_restored() -> None:
         assert blas_threads() == {2}
 
 
-def test_limits_of_a_thread_are_lifted_by_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that OpenMP divides: everyone who enters sets its number, and gives back what was there."""
+def test_thread_local_limits_are_lifted_by_their_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP limits are per thread: each thread that enters sets its limit and restores the earlier one."""
     library = mock.Mock(threading_layer="openmp", num_threads=4)
     library.set_num_threads.side_effect = lambda number: setattr(library, "num_threads", number)
     monkeypatch.setattr(parts, "_blas", lambda: [library])
     with single_threaded_blas():
         assert library.num_threads == 1
-        library.num_threads = 3  # another thread's
+        library.num_threads = 3  # set by another thread
         with single_threaded_blas():
             assert library.num_threads == 1
         assert library.num_threads == 3
     assert library.num_threads == 4
 
 
-def test_an_error_leaves_products_the_threads_they_had() -> None:
+def test_an_error_restores_the_number_of_threads() -> None:
     with threadpool_limits(2, user_api="blas"):
         with pytest.raises(ZeroDivisionError), single_threaded_blas(), single_threaded_blas():
             _ = 1 // 0
         assert blas_threads() == {2}
 
 
-def test_an_error_in_a_part_is_told() -> None:
+def test_an_error_in_a_chunk_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         map_in_threads(lambda i: 1 // i, [1, 0, 2])
 
 
-def test_the_number_of_threads_makes_no_difference(
+def test_results_do_not_depend_on_the_number_of_threads(
     threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logit, "_PART", 64)

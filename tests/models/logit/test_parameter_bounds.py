@@ -13,7 +13,7 @@ def parameters(**options: Any) -> Parameters:
     return Parameters.of(NAMES, **{"fixed": {}, "bounds": {}, "start": {}, **options})
 
 
-def test_names_find_their_places_and_the_others_begin_within_their_bounds() -> None:
+def test_parameters_are_matched_by_name_and_start_within_bounds() -> None:
     found = parameters(fixed={"time": -1.0}, bounds={"price": (None, -2.0)}, start={"wait": 0.5})
     np.testing.assert_array_equal(found.start, [-2, -1, 0.5])
     np.testing.assert_array_equal(found.low, [-np.inf, -1, -np.inf])
@@ -23,14 +23,14 @@ def test_names_find_their_places_and_the_others_begin_within_their_bounds() -> N
     np.testing.assert_array_equal(begun.start, [7, -1, 0.5])
 
 
-def test_only_without_fixed_and_bounded_ones_anything_is_allowed() -> None:
+def test_parameters_are_free_only_without_fixed_and_bounded_ones() -> None:
     assert parameters(start={"price": 3.0}).is_unconstrained
     assert parameters(bounds={"price": (None, None)}).is_unconstrained
     assert not parameters(fixed={"price": 3.0}).is_unconstrained
     assert not parameters(bounds={"price": (0.0, None)}).is_unconstrained
 
 
-def test_values_are_moved_inside_and_told_where_they_end() -> None:
+def test_values_are_clipped_and_those_at_bounds_are_named() -> None:
     found = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
     inside = found.clip(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
     np.testing.assert_array_equal(inside, [[0.0, -1.0, 0.1], [0.0, -1.0, 0.2]])
@@ -42,14 +42,14 @@ def test_values_are_moved_inside_and_told_where_they_end() -> None:
 
 
 @pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
-def test_an_unknown_name_is_told_the_nearest_one(option: str) -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion(option: str) -> None:
     value: Any = (None, 0.0) if option == "bounds" else 1.0
     with pytest.raises(ConfigError, match=rf"{option} names 'prise', which is not a coefficient .* mean 'price'\?"):
         parameters(**{option: {"prise": value}})
 
 
-def test_options_come_back_plain() -> None:
-    """A list from JSON is a pair, an infinite bound is none, a whole number is a number."""
+def test_options_are_normalised() -> None:
+    """Lists from JSON become pairs, infinite bounds become None, and whole numbers become floats."""
     found = checked_control({"price": -1}, {"time": [-np.inf, 0], "wait": (None, None)}, {"time": -2})  # type: ignore[dict-item]
     assert found == ({"price": -1.0}, {"time": (None, 0.0), "wait": (None, None)}, {"time": -2.0})
     assert checked_control({}, None, {}) == ({}, None, {})
@@ -72,7 +72,7 @@ def test_options_come_back_plain() -> None:
         (({"x": 1}, {}, {"x": 1}), "'x' is in both fixed and start"),
     ],
 )
-def test_options_that_contradict_themselves_are_refused(options: Any, problem: str) -> None:
+def test_inconsistent_options_are_refused(options: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         checked_control(*options)
 
@@ -84,7 +84,7 @@ RNG = np.random.default_rng(0)
 Z = RNG.normal(size=(200, 3))
 
 
-def test_columns_of_their_own_pass_whatever_their_scale() -> None:
+def test_independent_columns_of_any_scale_are_accepted() -> None:
     require_identified(Z, "abc")
     require_identified(Z * [1e-6, 1, 1e6], "abc")
     near = Z.copy()
@@ -93,7 +93,7 @@ def test_columns_of_their_own_pass_whatever_their_scale() -> None:
     require_identified(near, "abc")
 
 
-def test_columns_without_differences_are_named() -> None:
+def test_columns_that_are_constant_within_sets_are_named() -> None:
     z = np.column_stack([Z[:, 0], np.zeros(200), Z[:, 1], np.zeros(200)])
     problem = "'b' does not vary within any choice set, .* 2 such columns: 'b', 'd'. Leave them"
     with pytest.raises(InputError, match=problem):
@@ -102,12 +102,12 @@ def test_columns_without_differences_are_named() -> None:
         require_identified(z[:, :3], "abc")
 
 
-def test_a_column_that_is_there_twice_is_named_with_its_double() -> None:
+def test_duplicate_columns_are_named() -> None:
     with pytest.raises(InputError, match=r"'d' is a linear combination of 'b', so .*; 1 such column: 'd'. Leave one"):
         require_identified(np.column_stack([Z, -7 * Z[:, 1]]), "abcd")
 
 
-def test_a_combination_is_named_with_its_parts_alone() -> None:
+def test_a_collinear_combination_is_named_with_its_columns() -> None:
     z = np.column_stack([Z, Z[:, 0] + 2 * Z[:, 2]])
     with pytest.raises(InputError, match="'d' is a linear combination of 'a', 'c', so"):
         require_identified(z, "abcd")
@@ -116,7 +116,7 @@ def test_a_combination_is_named_with_its_parts_alone() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 10_000])
-def test_a_combination_of_rounded_numbers_is_noticed(offset: float) -> None:
+def test_a_combination_of_rounded_numbers_is_detected(offset: float) -> None:
     """Columns hold float32 numbers: 300 rounds by up to 1.5e-5, 10,000 by 5e-4."""
     parts = (offset + RNG.uniform(50, 500, size=(400, 2))).astype(np.float32)
     total = (parts.sum(1)).astype(np.float32)
@@ -125,7 +125,7 @@ def test_a_combination_of_rounded_numbers_is_noticed(offset: float) -> None:
         require_identified(x[::2] - x[1::2], ("fare", "tax", "total"))
 
 
-def test_many_names_are_counted() -> None:
+def test_long_lists_of_names_are_counted() -> None:
     z = np.zeros((5, 12))
     with pytest.raises(InputError, match=r"12 such columns: 'a', 'b', .*'h' and 4 more"):
         require_identified(z, "abcdefghijkl")

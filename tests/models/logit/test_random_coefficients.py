@@ -1,4 +1,4 @@
-"""Parameters of a mixed logit, and the coefficients they make."""
+"""Parameters of a mixed logit and their coefficients."""
 
 import json
 import math
@@ -41,7 +41,7 @@ MIXING = MixingDistribution(
 )
 
 
-def test_every_parameter_has_a_name_a_column_and_what_it_multiplies() -> None:
+def test_every_parameter_has_a_name_a_column_and_a_factor() -> None:
     assert MIXING.names == (
         *("cost", "time", "wait"),
         "mean[time]:income",
@@ -54,7 +54,7 @@ def test_every_parameter_has_a_name_a_column_and_what_it_multiplies() -> None:
     np.testing.assert_array_equal(MIXING.feature, [0, 0, 0, 5, 3, 4, 1, 1, 2])
 
 
-def test_coefficients_by_hand() -> None:
+def test_coefficients_are_those_found_by_hand() -> None:
     """Draws (1, -1, 2, 3), income 10: cost -exp(0.1 + 0.5), time 1 + 10 x 0.2 + 0.3 - 0.4, wait 2 + 2 x 0.6."""
     x = np.array([0.1, 1.0, 2.0, 0.2, 0.6, 0.7, 0.5, 0.3, 0.4])
     draws = torch.tensor([1.0, -1.0, 2.0, 3.0], dtype=torch.float64)[None, :, None]
@@ -63,21 +63,21 @@ def test_coefficients_by_hand() -> None:
     np.testing.assert_allclose(found.numpy(), [-np.exp(0.6), 2.9, 3.2, 2.1])
 
 
-def test_turned_draws_make_spreads_positive_and_leave_coefficients_alone() -> None:
+def test_mirrored_draws_make_deviations_positive() -> None:
     x = np.array([0.1, 1.0, 2.0, 0.2, -0.6, 0.7, -0.5, 0.3, -0.4])
-    turned, y = MIXING.mirrored(x)
-    assert (np.diag(turned.triangle(y)) >= 0).all()
-    assert turned.mirror == (-1, -1, -1, 1)
+    mirrored, y = MIXING.mirrored(x)
+    assert (np.diag(mirrored.triangle(y)) >= 0).all()
+    assert mirrored.mirror == (-1, -1, -1, 1)
     t = torch.rand(5, 4, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
-    here, there = (
+    before, after = (
         mixing.sample(
             torch.from_numpy(mixing.locations(at, np.ones((5, 1)))),
             torch.from_numpy(mixing.triangle(at)),
             mixing.standard(t),
         ).value
-        for mixing, at in ((MIXING, x), (turned, y))
+        for mixing, at in ((MIXING, x), (mirrored, y))
     )
-    torch.testing.assert_close(there, here)
+    torch.testing.assert_close(after, before)
 
 
 def test_signs_are_those_of_the_estimates_unless_given() -> None:
@@ -89,7 +89,7 @@ def test_signs_are_those_of_the_estimates_unless_given() -> None:
     assert [r.distribution.sign for r in found.random] == [-1, 1, -1]
 
 
-def test_it_survives_json_and_refuses_what_does_not_fit() -> None:
+def test_parameters_survive_json_and_inconsistent_ones_are_refused() -> None:
     entries = asdict(MIXING) | {"random": [[r.column, asdict(r.distribution)] for r in MIXING.random]}
     entries = json.loads(json.dumps(entries))
     assert MixingDistribution.from_dict(entries) == MIXING
@@ -99,7 +99,7 @@ def test_it_survives_json_and_refuses_what_does_not_fit() -> None:
 
 
 # -- Distributions -----------------------------------------------------------------------------------------------------
-# Distributions of a random coefficient.
+# Distributions of random coefficients.
 
 
 ALL = ["normal", "+lognormal", "-lognormal", "+truncated-normal", "-truncated-normal", "triangular", "uniform"]
@@ -108,7 +108,7 @@ TRUNCATED = truncnorm(-5 / 3, np.inf, 0.5, 0.3)
 
 
 def grid(number: int = 4001) -> torch.Tensor:
-    """Midpoints of equal intervals of (-1, 1)."""
+    """Return the midpoints of equal intervals of (-1, 1)."""
     return ((torch.arange(number, dtype=torch.float64) + 0.5) / number * 2 - 1)[None, None]
 
 
@@ -129,15 +129,15 @@ def values(text: str, a: float, b: float) -> torch.Tensor:
         ("+truncated-normal", *(float(v) for v in (TRUNCATED.mean(), TRUNCATED.std()))),
     ],
 )
-def test_means_and_deviations_are_those_of_the_textbook(text: str, mean: float, deviation: float) -> None:
-    """Location 0.5 and spread 0.3, by 4,001 quantiles."""
+def test_means_and_deviations_agree_with_textbook_formulas(text: str, mean: float, deviation: float) -> None:
+    """Location 0.5 and scale 0.3, computed from 4,001 quantiles."""
     found = values(text, 0.5, 0.3)
     assert float(found.mean()) == pytest.approx(mean, abs=1e-3)
     assert float(found.std()) == pytest.approx(deviation, abs=2e-3)
 
 
-def test_the_middle_of_johnsons_distribution_is_that_of_its_index() -> None:
-    """Index 0 is halfway between the bounds; quantiles are those of the normal, squeezed."""
+def test_johnsons_distribution_has_its_middle_at_index_0() -> None:
+    """Index 0 is halfway between the bounds. Quantiles are transformed normal quantiles."""
     found = values("johnson-sb(-2, 1)", 0.0, 0.7)
     assert float(found.median()) == pytest.approx(-0.5)
     assert float(found[3000]) == pytest.approx(-2 + 3 / (1 + math.exp(-0.7 * norm.ppf(3000.5 / 4001))))
@@ -153,8 +153,8 @@ def test_truncated_draws_are_quantiles_of_the_truncated_normal(a: float, b: floa
 
 @pytest.mark.parametrize("text", ALL)
 @pytest.mark.parametrize("b", [0.4, -0.4])
-def test_derivatives_are_those_of_central_differences(text: str, b: float) -> None:
-    """First and second ones in location and spread, at 4,001 draws."""
+def test_derivatives_agree_with_central_differences(text: str, b: float) -> None:
+    """First and second derivatives in location and scale at 4,001 draws."""
     mixing = MixingDistribution(("x",), 1, (RandomCoefficient(0, Distribution.parse("x", text)),))
     draws = mixing.standard(grid())
 
@@ -174,13 +174,13 @@ def test_derivatives_are_those_of_central_differences(text: str, b: float) -> No
         for q in range(2):
             corners = [at(x + s * unit[p] + t * unit[q]) * s * t for s in (1, -1) for t in (1, -1)]
             second = sum(corners) / (4 * h * h)
-            torch.testing.assert_close(curvature * tilt[p] * tilt[q], second, rtol=1e-4, atol=2e-5)  # of differences
+            torch.testing.assert_close(curvature * tilt[p] * tilt[q], second, rtol=1e-4, atol=2e-5)  # error of differences
 
 
-def test_a_text_is_a_distribution_and_is_written_as_it_was() -> None:
+def test_distributions_are_parsed_and_written_as_text() -> None:
     assert str(Distribution.parse("x", " -lognormal ")) == "-lognormal"
     assert str(Distribution.parse("x", "johnson-sb(-2, 0.5)")) == "johnson-sb(-2, 0.5)"
-    assert Distribution.parse("x", "lognormal").sign == 0  # to be learnt
+    assert Distribution.parse("x", "lognormal").sign == 0  # the sign will be learnt
     assert {Distribution.parse("x", text).name for text in ALL} == set(DISTRIBUTION_NAMES)
 
 
@@ -196,14 +196,14 @@ def test_a_text_is_a_distribution_and_is_written_as_it_was() -> None:
         ("johnson-sb(a, b)", r"expected two numbers"),
     ],
 )
-def test_what_is_no_distribution_is_refused(text: object, message: str) -> None:
+def test_an_invalid_distribution_is_refused(text: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Distribution.parse("x", text)
 
 
 @pytest.mark.parametrize("text", ALL)
-def test_a_search_begins_near_the_logit(text: str) -> None:
-    """The median coefficient is the estimate, where the distribution allows it."""
+def test_the_search_starts_near_the_logit(text: str) -> None:
+    """The median coefficient is the estimate of the logit if the distribution allows it."""
     law = Distribution.parse("x", text)
     estimate = -0.5 if law.sign < 0 or text.startswith("johnson") else 0.5
     a, b = law.start(estimate, scale=1.0)
@@ -212,7 +212,7 @@ def test_a_search_begins_near_the_logit(text: str) -> None:
 
 
 # -- Specification -----------------------------------------------------------------------------------------------------
-# Which coefficients of a mixed logit are random.
+# Selection of the random coefficients of a mixed logit.
 
 
 DATA = ChoiceData.from_long(trips(), **ROLES)
@@ -228,23 +228,23 @@ def random_of(mixing: MixingDistribution) -> dict[str, str]:
     return {mixing.columns[r.column]: str(r.distribution) for r in mixing.random}
 
 
-def test_without_a_word_the_coefficients_of_numeric_features_are_normal() -> None:
+def test_coefficients_of_numeric_features_are_normal_by_default() -> None:
     assert random_of(specified()) == {"price": "normal", "minutes": "normal"}
     only_words = specified("comfort | 0")
-    assert set(random_of(only_words)) == set(only_words.columns)  # where no feature is numeric, all
+    assert set(random_of(only_words)) == set(only_words.columns)  # all of them if no feature is numeric
 
 
-def test_a_term_stands_for_all_its_coefficients() -> None:
+def test_a_term_selects_all_its_coefficients() -> None:
     found = random_of(specified(random={"comfort": "normal", "price": "-lognormal"}))
     assert found["price"] == "-lognormal"
     assert {name for name in found if name.startswith("comfort[")} == set(found) - {"price"}
     assert len(found) > 2
 
 
-def test_coefficients_are_correlated_all_or_by_name_where_they_can_be() -> None:
-    laws = {"price": "-lognormal", "minutes": "normal", "comfort": "uniform"}
-    assert specified(random=laws, correlated=True).group == (0, 1)
-    assert specified(random={**laws, "comfort": "normal"}, correlated=["price", "minutes"]).group == (0, 1)
+def test_correlated_coefficients_are_all_or_selected_by_name() -> None:
+    distributions = {"price": "-lognormal", "minutes": "normal", "comfort": "uniform"}
+    assert specified(random=distributions, correlated=True).group == (0, 1)
+    assert specified(random={**distributions, "comfort": "normal"}, correlated=["price", "minutes"]).group == (0, 1)
 
 
 def test_nests_and_means_add_parameters() -> None:
@@ -270,12 +270,12 @@ def test_nests_and_means_add_parameters() -> None:
         ({"random": {"price": "normal"}, "means": {"minutes": ["income"]}}, "means names 'minutes', which is not rand"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_invalid_specifications_are_refused_by_name(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         specified(**options)
 
 
-def test_a_random_coefficient_of_a_column_that_never_varies_is_refused() -> None:
+def test_a_random_coefficient_of_a_constant_column_is_refused() -> None:
     mixing = specified(random={"price": "normal"}, nests=["road"])
     z = np.ones((5, len(mixing.columns)))
     require_varying_columns(z, mixing)

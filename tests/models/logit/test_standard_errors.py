@@ -15,7 +15,7 @@ from pcmcnet.models.logit.standard_errors import Estimates, estimate_rows, infer
 
 
 def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: int = 300) -> Estimates:
-    """Estimates of a logit with two columns, sets of one included."""
+    """Return estimates of a logit with two columns. Some sets have one alternative."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -38,7 +38,7 @@ def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: in
     )
 
 
-def known(values: list[float], covariance: list[list[float]], **more: Any) -> Estimates:
+def given_estimates(values: list[float], covariance: list[list[float]], **more: Any) -> Estimates:
     facts: dict[str, Any] = {"log_likelihood": -80.0, "null_log_likelihood": -100.0, "n_sets": 50, "steps": 4}
     names = tuple("abcdef"[: len(values)])
     return Estimates(
@@ -49,7 +49,7 @@ def known(values: list[float], covariance: list[list[float]], **more: Any) -> Es
 # -- covariances ---------------------------------------------------------------------------------------------------
 
 
-def test_covariances_by_hand_for_one_coefficient() -> None:
+def test_covariances_of_one_coefficient_are_those_found_by_hand() -> None:
     """H = -3/4 from four sets with scores 1/4, 1/4, 1/4 and -3/4: 4/3, and 16/9 times 12/16."""
     found = infer(
         Maximum(
@@ -71,13 +71,13 @@ def test_covariances_by_hand_for_one_coefficient() -> None:
     assert (found.n_sets, found.clusters) == (4, 2)
 
 
-def test_with_a_cluster_for_each_set_clustered_is_robust_but_for_the_correction() -> None:
+def test_one_cluster_per_set_gives_robust_errors_with_a_correction() -> None:
     found = estimated(clusters=np.random.default_rng(1).permutation(300))
     np.testing.assert_allclose(found.covariance("clustered"), found.covariance("robust") * 300 / 299, rtol=1e-12)
     assert found.clusters == 300
 
 
-def test_twice_the_weights_halve_the_classical_covariance_and_leave_the_robust_one() -> None:
+def test_doubled_weights_halve_only_the_classical_covariance() -> None:
     weights = np.full(300, 2.0)
     found = estimated(weights=weights, clusters=np.arange(300))
     np.testing.assert_allclose(found.covariance("robust"), estimated().covariance("robust"), rtol=1e-6)
@@ -91,12 +91,12 @@ def test_clusters_without_weight_do_not_count() -> None:
     assert (found.clusters, found.n_sets) == (297, 297)
 
 
-def test_one_cluster_says_nothing() -> None:
+def test_one_cluster_is_refused() -> None:
     with pytest.raises(InputError, match="clustered errors need at least 2 clusters, got 1: choose another column"):
         estimated(clusters=np.zeros(300, np.int64))
 
 
-def test_covariances_are_asked_for_by_name() -> None:
+def test_covariances_are_selected_by_name() -> None:
     found = estimated()
     with pytest.raises(InputError, match="errors must be one of classical, robust, clustered, got 'robus'"):
         found.covariance("robus")  # type: ignore[arg-type]
@@ -104,15 +104,15 @@ def test_covariances_are_asked_for_by_name() -> None:
         found.covariance("clustered")
 
 
-def test_a_set_of_weight_2_counts_as_two_in_bic() -> None:
+def test_bic_counts_a_set_of_weight_2_twice() -> None:
     doubled = estimated(weights=np.full(300, 2.0))
     assert (doubled.n_sets, doubled.weight) == (300, 600.0)
     assert doubled.bic == pytest.approx(2 * np.log(600) - 2 * doubled.log_likelihood)
-    assert known([1.0], [[1.0]]).bic == pytest.approx(np.log(50) + 160)  # saved before weights were
+    assert given_estimates([1.0], [[1.0]]).bic == pytest.approx(np.log(50) + 160)  # saved by a version without weights
 
 
-def test_parameters_that_are_given_leave_the_information_of_the_others() -> None:
-    """With b fixed and c at its bound, the variance of a is 1 / 4, whatever they have in common."""
+def test_fixed_and_bounded_parameters_do_not_widen_other_errors() -> None:
+    """With b fixed and c at its bound, the variance of a is 1 / 4, whatever their covariance."""
     information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])
     low, high = np.array([-np.inf, 2.0, -1.0]), np.array([np.inf, 2.0, 0.0])
     found = infer(
@@ -139,8 +139,8 @@ def test_parameters_that_are_given_leave_the_information_of_the_others() -> None
     assert (float(ratio), float(error)) == pytest.approx((0.25, 0.25))
 
 
-def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() -> None:
-    """Only b_1 + b_2 is known, with information 2 of 100 sets; the third coefficient is as known as ever."""
+def test_coefficients_of_flat_directions_are_named() -> None:
+    """Only b_1 + b_2 is identified, with information 2 of 100 sets. The third coefficient is not affected."""
     information = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 4.0]])
     found = infer(
         Maximum(
@@ -183,11 +183,11 @@ def test_all_directions_may_be_flat() -> None:
     assert found.standard_errors("robust") == {"a": np.inf}
 
 
-# -- figures -------------------------------------------------------------------------------------------------------
+# -- fit statistics ------------------------------------------------------------------------------------------------
 
 
-def test_criteria_by_hand() -> None:
-    found = known([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
+def test_information_criteria_are_those_found_by_hand() -> None:
+    found = given_estimates([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
     assert found.aic == 164
     assert found.bic == pytest.approx(160 + 2 * np.log(50))
     assert found.rho_squared == pytest.approx(0.2)
@@ -206,12 +206,12 @@ def test_criteria_by_hand() -> None:
     ]
 
 
-def test_where_nothing_could_be_explained_nothing_was() -> None:
-    found = known([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
+def test_rho_squared_is_0_if_the_null_log_likelihood_is_0() -> None:
+    found = given_estimates([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
     assert (found.rho_squared, found.adjusted_rho_squared) == (0.0, 0.0)
 
 
-def test_z_and_p_test_against_the_null() -> None:
+def test_z_and_p_use_the_null_value() -> None:
     found = Estimates(("a",), np.array([0.6]), np.array([1.0]), {"robust": np.array([[0.04]])}, -1.0, -2.0, 9, 3)
     assert found.rows("robust") == (("a", "0.6", "0.2", "-2.00", "0.046"),)
     assert z_test(1.5, 0.5) == (3.0, pytest.approx(2 * norm.sf(3), rel=1e-12))
@@ -219,7 +219,7 @@ def test_z_and_p_test_against_the_null() -> None:
     assert z_test(1.0, 0.0) == (np.inf, 0.0)
 
 
-def test_a_coefficient_is_found_by_its_name() -> None:
+def test_coefficients_are_indexed_by_name() -> None:
     found = estimated()
     assert found.position("y") == 1
     with pytest.raises(InputError, match="has no coefficient 'z'"):
@@ -230,25 +230,25 @@ def test_a_coefficient_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-12, 1e9])
-def test_the_error_of_a_ratio_is_that_of_the_closed_form(unit: float) -> None:
+def test_the_error_of_a_ratio_has_the_closed_form(unit: float) -> None:
     """Var(a / b) = (s_aa - 2 r s_ab + r^2 s_bb) / b^2 with r = a / b."""
     a, b, s = -1.2, -0.8 * unit, np.array([[0.04, 0.01 * unit], [0.01 * unit, 0.09 * unit**2]])
-    value, error = known([a, b], s.tolist()).delta(lambda v: v[0] / v[1])
+    value, error = given_estimates([a, b], s.tolist()).delta(lambda v: v[0] / v[1])
     r = a / b
     assert value == pytest.approx(r)
-    # Central differences with a relative step of 1e-5.
+    # central differences with a relative step of 1e-5
     assert error == pytest.approx(np.sqrt(s[0, 0] - 2 * r * s[0, 1] + r**2 * s[1, 1]) / abs(b), rel=1e-8)
 
 
-def test_linear_functions_have_exact_errors_in_the_shape_of_their_values() -> None:
-    found = known([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
+def test_linear_functions_have_exact_errors() -> None:
+    found = given_estimates([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
     value, error = found.delta(lambda v: np.array([[v[0], v[1]], [v[0] + v[1], 7.0]]))
     np.testing.assert_allclose(value, [[0, 2], [2, 7]])
     np.testing.assert_allclose(error, [[1, 2], [np.sqrt(6), 0]], rtol=1e-9)
 
 
-def test_values_that_depend_on_a_coefficient_without_estimate_have_no_error() -> None:
-    found = known([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
+def test_functions_of_coefficients_without_estimate_have_no_error() -> None:
+    found = given_estimates([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
     _, error = found.delta(lambda v: np.array([v[0], v[0] / v[1], v[1]]))
     assert error.tolist() == [pytest.approx(1), np.inf, np.inf]
 
@@ -270,7 +270,7 @@ ESTIMATES = Estimates(
 )
 
 
-def test_z_p_and_the_interval_are_those_of_a_normal_law() -> None:
+def test_z_p_and_intervals_are_normal() -> None:
     """-2 / 0.5 = -4; (0.6 - 1) / 0.2 = -2 with p = erfc(sqrt(2)); the 95% interval is -2 -+ 1.959964 * 0.5."""
     cost, logsum, comfort, far = estimate_rows(ESTIMATES, "classical")
     assert (cost.name, cost.estimate, cost.std_error, cost.z) == ("cost", -2.0, 0.5, -4.0)
@@ -282,17 +282,17 @@ def test_z_p_and_the_interval_are_those_of_a_normal_law() -> None:
     assert (far.std_error, far.lower, far.upper, far.state) == (math.inf, -math.inf, math.inf, "no finite estimate")
 
 
-def test_a_level_that_is_none_is_refused() -> None:
+def test_an_invalid_level_is_refused() -> None:
     with pytest.raises(ConfigError, match="level must be a number above 0 and below 1, got 95"):
         estimate_rows(ESTIMATES, "classical", 95)
 
 
-def test_an_interval_that_is_none_is_left_empty() -> None:
+def test_an_undefined_interval_is_empty() -> None:
     assert interval_ends(math.nan, math.nan) == ("", "")
     assert interval_ends(-1.23456, 2.0) == ("-1.235", "2")
 
 
-def test_a_model_gives_its_estimates_as_a_data_frame_and_its_intervals_in_the_summary() -> None:
+def test_estimates_are_a_data_frame_and_the_summary_has_intervals() -> None:
     pytest.importorskip("pandas")
     data = read(logit_choices(80, {"x": 1.0, "y": 0.5}), features=["x", "y"])
     model = MNL(fixed={"y": 0.5}).fit(data)
@@ -310,7 +310,7 @@ def test_a_model_gives_its_estimates_as_a_data_frame_and_its_intervals_in_the_su
     assert shown.rows[1][-2:] == ("", "")
 
 
-def test_what_was_calibrated_has_a_value_alone() -> None:
+def test_calibrated_constants_have_a_value_only() -> None:
     cost, logsum, *_ = estimate_rows(ESTIMATES, "classical", calibrated=["cost"])
     assert (cost.estimate, cost.state) == (-2.0, "calibrated")
     assert all(math.isnan(x) for x in cost[2:7])

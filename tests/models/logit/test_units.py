@@ -24,7 +24,7 @@ def data() -> ChoiceData:
         ("price:comfort + minutes", "price:comfort[low]", 1),
     ],
 )
-def test_a_unit_is_what_the_formula_divides_by(formula: str, name: str, unit: float, data: ChoiceData) -> None:
+def test_the_unit_is_the_divisor_in_the_formula(formula: str, name: str, unit: float, data: ChoiceData) -> None:
     assert require_unit(Design.learn(formula, data), data, name) == unit
 
 
@@ -35,7 +35,7 @@ def test_a_standardised_column_is_divided_by_its_scale(data: ChoiceData) -> None
 
 
 @pytest.mark.parametrize("name", ["comfort[low]", "constant[bus]"])
-def test_a_level_has_no_unit_but_a_worth(name: str, data: ChoiceData) -> None:
+def test_a_level_has_no_unit_but_a_willingness_to_pay(name: str, data: ChoiceData) -> None:
     design = Design.learn("price + comfort", data, reference="car", base={"comfort": "high"})
     assert require_unit(design, data, name, money=False) == 1
     with pytest.raises(InputError, match="has no unit to express willingness to pay in: name the coefficient of a n"):
@@ -55,13 +55,13 @@ def test_a_level_has_no_unit_but_a_worth(name: str, data: ChoiceData) -> None:
         ("price | 1 | price", "price", "the term price also depends on it"),
     ],
 )
-def test_a_coefficient_that_is_no_worth_of_a_unit_is_refused(
+def test_a_coefficient_that_is_not_a_marginal_utility_is_refused(
     formula: str, name: str, reason: str, data: ChoiceData
 ) -> None:
     with pytest.raises(InputError, match=f"is not the marginal utility of 'price': {reason}. pcmcnet.insight"):
         require_unit(Design.learn(formula, data), data, name)
 
 
-def test_an_unknown_name_is_told_the_nearest_one(data: ChoiceData) -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"the utility has no coefficient 'prise'. Did you mean 'price'\?"):
         require_unit(Design.learn("price", data), data, "prise")
