@@ -213,7 +213,7 @@ def test_the_interval_of_two_sets_is_their_range() -> None:
 
 
 def test_a_set_with_almost_all_weight_widens_the_interval() -> None:
-    """With effectively one set, the interval spans all resamples. The percentiles of equal weights would be narrower."""
+    """With effectively one set, the interval spans all resamples. Percentiles of equal weights would be narrower."""
     values = np.arange(40.0)
     ends = bootstrap_interval(values, [1e9, *[1.0] * 39], rng=rng())
     means = resampled_means(values, [1e9, *[1.0] * 39], rng=rng())

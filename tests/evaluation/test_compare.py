@@ -48,7 +48,7 @@ def without_times(comparison: Comparison) -> dict[str, Any]:
 
 def test_models_share_folds_and_every_set_is_tested_once(kinds: Kinds, trips: ChoiceData) -> None:
     models = {"one": kinds["Tilt"](), "two": kinds["TiltScores"](scale=2.0)}
-    found = quietly(models, trips, folds=3, seed=4, valid=0.2, device="cpu")
+    result = quietly(models, trips, folds=3, seed=4, valid=0.2, device="cpu")
     fits = kinds["Tilt"].fits
     assert len(fits) == 6
     for k, (rest, test) in enumerate(trips.folds(3, seed=4)):
@@ -59,8 +59,8 @@ def test_models_share_folds_and_every_set_is_tested_once(kinds: Kinds, trips: Ch
         assert sorted([*first.parts[0].set_ids, *first.parts[1].set_ids]) == sorted(rest.set_ids)
         for tested in kinds["Tilt"].predicted[2 * k : 2 * k + 2]:
             assert tested.set_ids.tolist() == test.set_ids.tolist()
-    assert found.n_sets == len(trips)
-    assert [fold.n_sets for fold in found["one"].folds] == [len(test) for _, test in trips.folds(3, seed=4)]
+    assert result.n_sets == len(trips)
+    assert [fold.n_sets for fold in result["one"].folds] == [len(test) for _, test in trips.folds(3, seed=4)]
 
 
 def test_compare_does_not_change_its_models(kinds: Kinds, trips: ChoiceData) -> None:
@@ -75,20 +75,20 @@ def test_values_agree_with_an_evaluation_of_each_fold(
     kinds: Kinds, read_trips: Callable[..., ChoiceData], trips_table: Callable[[], dict[str, Any]]
 ) -> None:
     data = read_trips(trips_table(), weight="weight")
-    found = quietly({"t": kinds["Tilt"](scale=2.0)}, data, folds=4, seed=1)
+    result = quietly({"t": kinds["Tilt"](scale=2.0)}, data, folds=4, seed=1)
     total, weight = 0.0, 0.0
     for k, (rest, test) in enumerate(data.folds(4, seed=1)):
         report = evaluate(kinds["Tilt"](scale=2.0).fit(rest, seed=1), test)
-        assert dict(found["t"].folds[k].values) == pytest.approx(report.values, rel=1e-12)
+        assert dict(result["t"].folds[k].values) == pytest.approx(report.values, rel=1e-12)
         assert report.nll is not None
         total, weight = total + report.nll * test.weights.sum(), weight + test.weights.sum()
-    assert found["t"].values["nll"] == pytest.approx(total / weight, rel=1e-12)
+    assert result["t"].values["nll"] == pytest.approx(total / weight, rel=1e-12)
 
 
 def test_the_paired_difference_is_the_one_computed_by_hand(kinds: Kinds, trips: ChoiceData) -> None:
     """The difference is the mean over sets of the two models' NLLs, computed by hand in each fold."""
     scales, gaps = {"mild": 0.5, "firm": 3.0}, []
-    found = quietly({label: kinds["Tilt"](scale=s) for label, s in scales.items()}, trips, folds=3)
+    result = quietly({label: kinds["Tilt"](scale=s) for label, s in scales.items()}, trips, folds=3)
     for rest, test in trips.folds(3, seed=0):
         chosen = test.offsets[:-1] + test.require_chosen("a test")
         nll = [
@@ -97,41 +97,41 @@ def test_the_paired_difference_is_the_one_computed_by_hand(kinds: Kinds, trips: 
         gaps.append(nll[0] - nll[1])
     mean = float(np.concatenate(gaps).mean())
     best, other = ("firm", "mild") if mean > 0 else ("mild", "firm")
-    assert found.best == best
-    assert found[other].difference == pytest.approx(abs(mean), rel=1e-12)
-    low, high = found[other].intervals["difference"]
+    assert result.best == best
+    assert result[other].difference == pytest.approx(abs(mean), rel=1e-12)
+    low, high = result[other].intervals["difference"]
     assert low < abs(mean) < high
 
 
 def test_a_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
-    found = quietly({"t": kinds["Tilt"]()}, trips, split=(0.75, 0.25), seed=2)
+    result = quietly({"t": kinds["Tilt"]()}, trips, split=(0.75, 0.25), seed=2)
     (fit,) = kinds["Tilt"].fits
     train, test = trips.split((0.75, 0.25), seed=2)
     assert fit.table_.fingerprint == train.fingerprint()
-    assert found.n_sets == len(test) == 10
-    assert "one split, 75% for training and 25% for testing: 10 choice sets tested" in str(found)
+    assert result.n_sets == len(test) == 10
+    assert "one split, 75% for training and 25% for testing: 10 choice sets tested" in str(result)
 
 
 def test_groups_stay_whole_and_widen_intervals(kinds: Kinds, trips: ChoiceData) -> None:
-    found = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by="person")
+    result = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by="person")
     for fit, tested in zip(kinds["Tilt"].fits, kinds["Tilt"].predicted, strict=True):
         people = [{*part.keep["person"].plain().tolist()} for part in (fit.parts[0], tested)]
         assert not people[0] & people[1]
     given = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by=trips.groups("person"))
-    assert given["t"].intervals == found["t"].intervals
-    assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != found["t"].intervals
+    assert given["t"].intervals == result["t"].intervals
+    assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != result["t"].intervals
 
 
 def test_declared_persons_are_the_groups(
     kinds: Kinds, trips: ChoiceData, read_trips: Callable[..., ChoiceData], trips_table: Callable[..., dict[str, Any]]
 ) -> None:
     panel, models = read_trips(trips_table(), person="person"), {"t": kinds["Tilt"]()}
-    found = quietly(models, panel, folds=2)
-    assert "groups by person stay together, and are resampled" in str(found)
-    assert found["t"].intervals == quietly(models, trips, folds=2, by="person")["t"].intervals
+    result = quietly(models, panel, folds=2)
+    assert "groups by person stay together, and are resampled" in str(result)
+    assert result["t"].intervals == quietly(models, trips, folds=2, by="person")["t"].intervals
     at_random = quietly(models, panel, folds=2, by="trip")
     assert "stay whole" not in str(at_random)
-    assert at_random["t"].intervals == quietly(models, trips, folds=2)["t"].intervals != found["t"].intervals
+    assert at_random["t"].intervals == quietly(models, trips, folds=2)["t"].intervals != result["t"].intervals
 
 
 def test_scores_are_marked_and_rankings_have_no_nll(kinds: Kinds, trips: ChoiceData) -> None:
@@ -141,14 +141,14 @@ def test_scores_are_marked_and_rankings_have_no_nll(kinds: Kinds, trips: ChoiceD
         "r": kinds["TiltRanking"](),
         "z": kinds["Sure"](),
     }
-    found = quietly(models, trips, folds=2, top=(1, 3))
-    assert found.best == "p"  # though the scores have the lower NLL
-    assert found["s"].values["nll"] < found["p"].values["nll"]
-    assert set(found["r"].values) == {"top_1", "top_3"}
-    assert found["r"].values == {n: found["s"].values[n] for n in ("top_1", "top_3")}  # the same order
-    assert found["z"].values["nll"] == np.inf
-    assert found["z"].n_impossible > 0
-    json.dumps(found.to_dict(), allow_nan=False)
+    result = quietly(models, trips, folds=2, top=(1, 3))
+    assert result.best == "p"  # though the scores have the lower NLL
+    assert result["s"].values["nll"] < result["p"].values["nll"]
+    assert set(result["r"].values) == {"top_1", "top_3"}
+    assert result["r"].values == {n: result["s"].values[n] for n in ("top_1", "top_3")}  # the same order
+    assert result["z"].values["nll"] == np.inf
+    assert result["z"].n_impossible > 0
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 def test_the_same_seed_gives_the_same_result(kinds: Kinds, trips: ChoiceData) -> None:
@@ -188,8 +188,8 @@ def fitted_states(
 
     with monkeypatch.context() as patch:
         patch.setattr(ChoiceModel, "fit", record)
-        found = quietly(models, data, **options)
-    assert [row.error for row in found.rows] == [None] * len(models)
+        result = quietly(models, data, **options)
+    assert [row.error for row in result.rows] == [None] * len(models)
     return states
 
 
@@ -225,28 +225,30 @@ def test_a_failed_model_is_reported_and_the_others_continue(
     error: Exception, message: str, kinds: Kinds, trips: ChoiceData
 ) -> None:
     kinds["Brittle"].error = error
-    found = quietly({"a": kinds["Tilt"](), "bad": kinds["Brittle"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
-    assert [row.error for row in found.rows] == [None, message, None]
+    result = quietly({"a": kinds["Tilt"](), "bad": kinds["Brittle"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
+    assert [row.error for row in result.rows] == [None, message, None]
     assert kinds["Brittle"].tried == 1  # not fitted on the other folds
-    assert f"bad    failed: {message}" in str(found)
+    assert f"bad    failed: {message}" in str(result)
     alone = quietly({"a": kinds["Tilt"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
     assert [row["values"] for row in without_times(alone)["rows"]] == [
-        row["values"] for row in without_times(found)["rows"] if not row["error"]
+        row["values"] for row in without_times(result)["rows"] if not row["error"]
     ]
 
 
-def test_a_model_with_invalid_predictions_fails(kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_with_invalid_predictions_fails(
+    kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kinds["Sure"], "_log_proba", lambda self, data: np.zeros(len(data.rows)))
-    found = quietly({"bad": kinds["Sure"](), "good": kinds["Tilt"]()}, trips, folds=2)
-    assert "choice sets have probabilities that do not sum to 1" in str(found["bad"].error)
-    assert found.best == "good"
+    result = quietly({"bad": kinds["Sure"](), "good": kinds["Tilt"]()}, trips, folds=2)
+    assert "choice sets have probabilities that do not sum to 1" in str(result["bad"].error)
+    assert result.best == "good"
 
 
 def test_all_models_may_fail(kinds: Kinds, trips: ChoiceData) -> None:
-    found = quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
-    assert (found.best, found["bad"].error) == (None, "RuntimeError: out of luck")
-    assert "failed: RuntimeError: out of luck" in found.to_markdown()
-    assert found.to_arrow().num_rows == 1
+    result = quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
+    assert (result.best, result["bad"].error) == (None, "RuntimeError: out of luck")
+    assert "failed: RuntimeError: out of luck" in result.to_markdown()
+    assert result.to_arrow().num_rows == 1
 
 
 def test_an_interrupt_is_not_caught(kinds: Kinds, trips: ChoiceData) -> None:
@@ -273,15 +275,15 @@ def test_an_interrupted_comparison_resumes_without_refitting(
     assert len(kinds["Tilt"].fits) == 3  # fits of a, b and a; the second fit of b was interrupted
     done = files_in(tmp_path / "out")
     assert len(done) == 1 + 4  # with the network of the first fold
-    found = quietly(models(), trips, folds=3, folder=tmp_path / "out")
+    result = quietly(models(), trips, folds=3, folder=tmp_path / "out")
     assert len(kinds["Tilt"].fits) == 6
-    assert without_times(found) == without_times(whole)
-    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == found.to_dict()
-    assert found.to_markdown() in (tmp_path / "out" / "comparison.md").read_text()
+    assert without_times(result) == without_times(whole)
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == result.to_dict()
+    assert result.to_markdown() in (tmp_path / "out" / "comparison.md").read_text()
 
     again = quietly(models(), trips, folds=3, folder=tmp_path / "out")
     assert len(kinds["Tilt"].fits) == 6
-    assert again.to_dict() == found.to_dict()  # times included
+    assert again.to_dict() == result.to_dict()  # times included
 
 
 def test_failed_cells_are_retried(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
@@ -367,9 +369,7 @@ def test_objects_that_are_not_models_are_refused(models: Any, message: str, trip
         compare(models, trips)
 
 
-def test_invalid_tables_are_refused(
-    kinds: Kinds, trips: ChoiceData, trips_table: Callable[[], dict[str, Any]]
-) -> None:
+def test_invalid_tables_are_refused(kinds: Kinds, trips: ChoiceData, trips_table: Callable[[], dict[str, Any]]) -> None:
     models, table = {"a": kinds["Tilt"]()}, trips_table()
     with pytest.raises(InputError, match="data: expected ChoiceData, got dict"):
         compare(models, table)  # type: ignore[arg-type]
@@ -388,8 +388,8 @@ def test_a_logit_without_a_finite_estimate_is_noted(tmp_path: Path) -> None:
     table = {"trip": np.repeat(np.arange(20), 2), "took": [1, 0] * 20, "cost": np.tile([1.0, 2.0], 20)}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
     for _ in range(2):  # fitted, then read from the folder
-        found = quietly({"logit": MNL()}, data, folds=2, folder=tmp_path / "out")
-        assert any("logit: no finite estimate for 'cost'" in note and "2 of 2 fits" in note for note in found.notes)
+        result = quietly({"logit": MNL()}, data, folds=2, folder=tmp_path / "out")
+        assert any("logit: no finite estimate for 'cost'" in note and "2 of 2 fits" in note for note in result.notes)
 
 
 # -- Cross validation --------------------------------------------------------------------------------------------------
@@ -467,8 +467,8 @@ def test_an_unfitted_copy_has_only_the_options(kinds: dict[str, Any], trips: Cho
 
 
 def test_identities_differ_by_options_and_classes(kinds: dict[str, Any]) -> None:
-    found = [kinds["Tilt"](), kinds["Tilt"](scale=2.0), kinds["TiltScores"]()]
-    assert len({str(model_identity(model)) for model in found}) == 3
+    result = [kinds["Tilt"](), kinds["Tilt"](scale=2.0), kinds["TiltScores"]()]
+    assert len({str(model_identity(model)) for model in result}) == 3
     assert model_identity(kinds["Tilt"]()) == model_identity(kinds["Tilt"]())
 
 
@@ -539,69 +539,71 @@ def compared(
 
 def test_values_are_means_over_all_sets(kinds: dict[str, Any]) -> None:
     """a: (1 + 2 + 3 + 4) / 4 = 2.5; its folds have (2 + 4) / 2 and (1 + 3) / 2."""
-    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
-    assert found.best == "a"
-    assert dict(found["a"].values) == {"nll": 2.5, "top_1": 0.5}
-    assert found["b"].values["nll"] == 3.25
-    assert [fold.values["nll"] for fold in found["a"].folds] == [3.0, 2.0]
-    assert found["a"].spread("nll") == pytest.approx(np.sqrt(0.5), rel=1e-15)
-    assert (found["a"].fit_seconds, found["a"].predict_seconds, found["a"].parameters) == (2.0, 0.2, 4)
-    assert found.uniform["nll"] == pytest.approx(np.log(2), rel=1e-15)
+    result = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
+    assert result.best == "a"
+    assert dict(result["a"].values) == {"nll": 2.5, "top_1": 0.5}
+    assert result["b"].values["nll"] == 3.25
+    assert [fold.values["nll"] for fold in result["a"].folds] == [3.0, 2.0]
+    assert result["a"].spread("nll") == pytest.approx(np.sqrt(0.5), rel=1e-15)
+    assert (result["a"].fit_seconds, result["a"].predict_seconds, result["a"].parameters) == (2.0, 0.2, 4)
+    assert result.uniform["nll"] == pytest.approx(np.log(2), rel=1e-15)
 
 
 def test_means_are_weighted_and_sets_of_weight_0_do_not_count(kinds: dict[str, Any]) -> None:
     """Weights 1, 2, 0, 1: a (1 + 2 2 + 4) / 4, although set 2 is impossible under b; b (2 + 4 + 4) / 4."""
     nll = {**NLL, "b": np.array([2.0, 2.0, np.inf, 4.0])}
-    found = compared(kinds, {label: cells(values) for label, values in nll.items()}, data([1, 2, 0, 1]))
-    assert found["a"].values["nll"] == 9 / 4
-    assert (found["b"].values["nll"], found["b"].n_impossible) == (10 / 4, 0)
-    assert found["b"].difference == pytest.approx(1 / 4, rel=1e-15)
-    assert found.n_sets == 4
+    result = compared(kinds, {label: cells(values) for label, values in nll.items()}, data([1, 2, 0, 1]))
+    assert result["a"].values["nll"] == 9 / 4
+    assert (result["b"].values["nll"], result["b"].n_impossible) == (10 / 4, 0)
+    assert result["b"].difference == pytest.approx(1 / 4, rel=1e-15)
+    assert result.n_sets == 4
 
 
 def test_differences_are_paired_by_set(kinds: dict[str, Any]) -> None:
     """b - a is (1, 0, 2, 0): mean 0.75, and its interval and p-value are those of these four numbers."""
-    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
+    result = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
     differences = (NLL["b"] - NLL["a"])[TESTED]
-    assert found["b"].difference == 0.75
+    assert result["b"].difference == 0.75
     rng = np.random.default_rng
-    assert found["b"].intervals["difference"] == pytest.approx(
+    assert result["b"].intervals["difference"] == pytest.approx(
         bootstrap_interval(differences, rng=rng(0), resamples=200), rel=1e-12
     )
     means = resampled_means(differences, rng=rng(0), resamples=200)
-    assert found["b"].p_value == p_values(means[:, None])[0]
+    assert result["b"].p_value == p_values(means[:, None])[0]
     expected = bootstrap_interval(NLL["a"][TESTED], rng=rng(0), resamples=200)
-    assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
-    assert (found["a"].difference, found["a"].p_value, "difference" in found["a"].intervals) == (0.0, None, False)
+    assert result["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
+    assert (result["a"].difference, result["a"].p_value, "difference" in result["a"].intervals) == (0.0, None, False)
 
 
 def test_a_constant_advantage_is_significant(kinds: dict[str, Any]) -> None:
     """The intervals overlap, but the paired difference is 0.1 in every set."""
-    found = compared(kinds, {"a": cells(NLL["a"]), "b": cells(NLL["a"] + 0.1)})
-    assert found["b"].intervals["nll"][0] < found["a"].intervals["nll"][1]
-    assert found["b"].intervals["difference"] == pytest.approx((0.1, 0.1), rel=1e-12)
-    assert found["b"].p_value == pytest.approx(2 / 201, rel=1e-12)
+    result = compared(kinds, {"a": cells(NLL["a"]), "b": cells(NLL["a"] + 0.1)})
+    assert result["b"].intervals["nll"][0] < result["a"].intervals["nll"][1]
+    assert result["b"].intervals["difference"] == pytest.approx((0.1, 0.1), rel=1e-12)
+    assert result["b"].p_value == pytest.approx(2 / 201, rel=1e-12)
 
 
 def test_groups_are_resampled_whole(kinds: dict[str, Any]) -> None:
     groups = np.array([0, 0, 1, 1])
-    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=groups)
+    result = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=groups)
     means, total = aggregate_by_group(NLL["a"][TESTED][:, None], np.ones(4), groups[TESTED])
     expected = bootstrap_interval(means, total, rng=np.random.default_rng(0), resamples=200)[0]
-    assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
-    assert found["a"].intervals["nll"] == pytest.approx((1.5, 3.5), rel=1e-12)  # two persons: the range of their values
-    assert found["a"].values["nll"] == 2.5
+    assert result["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
+    assert result["a"].intervals["nll"] == pytest.approx(
+        (1.5, 3.5), rel=1e-12
+    )  # two persons: the range of their values
+    assert result["a"].values["nll"] == 2.5
 
 
 def test_one_group_has_no_interval(kinds: dict[str, Any]) -> None:
-    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=np.zeros(4, np.int64))
-    assert found["b"].intervals["difference"] == (-np.inf, np.inf)
-    assert found["b"].p_value is None
+    result = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=np.zeros(4, np.int64))
+    assert result["b"].intervals["difference"] == (-np.inf, np.inf)
+    assert result["b"].p_value is None
 
 
 def test_zero_resamples_give_no_intervals_and_no_p_value(kinds: dict[str, Any]) -> None:
-    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, resamples=0)
-    assert (found["b"].intervals, found["b"].p_value, found["b"].difference) == ({}, None, 0.75)
+    result = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, resamples=0)
+    assert (result["b"].intervals, result["b"].p_value, result["b"].difference) == ({}, None, 0.75)
 
 
 def test_the_best_model_gives_finite_log_probabilities(kinds: dict[str, Any]) -> None:
@@ -611,25 +613,25 @@ def test_the_best_model_gives_finite_log_probabilities(kinds: dict[str, Any]) ->
         "a": cells(NLL["a"]),
         "b": cells(NLL["b"]),
     }
-    found = compared(kinds, outcomes, gives={"scores": "TiltScores"})
-    assert found.best == "a"
-    assert found["scores"].difference == -1.0
-    assert (found["infinite"].values["nll"], found["infinite"].difference) == (np.inf, np.inf)
-    assert found["infinite"].n_impossible == 1
-    assert found["infinite"].intervals["difference"][1] == np.inf
+    result = compared(kinds, outcomes, gives={"scores": "TiltScores"})
+    assert result.best == "a"
+    assert result["scores"].difference == -1.0
+    assert (result["infinite"].values["nll"], result["infinite"].difference) == (np.inf, np.inf)
+    assert result["infinite"].n_impossible == 1
+    assert result["infinite"].intervals["difference"][1] == np.inf
 
 
 def test_scores_alone_have_no_best_model(kinds: dict[str, Any]) -> None:
-    found = compared(kinds, {"s": cells(NLL["a"])}, gives={"s": "TiltScores"})
-    assert (found.best, found["s"].difference) == (None, None)
+    result = compared(kinds, {"s": cells(NLL["a"])}, gives={"s": "TiltScores"})
+    assert (result.best, result["s"].difference) == (None, None)
 
 
 def test_a_ranking_has_only_its_own_metrics(kinds: dict[str, Any]) -> None:
     hits: list[Cell | Failure] = [Cell({"top_1": np.array([1.0, 0.0])}, 1.0, 1.0, 0)] * 2
-    found = compared(kinds, {"a": cells(NLL["a"]), "r": hits}, gives={"r": "TiltRanking"})
-    assert dict(found["r"].values) == {"top_1": 0.5}
-    assert set(found["r"].intervals) == {"top_1"}
-    assert (found["r"].difference, found["r"].p_value, found["r"].gives) == (None, None, "ranking")
+    result = compared(kinds, {"a": cells(NLL["a"]), "r": hits}, gives={"r": "TiltRanking"})
+    assert dict(result["r"].values) == {"top_1": 0.5}
+    assert set(result["r"].intervals) == {"top_1"}
+    assert (result["r"].difference, result["r"].p_value, result["r"].gives) == (None, None, "ranking")
 
 
 def test_a_failed_model_keeps_its_row_and_its_earlier_folds(kinds: dict[str, Any]) -> None:
@@ -638,16 +640,16 @@ def test_a_failed_model_keeps_its_row_and_its_earlier_folds(kinds: dict[str, Any
         "x": [cells(NLL["b"])[0], Failure("KeyError", "KeyError: 3")],
         "b": cells(NLL["b"]),
     }
-    found = compared(kinds, outcomes)
-    assert [row.label for row in found.rows] == ["a", "x", "b"]
-    row = found["x"]
+    result = compared(kinds, outcomes)
+    assert [row.label for row in result.rows] == ["a", "x", "b"]
+    row = result["x"]
     assert (row.error, dict(row.values), row.fit_seconds) == ("KeyError: 3", {}, None)
     assert [fold.error for fold in row.folds] == [None, "KeyError: 3"]
-    assert found["b"].difference == 0.75
+    assert result["b"].difference == 0.75
 
 
 def test_a_fold_without_weight_has_no_mean(kinds: dict[str, Any]) -> None:
-    found = compared(kinds, {"a": cells(NLL["a"])}, data([1, 0, 1, 0]))
-    assert [dict(fold.values) for fold in found["a"].folds] == [{}, {"nll": 2.0, "top_1": 0.5}]
-    assert found["a"].values["nll"] == 2.0
-    assert found["a"].spread("nll") is None
+    result = compared(kinds, {"a": cells(NLL["a"])}, data([1, 0, 1, 0]))
+    assert [dict(fold.values) for fold in result["a"].folds] == [{}, {"nll": 2.0, "top_1": 0.5}]
+    assert result["a"].values["nll"] == 2.0
+    assert result["a"].spread("nll") is None

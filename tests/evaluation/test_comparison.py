@@ -110,9 +110,9 @@ def test_one_sentence_describes_the_protocol() -> None:
 
 
 def test_the_dict_survives_strict_json() -> None:
-    found = comparison().to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    first, _, forest, cheap, broken = found["rows"]
+    result = comparison().to_dict()
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    first, _, forest, cheap, broken = result["rows"]
     assert (first["values"]["nll"], first["intervals"]["difference"], first["p_value"]) == (1.25, [0.1, 0.4], 0.0123)
     assert first["spread"]["nll"] == pytest.approx(np.sqrt(0.5))
     assert first["folds"][1]["values"] == {"nll": 2.0}
@@ -151,18 +151,18 @@ def test_without_pandas_the_frame_names_the_arrow_table(monkeypatch: pytest.Monk
 
 
 def test_rows_are_indexed_by_label_and_immutable() -> None:
-    found = comparison()
-    assert found["cheap"].gives == "ranking"
+    result = comparison()
+    assert result["cheap"].gives == "ranking"
     with pytest.raises(KeyError, match="Cheap"):
-        found["Cheap"]
+        result["Cheap"]
     with pytest.raises(AttributeError):
-        found.best = "cheap"  # type: ignore[misc]
+        result.best = "cheap"  # type: ignore[misc]
 
 
 def test_control_characters_are_escaped() -> None:
     """Errors quote values of the table, and groups are named after one of its columns."""
-    found = comparison(rows=(row("net", error="a\x1b[2J"),), best=None, design={**DESIGN, "by": "b\x9b2J"})
-    for text in (str(found), found.to_markdown()):
+    result = comparison(rows=(row("net", error="a\x1b[2J"),), best=None, design={**DESIGN, "by": "b\x9b2J"})
+    for text in (str(result), result.to_markdown()):
         assert r"b\x9b2J" in text
         assert "x1b[2J" in text
         assert not {"\x1b", "\x9b"} & set(text)

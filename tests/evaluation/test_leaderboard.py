@@ -34,9 +34,9 @@ def test_each_table_is_compared_by_the_same_protocol(tables: dict[str, ChoiceDat
     assert [table.name for table in board.tables] == ["trips 0", "trips 1"]
     for name, data in tables.items():
         alone = compare(models, data, folds=2, seed=3, resamples=100, progress=False)
-        found = board[name].comparison
-        assert [row.values for row in found.rows] == [row.values for row in alone.rows]
-        assert [row.p_value for row in found.rows] == [row.p_value for row in alone.rows]
+        result = board[name].comparison
+        assert [row.values for row in result.rows] == [row.values for row in alone.rows]
+        assert [row.p_value for row in result.rows] == [row.p_value for row in alone.rows]
     assert board.standings()[-1].model == "flat"
     assert pn.leaderboard is leaderboard
 
@@ -69,9 +69,7 @@ def test_a_folder_of_another_protocol_is_refused(tables: dict[str, ChoiceData], 
         leaderboard(tables, ["uniform"], folder=tmp_path, seed=1, **QUICK)
 
 
-def test_failed_and_unsuitable_models_show_their_reason(
-    tables: dict[str, ChoiceData], kinds: dict[str, Any]
-) -> None:
+def test_failed_and_unsuitable_models_show_their_reason(tables: dict[str, ChoiceData], kinds: dict[str, Any]) -> None:
     models = {"flat": Uniform(), "brittle": kinds["Brittle"](), "built": _refuses}
     table = leaderboard(tables, models, **QUICK)["trips 0"]
     assert table.reason("brittle") == "RuntimeError: out of luck"

@@ -40,10 +40,10 @@ def read(**roles: Any) -> ChoiceData:
 
 def test_the_default_is_every_model_without_required_options() -> None:
     expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"cross-nested-mnl", "nested-mnl", "rank-by"}
-    found = require_contestants(None)
-    assert set(found) == expected
+    result = require_contestants(None)
+    assert set(result) == expected
     for name in expected & set(MODELS):
-        assert found[name].config == MODELS[name]().config  # type: ignore[union-attr]
+        assert result[name].config == MODELS[name]().config  # type: ignore[union-attr]
 
 
 def test_individual_columns_have_a_coefficient_per_label() -> None:
@@ -117,25 +117,25 @@ def test_invalid_models_are_refused(models: Any, error: type[Exception], message
 
 
 def test_a_model_with_required_options_is_absent_with_a_reason() -> None:
-    found = build_contestants(require_contestants(["uniform", "rank-by"]), read())
-    assert list(found.models) == ["uniform"]
-    assert found.absent["rank-by"].startswith("column must be the feature to rank by")
+    result = build_contestants(require_contestants(["uniform", "rank-by"]), read())
+    assert list(result.models) == ["uniform"]
+    assert result.absent["rank-by"].startswith("column must be the feature to rank by")
 
 
 # -- Leaderboard tables ------------------------------------------------------------------------------------------------
 
 
 def test_public_tables_are_packaged_or_simulated() -> None:
-    found = public_tables()
-    assert {name: found[name].use for name in packaged.TABLES} == {n: t.use for n, t in packaged.TABLES.items()}
-    assert set(found) - set(packaged.TABLES) == {"swissmetro-random", "mlba", "airline", "rock-paper-scissors"}
-    assert not any(table.use == "simulated" for table in found.values() if table.name in packaged.TABLES)
+    result = public_tables()
+    assert {name: result[name].use for name in packaged.TABLES} == {n: t.use for n, t in packaged.TABLES.items()}
+    assert set(result) - set(packaged.TABLES) == {"swissmetro-random", "mlba", "airline", "rock-paper-scissors"}
+    assert not any(table.use == "simulated" for table in result.values() if table.name in packaged.TABLES)
 
 
 def test_the_random_split_of_swissmetro_is_not_ranked() -> None:
-    found = public_tables()
-    assert (found["swissmetro-random"].by_set, found["swissmetro-random"].ranked) == (True, False)
-    assert all(not t.by_set and t.ranked for name, t in found.items() if name != "swissmetro-random")
+    result = public_tables()
+    assert (result["swissmetro-random"].by_set, result["swissmetro-random"].ranked) == (True, False)
+    assert all(not t.by_set and t.ranked for name, t in result.items() if name != "swissmetro-random")
 
 
 @pytest.mark.parametrize("name", ["mlba", "airline", "rock-paper-scissors"])

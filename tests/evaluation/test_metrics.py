@@ -63,14 +63,14 @@ def test_brier_does_not_change_its_input() -> None:
 def test_kl_skips_zero_truth_and_is_inf_for_impossible_predictions() -> None:
     """Set 1: 1 log(1 / (1/4)) with a term 0 log(0 / 0). Set 2: 1/2 log(1/2 / 0) = inf. Set 3: equal distributions."""
     true = np.array([1.0, 0.0, 0.0, 0.5, 0.5, 0.3, 0.7])
-    found = kl(true, log([0.25, 0.75, 0.0, 1.0, 0.0, 0.3, 0.7]), np.array([0, 3, 5, 7]))
-    np.testing.assert_allclose(found, [2 * np.log(2), np.inf, 0.0], rtol=1e-15)
+    result = kl(true, log([0.25, 0.75, 0.0, 1.0, 0.0, 0.3, 0.7]), np.array([0, 3, 5, 7]))
+    np.testing.assert_allclose(result, [2 * np.log(2), np.inf, 0.0], rtol=1e-15)
 
 
 def test_kl_keeps_probabilities_that_underflow() -> None:
     """log p = -1000 has p = 0 in floating point; 1/2 (log 1/2 + 1000) + 1/2 (log 1/2 - 0)."""
-    found = kl(np.array([0.5, 0.5]), np.array([-1000.0, 0.0]), np.array([0, 2]))
-    np.testing.assert_allclose(found, [500 - np.log(2)], rtol=1e-15)
+    result = kl(np.array([0.5, 0.5]), np.array([-1000.0, 0.0]), np.array([0, 2]))
+    np.testing.assert_allclose(result, [500 - np.log(2)], rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_kl_keeps_probabilities_that_underflow() -> None:
 def test_tied_alternatives_share_their_ranks(n: int, expected: list[float]) -> None:
     """Ranks of the choices: 2nd or 3rd (a = 1, t = 2); 1st; any of 1st to 4th; 3rd of 3."""
     log_p = log([0.5, 0.25, 0.25, *[0.6, 0.4], *[0.25] * 4, *[0.5, 0.4, 0.1]])
-    found = top_hits(log_p, np.array([0, 3, 5, 9, 12]), np.array([2, 0, 1, 2]), n)
-    np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0)
+    result = top_hits(log_p, np.array([0, 3, 5, 9, 12]), np.array([2, 0, 1, 2]), n)
+    np.testing.assert_allclose(result, expected, rtol=1e-15, atol=0)
 
 
 def test_impossible_alternatives_are_tied() -> None:
@@ -132,13 +132,13 @@ def test_random_ranks_are_uniform_over_ties_and_follow_the_seed() -> None:
     """One alternative is better and three are tied: ranks 1, 2 and 3 each occur in a third of 30,000 sets."""
     sets = 30_000
     log_p, offsets = np.tile(log([0.4, 0.2, 0.2, 0.2]), sets), np.arange(0, 4 * sets + 1, 4)
-    found = places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
-    shares = np.bincount(found, minlength=4) / sets
+    result = places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
+    shares = np.bincount(result, minlength=4) / sets
     assert shares[0] == 0
     np.testing.assert_allclose(shares[1:], 1 / 3, rtol=0, atol=0.0136)  # five standard errors
     again = places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
-    np.testing.assert_array_equal(found, again)
-    assert (found != places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(1))).any()
+    np.testing.assert_array_equal(result, again)
+    assert (result != places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(1))).any()
 
 
 @given(choice_sets(), st.integers(0, 2**16))
@@ -146,8 +146,8 @@ def test_random_ranks_are_among_the_tied_ranks(
     sets: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]], seed: int
 ) -> None:
     better, tied = rank_of_chosen(*sets)
-    found = places_of_chosen(*sets, np.random.default_rng(seed))
-    assert ((better <= found) & (found < better + tied)).all()
+    result = places_of_chosen(*sets, np.random.default_rng(seed))
+    assert ((better <= result) & (result < better + tied)).all()
 
 
 # -- Per set -----------------------------------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ def in_memory(table: Path) -> pn.ChoiceData:
 
 @pytest.fixture(scope="module")
 def scanned(table: Path) -> pn.ScannedData:
-    found = pn.ChoiceData.scan(table, memory="1 MiB", **ROLES)
-    assert len(found.manifest.shards) > 2
-    return found
+    result = pn.ChoiceData.scan(table, memory="1 MiB", **ROLES)
+    assert len(result.manifest.shards) > 2
+    return result
 
 
 @pytest.mark.parametrize("model", [pn.MNL(), pn.RankBy(column="price")], ids=["mnl", "ranking"])
@@ -190,9 +190,9 @@ def test_the_report_equals_that_of_the_table_in_memory(
     model: Any, scanned: pn.ScannedData, in_memory: pn.ChoiceData
 ) -> None:
     model.fit(in_memory)
-    found, expected = (pn.evaluate(model, data, (1, 2), resamples=50) for data in (scanned, in_memory))
-    assert found.to_dict() == expected.to_dict()
-    assert found.n_sets == 300
+    result, expected = (pn.evaluate(model, data, (1, 2), resamples=50) for data in (scanned, in_memory))
+    assert result.to_dict() == expected.to_dict()
+    assert result.n_sets == 300
 
 
 def test_a_part_of_a_split_can_be_evaluated(scanned: pn.ScannedData, in_memory: pn.ChoiceData) -> None:
@@ -206,9 +206,7 @@ def test_true_probabilities_need_a_table_in_memory(scanned: pn.ScannedData, in_m
         pn.evaluate(pn.MNL().fit(in_memory), scanned, truth=np.ones(scanned.n_rows))
 
 
-def test_a_scanned_training_table_is_recognised(
-    scanned: pn.ScannedData, in_memory: pn.ChoiceData
-) -> None:
+def test_a_scanned_training_table_is_recognised(scanned: pn.ScannedData, in_memory: pn.ChoiceData) -> None:
     model = pn.MNL().fit(in_memory)
     assert (
         training_overlap(model, scanned) == "some"

@@ -29,35 +29,35 @@ def test_rows_hold_coefficients_errors_and_goodness_of_fit(data: ChoiceData) -> 
 
 @pytest.mark.parametrize(("p", "mark"), [(0.005, "***"), (0.02, "**"), (0.07, "*"), (0.2, ""), (float("nan"), "")])
 def test_stars_mark_small_p_values(data: ChoiceData, p: float, mark: str) -> None:
-    found = table([MNL(formula="x | 0").fit(data)])
-    row = found.columns[0].rows["x"]._replace(p=p, estimate=1.5)
-    assert found._estimate(row) == f"1.5{mark}"
+    result = table([MNL(formula="x | 0").fit(data)])
+    row = result.columns[0].rows["x"]._replace(p=p, estimate=1.5)
+    assert result._estimate(row) == f"1.5{mark}"
     assert table([MNL(formula="x | 0").fit(data)], stars=False)._estimate(row) == "1.5"
 
 
 def test_classes_are_columns_and_log_sums_are_rows(data: ChoiceData) -> None:
     nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
     classes = LatentClassMNL(formula="x | 0", classes=2, membership="1", starts=2).fit(data)
-    found = table({"nested": NestedMNL(formula="x | 0", nests=nests).fit(data), "classes": classes})
-    assert [(column.model, column.part) for column in found.columns] == [
+    result = table({"nested": NestedMNL(formula="x | 0", nests=nests).fit(data), "classes": classes})
+    assert [(column.model, column.part) for column in result.columns] == [
         ("nested", ""),
         ("classes", "class 1"),
         ("classes", "class 2"),
     ]
-    assert found.names == ["x", "logsum[one]", "logsum[two]", "membership: constant"]
-    assert found.columns[2].rows["x"].estimate == classes.coefficients["class 2: x"]
-    assert found.columns[1].fit["parameters"] == classes.num_parameters
-    assert found.columns[2].fit == {}
-    assert "Log-sums are tested against 1." in found.notes
-    assert r"nested & classes: class 1 & classes: class 2 \\" in found.to_latex()
+    assert result.names == ["x", "logsum[one]", "logsum[two]", "membership: constant"]
+    assert result.columns[2].rows["x"].estimate == classes.coefficients["class 2: x"]
+    assert result.columns[1].fit["parameters"] == classes.num_parameters
+    assert result.columns[2].fit == {}
+    assert "Log-sums are tested against 1." in result.notes
+    assert r"nested & classes: class 1 & classes: class 2 \\" in result.to_latex()
 
 
 def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
     models = [MNL(formula="x | 0").fit(data), Uniform().fit(data)]
-    found = table(models, data=data)
-    assert found.columns[1].rows == {}
-    assert found.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
-    assert found.notes[-1] == "Log-likelihood of Uniform: computed on data."
+    result = table(models, data=data)
+    assert result.columns[1].rows == {}
+    assert result.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
+    assert result.notes[-1] == "Log-likelihood of Uniform: computed on data."
     assert table(models).notes[-1] == "Log-likelihood of Uniform: not computed; pass data for it."
     assert "p < 0.1" not in str(table(models[1:]))
 
@@ -65,11 +65,11 @@ def test_other_models_show_only_their_goodness_of_fit(data: ChoiceData) -> None:
 def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData) -> None:
     model = MNL(formula="x | 0").fit(data)
     boot = bootstrap_errors(model, data, draws=5, progress=False)
-    found = table([model, model], errors=[boot, None])
-    assert found.columns[0].rows["x"].std_error == boot.standard_errors["x"]
-    assert found.columns[0].rows["x"].z == pytest.approx(model.coefficients["x"] / boot.standard_errors["x"])
-    assert found.columns[1].rows["x"].std_error == model.standard_errors()["x"]
-    assert found.notes[0] == (
+    result = table([model, model], errors=[boot, None])
+    assert result.columns[0].rows["x"].std_error == boot.standard_errors["x"]
+    assert result.columns[0].rows["x"].z == pytest.approx(model.coefficients["x"] / boot.standard_errors["x"])
+    assert result.columns[1].rows["x"].std_error == model.standard_errors()["x"]
+    assert result.notes[0] == (
         "Standard errors in parentheses: bootstrap by choice sets (MNL (1)), classical (MNL (2))."
     )
     with pytest.raises(InputError, match="belongs to another model"):
@@ -78,14 +78,14 @@ def test_errors_may_differ_by_model_or_come_from_the_bootstrap(data: ChoiceData)
 
 def test_tables_are_written_in_every_format(data: ChoiceData) -> None:
     pytest.importorskip("pandas")
-    found = table([MNL().fit(data), MNL(formula="y").fit(data.subset(np.arange(200)))])
-    assert found.notes[-1] == "The models were fitted to different tables: their log-likelihoods are not comparable."
-    assert "constant[C]" in found.to_latex()
-    assert r"\midrule" in found.to_latex()
-    assert '<tr class="rule"><th scope="row">log-likelihood</th>' in found.to_html() == found._repr_html_()
-    assert "| log-likelihood |" in found.to_markdown()
-    frame = found.to_frame()
-    assert frame.query("model == 'MNL (1)' and name == 'x'")["estimate"].item() == found.columns[0].rows["x"].estimate
+    result = table([MNL().fit(data), MNL(formula="y").fit(data.subset(np.arange(200)))])
+    assert result.notes[-1] == "The models were fitted to different tables: their log-likelihoods are not comparable."
+    assert "constant[C]" in result.to_latex()
+    assert r"\midrule" in result.to_latex()
+    assert '<tr class="rule"><th scope="row">log-likelihood</th>' in result.to_html() == result._repr_html_()
+    assert "| log-likelihood |" in result.to_markdown()
+    frame = result.to_frame()
+    assert frame.query("model == 'MNL (1)' and name == 'x'")["estimate"].item() == result.columns[0].rows["x"].estimate
     assert frame.query("model == 'MNL (2)' and name == 'choice sets'")["estimate"].item() == 200
 
 
@@ -111,14 +111,14 @@ def test_one_model_and_one_bootstrap_need_no_lists(data: ChoiceData) -> None:
 def test_calibrated_constants_have_neither_errors_nor_stars(data: ChoiceData) -> None:
     model = MNL(formula="x").fit(data)
     moved = calibrate_constants(model, data, {"A": 0.05, "B": 0.6, "C": 0.05, "D": 0.3})
-    found = table({"fitted": model, "moved": moved})
-    row = found.columns[1].rows["constant[D]"]
+    result = table({"fitted": model, "moved": moved})
+    row = result.columns[1].rows["constant[D]"]
     assert row.state == "calibrated"
     assert np.isnan([row.std_error, row.z, row.p, row.lower, row.upper]).all()
-    assert found._estimate(row) == f"{row.estimate:.4g}"
-    assert found.columns[1].rows["x"] == found.columns[0].rows["x"]
-    assert "(calibrated)" in str(found)
-    assert found.notes[-1] == (
+    assert result._estimate(row) == f"{row.estimate:.4g}"
+    assert result.columns[1].rows["x"] == result.columns[0].rows["x"]
+    assert "(calibrated)" in str(result)
+    assert result.notes[-1] == (
         "The constants of moved were calibrated to known shares after the fit and have no standard errors; the "
         "goodness of fit is that before the calibration."
     )

@@ -39,8 +39,8 @@ def data() -> ChoiceData:
 def test_predictions_are_reordered_from_rows_to_alternatives(data: ChoiceData) -> None:
     p = np.array([0.9, 0.2, 0.0, 0.8, 0.1])
     with np.errstate(divide="ignore"):
-        found = predicted_log_p(GivenLogProbabilities(np.log(p)), data)
-    np.testing.assert_array_equal(found, np.log([0.9, 0.1, 0.2, 0.8]))
+        result = predicted_log_p(GivenLogProbabilities(np.log(p)), data)
+    np.testing.assert_array_equal(result, np.log([0.9, 0.1, 0.2, 0.8]))
     np.testing.assert_array_equal(true_probabilities(p, data), [0.9, 0.1, 0.2, 0.8])
 
 

@@ -82,9 +82,9 @@ def test_rows_may_be_shuffled_or_unavailable(data: ChoiceData) -> None:
     shuffled = read({name: [values[i] for i in order] for name, values in columns.items()}, available="open")
     p, truth = np.array([*P, 0.0])[order], np.array([0.5, 0.5, 0.25, 0.5, 0.25, 0.0])[order]
     expected = evaluate(GivenProbabilities(P), data, truth=[0.5, 0.5, 0.25, 0.5, 0.25])
-    found = evaluate(GivenProbabilities(p), shuffled, truth=truth)
-    assert found.values == pytest.approx(expected.values, rel=1e-14)
-    assert dict(found.uniform) == pytest.approx(dict(expected.uniform), rel=1e-14)
+    result = evaluate(GivenProbabilities(p), shuffled, truth=truth)
+    assert result.values == pytest.approx(expected.values, rel=1e-14)
+    assert dict(result.uniform) == pytest.approx(dict(expected.uniform), rel=1e-14)
 
 
 def test_true_probabilities_add_the_divergence(data: ChoiceData) -> None:
@@ -124,12 +124,12 @@ def test_declared_persons_are_resampled_whole() -> None:
         "who": np.repeat(np.arange(10), 40).tolist(),
     }
     model = GivenProbabilities(np.repeat(p, 10, axis=0).ravel())
-    found, expected = evaluate(model, read(often, person="who")), evaluate(GivenProbabilities(p.ravel()), once)
+    result, expected = evaluate(model, read(often, person="who")), evaluate(GivenProbabilities(p.ravel()), once)
     naive = evaluate(model, read(often))
     for name, ends in expected.intervals.items():
-        assert found.intervals[name] == pytest.approx(ends, rel=1e-12)
-        assert found.values[name] == naive.values[name] == pytest.approx(expected.values[name], rel=1e-12)
-    assert np.diff(naive.intervals["nll"]) < np.diff(found.intervals["nll"]) / 2
+        assert result.intervals[name] == pytest.approx(ends, rel=1e-12)
+        assert result.values[name] == naive.values[name] == pytest.approx(expected.values[name], rel=1e-12)
+    assert np.diff(naive.intervals["nll"]) < np.diff(result.intervals["nll"]) / 2
 
 
 def test_persons_of_a_scanned_table_are_resampled_as_in_memory(tmp_path: Path) -> None:
@@ -162,7 +162,9 @@ def test_random_ties_give_hits_of_0_or_1_from_one_draw() -> None:
     assert report.top[1] != 0.25
     assert report.top[1] == pytest.approx(0.25, abs=0.055)  # four standard errors of 1,000 draws
     assert report.top[1] * sets == pytest.approx(round(report.top[1] * sets), abs=1e-9)
-    again = [evaluate(GivenProbabilities(np.full(4 * sets, 0.25)), data, ties="random", seed=s, resamples=0) for s in (0, 1)]
+    again = [
+        evaluate(GivenProbabilities(np.full(4 * sets, 0.25)), data, ties="random", seed=s, resamples=0) for s in (0, 1)
+    ]
     assert again[0].top[1] == report.top[1] != again[1].top[1]
     log_p = np.full(4 * sets, np.log(0.25))
     hits = metrics_per_set(log_p, data.offsets, np.zeros(sets, int), (1, 2), rng=np.random.default_rng(0))
@@ -199,11 +201,11 @@ def test_zero_resamples_give_no_intervals(data: ChoiceData) -> None:
 
 
 def test_the_dict_survives_json(data: ChoiceData) -> None:
-    found = evaluate(GivenProbabilities(P), data, top=np.array([1, 2]), truth=[0.5, 0.5, 0.25, 0.5, 0.25]).to_dict()  # type: ignore[arg-type]
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["top"]["2"] == pytest.approx(0.75)
-    assert found["intervals"]["top_2"] == pytest.approx([0.5, 1.0])
-    assert "kl" in found
+    result = evaluate(GivenProbabilities(P), data, top=np.array([1, 2]), truth=[0.5, 0.5, 0.25, 0.5, 0.25]).to_dict()  # type: ignore[arg-type]
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["top"]["2"] == pytest.approx(0.75)
+    assert result["intervals"]["top_2"] == pytest.approx([0.5, 1.0])
+    assert "kl" in result
     assert "kl" not in evaluate(GivenProbabilities(P), data).to_dict()
 
 
@@ -211,9 +213,9 @@ def test_impossible_choices_are_counted_and_null_in_json(data: ChoiceData) -> No
     report = evaluate(GivenProbabilities([1, 0, 0.5, 0.25, 0.25]), data, top=(1,), truth=[0.5, 0.5, 0.25, 0.5, 0.25])
     assert (report.nll, report.kl, report.n_impossible) == (np.inf, np.inf, 1)
     assert report.intervals["nll"] == pytest.approx((2 * LOG2, np.inf), rel=1e-14)
-    found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert (found["nll"], found["kl"], found["n_impossible"]) == (None, None, 1)
-    assert found["intervals"]["nll"] == [pytest.approx(2 * LOG2), None]
+    result = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert (result["nll"], result["kl"], result["n_impossible"]) == (None, None, 1)
+    assert result["intervals"]["nll"] == [pytest.approx(2 * LOG2), None]
     lines = str(report).splitlines()
     assert lines[2].split() == ["NLL", "inf", "1.3863", "to", "inf", "0.8959"]
     assert lines[-1] == "1 of the choices got probability 0."
@@ -363,9 +365,9 @@ def test_a_ranking_has_accuracies_but_no_nll(data: ChoiceData) -> None:
         "BRIER        -                 -   0.5833",
         f"KL           -                 -  {report.uniform['kl']:.5f}",
     ]
-    found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert (found["nll"], found["brier"], found["kl"], found["gives"]) == (None, None, None, "ranking")
-    assert (found["n_impossible"], found["intervals"]["top_1"]) == (0, [0.0, 1.0])
+    result = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert (result["nll"], result["brier"], result["kl"], result["gives"]) == (None, None, None, "ranking")
+    assert (result["n_impossible"], result["intervals"]["top_1"]) == (0, [0.0, 1.0])
 
 
 def test_only_equal_scores_are_tied_in_a_ranking(data: ChoiceData) -> None:
@@ -381,8 +383,8 @@ def test_a_ranking_may_be_evaluated_without_accuracies(data: ChoiceData) -> None
 
 
 def test_ties_of_a_ranking_may_be_broken_at_random(data: ChoiceData) -> None:
-    found = {evaluate(GivenRanking([1, 9, 2, 2, 1]), data, (1,), s, ties="random").top[1] for s in range(20)}  # type: ignore[arg-type]
-    assert found == {0.5, 1.0}
+    result = {evaluate(GivenRanking([1, 9, 2, 2, 1]), data, (1,), s, ties="random").top[1] for s in range(20)}  # type: ignore[arg-type]
+    assert result == {0.5, 1.0}
 
 
 def test_scores_are_evaluated_as_probabilities_and_marked(data: ChoiceData) -> None:

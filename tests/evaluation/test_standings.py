@@ -120,9 +120,9 @@ def test_a_saved_leaderboard_is_three_files(board: Leaderboard, tmp_path: Path) 
     files = board.save(tmp_path / "new")
     assert [file.name for file in files] == ["leaderboard.json", "leaderboard.md", "leaderboard.png"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [file.name for file in files]
-    found = json.loads(files[0].read_text())
-    assert found == json.loads(json.dumps(board.to_dict()))
-    assert [standing["model"] for standing in found["standings"]] == ["a", "b", "c", "d"]
+    outcome = json.loads(files[0].read_text())
+    assert outcome == json.loads(json.dumps(board.to_dict()))
+    assert [standing["model"] for standing in outcome["standings"]] == ["a", "b", "c", "d"]
     assert files[1].read_text().startswith("# Leaderboard\n")
     assert files[2].read_bytes()[:4] == b"\x89PNG"
 
@@ -181,8 +181,8 @@ def test_ranks_are_those_found_by_hand() -> None:
 
 @given(st.lists(st.lists(st.sampled_from([0.1, 0.2, 0.7, np.inf]), min_size=4, max_size=4), max_size=5))
 def test_the_ranks_of_a_table_have_a_fixed_sum(losses: list[list[float]]) -> None:
-    found = ranks(np.array(losses).reshape(-1, 4))
-    np.testing.assert_array_equal(found.sum(axis=1), np.full(len(losses), 10.0))
+    outcome = ranks(np.array(losses).reshape(-1, 4))
+    np.testing.assert_array_equal(outcome.sum(axis=1), np.full(len(losses), 10.0))
 
 
 @pytest.mark.parametrize("losses", [[0.1, 0.2], [[0.1, np.nan]]])

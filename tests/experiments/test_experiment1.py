@@ -56,9 +56,9 @@ def test_the_binned_chain_has_the_bins_of_the_paper() -> None:
 def test_alternatives_are_recognised_by_their_attributes() -> None:
     table = mlba.simulate(10, seed=4)
     for names in (["0", "1", "2"], ["x", "b", "a"]):
-        found = training_part(table.set_column(1, "alternative", pa.array(names * 10)), 99, seed=0)  # type: ignore[arg-type]
-        assert found.labels is not None
-        assert found.labels.plain().tolist() == ["a", "b", "c"] * 10
+        result = training_part(table.set_column(1, "alternative", pa.array(names * 10)), 99, seed=0)  # type: ignore[arg-type]
+        assert result.labels is not None
+        assert result.labels.plain().tolist() == ["a", "b", "c"] * 10
 
 
 def test_a_table_without_the_two_fixed_alternatives_is_refused() -> None:
@@ -132,7 +132,7 @@ def test_the_preference_at_a_point_is_that_of_its_cell() -> None:
 
 
 def test_the_figure_is_written_in_three_formats_with_a_report(tmp_path: Path) -> None:
-    found = experiment1.run_figure2(tmp_path, sets=200, epochs=1, cells=8)
+    result = experiment1.run_figure2(tmp_path, sets=200, epochs=1, cells=8)
     endings = {"figure2.png": b"\x89PNG", "figure2.pdf": b"%PDF-", "figure2.svg": b"<?xml"}
     assert {file.name for file in tmp_path.iterdir()} == {*endings, "report.md", "report.html", "result.json"}
     for name, start in endings.items():
@@ -141,7 +141,7 @@ def test_the_figure_is_written_in_three_formats_with_a_report(tmp_path: Path) ->
     assert values[TRUTH]["mean_error"] == 0
     assert values["MNL"]["lowest"] == pytest.approx(values["MNL"]["highest"], abs=1e-12)
     assert "figure2.svg" in (tmp_path / "report.md").read_text("utf-8")
-    assert len(found.sections[0].tables[0]) == 5
+    assert len(result.sections[0].tables[0]) == 5
 
 
 # -- Table 1 -----------------------------------------------------------------------------------------------------------
@@ -151,15 +151,15 @@ TABLE = Path(__file__).parents[3] / "shared" / "data" / "mlba_train.parquet"
 
 
 def test_every_row_of_the_paper_is_shown_with_ours(tmp_path: Path) -> None:
-    found = experiment1.run_table1(tmp_path / "out", sets=300, fresh=200, seeds=2, epochs=1, command="the command")
-    (cells,) = found.sections[0].tables
+    result = experiment1.run_table1(tmp_path / "out", sets=300, fresh=200, seeds=2, epochs=1, command="the command")
+    (cells,) = result.sections[0].tables
     head, *rows, truth = [dict(zip(cells[0], row, strict=True)) for row in cells]
     assert [row["model"] for row in rows] == list(report.published_table1())
     assert [row["parameters"] for row in rows] == ["2", "4,290", "97", "369", "641"]
     assert [row["KL, paper"] for row in rows] == ["0.119", "0.022", "0.018", "0.011", "0.009"]
     assert head["difference"] == "difference"
-    assert truth["NLL"] == f"{found.values['floor']['nll']:.4f}"
-    values = found.values["rows"]
+    assert truth["NLL"] == f"{result.values['floor']['nll']:.4f}"
+    values = result.values["rows"]
     assert [len(row["kl_by_seed"]) for row in values] == [1, 1, 2, 2, 2]
     assert [row["spread"] == "-" for row in rows] == [True, True, False, False, False]
     for shown, row in zip(rows, values, strict=True):
@@ -169,18 +169,18 @@ def test_every_row_of_the_paper_is_shown_with_ours(tmp_path: Path) -> None:
         best = min(range(len(row["kl_by_seed"])), key=row["train_nll_by_seed"].__getitem__)
         assert row["kl_best_fit"] == row["kl_by_seed"][best]
         assert shown["best fit"] == (f"{row['kl_best_fit']:.4f}" if len(row["kl_by_seed"]) > 1 else "-")
-        assert row["nll"] >= found.values["floor"]["nll"]
+        assert row["nll"] >= result.values["floor"]["nll"]
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
-    assert written == found.to_dict()
+    assert written == result.to_dict()
     assert written["command"] == "the command"
     assert written["facts"]["training sets"] == "300 (simulated, seed 1)"
 
 
 def test_the_papers_settings_add_rows(tmp_path: Path) -> None:
-    found = experiment1.run_table1(tmp_path, sets=40, fresh=20, seeds=1, epochs=1, paper_settings=True)
-    labels = [row["model"] for row in found.values["rows"]]
+    result = experiment1.run_table1(tmp_path, sets=40, fresh=20, seeds=1, epochs=1, paper_settings=True)
+    labels = [row["model"] for row in result.values["rows"]]
     assert labels[5:] == [f"PCMC-Net {depth}x16, the paper's settings" for depth in (1, 2, 3)]
-    assert [row["parameters"] for row in found.values["rows"]][5:] == [97, 369, 641]
+    assert [row["parameters"] for row in result.values["rows"]][5:] == [97, 369, 641]
 
 
 def test_a_wrong_number_of_parameters_is_an_error() -> None:
@@ -208,11 +208,11 @@ def test_the_published_divergences_are_reproduced(tmp_path: Path) -> None:
     """On the 20,000 sets that the paper's models were trained on, from three seeds."""
     if not TABLE.exists():
         pytest.skip(f"needs {TABLE}, which is not part of the repository")
-    found = experiment1.run_table1(tmp_path, data=TABLE, seeds=3)
-    kl = {row["model"]: row["kl"] for row in found.values["rows"]}
+    result = experiment1.run_table1(tmp_path, data=TABLE, seeds=3)
+    kl = {row["model"]: row["kl"] for row in result.values["rows"]}
     assert kl["MNL"] == pytest.approx(0.119, abs=0.003)  # as published, up to the noise of another test sample
     assert kl["PCMC"] <= 0.022
     assert kl["PCMC-Net 1x16"] <= 0.018
     assert kl["PCMC-Net 2x16"] <= 0.008
     assert kl["PCMC-Net 3x16"] <= 0.0055
-    assert max(found.values["rows"][-1]["kl_by_seed"]) <= 0.008
+    assert max(result.values["rows"][-1]["kl_by_seed"]) <= 0.008

@@ -88,20 +88,22 @@ def test_the_page_supports_phones_print_and_dark_mode(written: Path) -> None:
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "@media (prefers-color-scheme: dark)" in text
     assert "@media print" in text
-    assert re.search(r'<div class="wide" tabindex="0"[^>]*><table>', text)  # scrolls horizontally, also with the keyboard
+    assert re.search(
+        r'<div class="wide" tabindex="0"[^>]*><table>', text
+    )  # scrolls horizontally, also with the keyboard
 
 
 def test_numbers_that_are_not_finite_are_null_in_json(written: Path) -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
-    found = json.loads((written / "result.json").read_text("utf-8"), parse_constant=refuse)
-    assert found["values"] == {"kl": 0.1, "nll": None, "by_seed": [1.0, 2.0], "3": {"deep": None}}
-    assert found["title"] == f"Title {EVIL}"
-    assert found["facts"]["seed"] == 3
-    assert found["facts"]["seconds"] == 1.3
-    assert {"pcmcnet", "torch", "python"} <= found["facts"]["versions"].keys()
-    assert found["facts"]["machine"]
+    outcome = json.loads((written / "result.json").read_text("utf-8"), parse_constant=refuse)
+    assert outcome["values"] == {"kl": 0.1, "nll": None, "by_seed": [1.0, 2.0], "3": {"deep": None}}
+    assert outcome["title"] == f"Title {EVIL}"
+    assert outcome["facts"]["seed"] == 3
+    assert outcome["facts"]["seconds"] == 1.3
+    assert {"pcmcnet", "torch", "python"} <= outcome["facts"]["versions"].keys()
+    assert outcome["facts"]["machine"]
 
 
 def test_markdown_links_pictures_and_escapes_cells(written: Path) -> None:

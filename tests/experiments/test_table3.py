@@ -76,19 +76,19 @@ def artefacts(out: Path, probe: ChoiceData) -> dict[str, bytes]:
 
 
 def test_the_papers_files_give_eight_rows_with_the_published_figures(tmp_path: Path, bookings: Bookings) -> None:
-    found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
-    head, *rows = found.sections[0].tables[0]
+    result = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
+    head, *rows = result.sections[0].tables[0]
     assert [row[0] for row in rows] == list(report.published_table3())
     assert rows[-1][head.index("NLL, paper")] == "2.03"
     by_label = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     for label in ("Cheapest", "Shortest", "RF*"):
         assert by_label[label]["NLL, here"] == by_label[label]["NLL, paper"] == "-"
-    values = {row["model"]: row["values"] for row in found.values["rows"]}
+    values = {row["model"]: row["values"] for row in result.values["rows"]}
     assert values["Uniform"]["nll"] == pytest.approx(np.log(4))
     assert values["Uniform"]["top_1"] == pytest.approx(1 / 4)
     assert values["MNL*"]["nll"] < values["Uniform"]["nll"]
     assert values["Cheapest"]["top_1"] > 0.4  # the cheapest of four is booked most often
-    assert "60 training sets, 20 development sets, 30 test sets" in str(found)
+    assert "60 training sets, 20 development sets, 30 test sets" in str(result)
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
     assert [row["model"] for row in written["values"]["rows"]] == list(report.published_table3())
     assert written["values"]["rows"][-1]["published"]["nll"] == 2.03
@@ -118,9 +118,7 @@ def test_the_development_part_influences_the_fits(tmp_path: Path, bookings: Book
     assert artefacts(tmp_path / "a", probe) != artefacts(tmp_path / "b", probe)
 
 
-def test_fitted_models_are_reused(
-    tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fitted_models_are_reused(tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "data", bookings)
     first = experiment2.run_table3(tmp_path / "out", data=data)
     monkeypatch.setattr(ChoiceModel, "fit", None)
@@ -128,33 +126,31 @@ def test_fitted_models_are_reused(
     assert [r["values"] for r in second.values["rows"]] == [r["values"] for r in first.values["rows"]]
 
 
-def test_a_failed_model_is_a_row(
-    tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_model_is_a_row(tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise TrainingError("no luck today.")
 
     monkeypatch.setattr(LatentClassMNL, "fit", fail)
-    found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings))
-    rows = found.sections[0].tables[0]
+    result = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings))
+    rows = result.sections[0].tables[0]
     assert rows[5] == ["LC-MNL*", "failed: no luck today."]
     assert len(rows[6]) == len(rows[0])
 
 
 def test_a_simulated_table_has_a_best_possible_nll(tmp_path: Path) -> None:
-    found = experiment2.run_table3(tmp_path / "out", simulated=True, sets=80, seed=3)
-    best = found.values["best_possible_nll"]
-    assert 0 < best < found.values["rows"][0]["values"]["nll"]
-    assert f"best possible NLL on these test sets (the true model): {best:.3f}" in str(found)
+    result = experiment2.run_table3(tmp_path / "out", simulated=True, sets=80, seed=3)
+    best = result.values["best_possible_nll"]
+    assert 0 < best < result.values["rows"][0]["values"]["nll"]
+    assert f"best possible NLL on these test sets (the true model): {best:.3f}" in str(result)
 
 
 def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch) -> None:
     data = choices(bookings(40, seed=1))
     monkeypatch.setattr(experiment2, "larch_table", lambda: data)
-    found = experiment2.run_table3(tmp_path / "out", folds=2)
-    assert found.values["rows"][0]["values"]["nll"] == pytest.approx(np.log(4))
-    assert all(row["error"] is None for row in found.values["rows"])
-    assert "2-fold cross-validation" in str(found)
+    result = experiment2.run_table3(tmp_path / "out", folds=2)
+    assert result.values["rows"][0]["values"]["nll"] == pytest.approx(np.log(4))
+    assert all(row["error"] is None for row in result.values["rows"])
+    assert "2-fold cross-validation" in str(result)
     assert (tmp_path / "out" / "comparison" / "comparison.json").exists()
 
 

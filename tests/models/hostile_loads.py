@@ -1,9 +1,9 @@
 """Load altered copies of the golden folders, many in one process: python hostile_loads.py FIRST LAST.
 
-Each number is the seed of one alteration: entries of a JSON file, numbers of an array, a part of the forest's archive, or
-plain bytes. Hashes are updated, as an attacker would do. A load must end in an error of pcmcnet, or in a model whose
-probabilities are finite and sum to one. Any other outcome is written to standard output. A crash or an endless load ends
-the process: see test_hostile_folders.py.
+Each number is the seed of one alteration: entries of a JSON file, numbers of an array, a part of the forest's archive,
+or plain bytes. Hashes are updated, as an attacker would do. A load must end in an error of pcmcnet, or in a model whose
+probabilities are finite and sum to one. Any other outcome is written to standard output. A crash or an endless load
+ends the process: see test_hostile_folders.py.
 """
 
 import copy
@@ -57,11 +57,11 @@ def places(value: Any, owner: Any = None, key: Any = None) -> list[tuple[Any, An
 def alter_json(content: bytes, rng: random.Random, only: str = "") -> bytes:
     value = json.loads(content)
     for _ in range(rng.choice([1, 1, 1, 2, 5])):
-        found = [(o, k) for o, k in places(value) if not only or str(k) in only.split()] or places(value)
-        if not found:
+        result = [(o, k) for o, k in places(value) if not only or str(k) in only.split()] or places(value)
+        if not result:
             return json.dumps(rng.choice(HOSTILE)).encode()
-        owner, key = rng.choice(found)
-        entry, (other, at) = owner[key], rng.choice(found)
+        owner, key = rng.choice(result)
+        entry, (other, at) = owner[key], rng.choice(result)
         way = rng.randrange(6)
         if way == 0:
             del owner[key]

@@ -47,6 +47,6 @@ def test_the_linear_part_has_the_errors_of_the_logit(
 def test_individuals_have_the_coefficients_of_the_logit(
     logit: MNL, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
-    found = as_logit(network_of("tastenet"), logit).coefficients(journeys)
+    result = as_logit(network_of("tastenet"), logit).coefficients(journeys)
     for name, value in logit.coefficients.items():
-        np.testing.assert_allclose(found[name], np.full(len(journeys), value), rtol=1e-5)
+        np.testing.assert_allclose(result[name], np.full(len(journeys), value), rtol=1e-5)

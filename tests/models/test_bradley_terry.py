@@ -93,7 +93,11 @@ def test_unconnected_items_are_named() -> None:
 
 def test_extreme_strengths_converge() -> None:
     """Each item is chosen 10,000 times as often as the next: log-strengths go down to -18."""
-    odds = {(pair[0] + pair[1], who): 1e4 if who == pair[0] else 1.0 for pair in pairwise("abc") for who in pair}
+    odds = {
+        (pair[0] + pair[1], individual): 1e4 if individual == pair[0] else 1.0
+        for pair in pairwise("abc")
+        for individual in pair
+    }
     model = BradleyTerry(smoothing=0).fit(item_choices(odds))
     np.testing.assert_allclose(model.strengths_ - model.strengths_[0], -np.log(1e4) * np.arange(3), rtol=0, atol=1e-8)
     assert model.record_.converged

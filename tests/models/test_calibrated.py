@@ -41,18 +41,18 @@ def test_a_temperature_keeps_the_order_and_the_sums(fitted: PCMCNet, trips: Choi
 
 
 def test_the_temperature_is_a_local_optimum(fitted: PCMCNet, trips: ChoiceData) -> None:
-    found = find_temperature(fitted, trips)
-    assert found.nll_before == pytest.approx(-fitted.score(trips), rel=1e-12)
-    assert found.nll_after == pytest.approx(-Calibrated(fitted, found.value).score(trips), rel=1e-12)
-    assert found.nll_after < found.nll_before  # type: ignore[operator]
+    result = find_temperature(fitted, trips)
+    assert result.nll_before == pytest.approx(-fitted.score(trips), rel=1e-12)
+    assert result.nll_after == pytest.approx(-Calibrated(fitted, result.value).score(trips), rel=1e-12)
+    assert result.nll_after < result.nll_before  # type: ignore[operator]
     for factor in (0.5, 0.97, 1.03, 2.0):
-        assert -Calibrated(fitted, found.value * factor).score(trips) > found.nll_after  # type: ignore[operator]
+        assert -Calibrated(fitted, result.value * factor).score(trips) > result.nll_after  # type: ignore[operator]
 
 
 def test_a_uniform_model_keeps_temperature_1(trips: ChoiceData) -> None:
-    found = find_temperature(Uniform().fit(trips), trips)
-    assert found.value == 1
-    assert found.nll_before == found.nll_after
+    result = find_temperature(Uniform().fit(trips), trips)
+    assert result.value == 1
+    assert result.nll_before == result.nll_after
 
 
 def test_sets_of_weight_0_do_not_count(fitted: PCMCNet, trips: ChoiceData) -> None:

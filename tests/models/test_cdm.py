@@ -52,8 +52,8 @@ def simulate(sets: int, strengths: np.ndarray, context: np.ndarray, seed: int) -
 def divergence(model: CDM, strengths: np.ndarray, context: np.ndarray) -> float:
     """Return the mean KL divergence over all subsets."""
     data = all_sets(len(strengths))
-    p, found = probabilities(data, strengths, context), np.exp(model._log_proba(data))
-    return float((p * np.log(p / found)).sum() / len(data))
+    p, result = probabilities(data, strengths, context), np.exp(model._log_proba(data))
+    return float((p * np.log(p / result)).sum() / len(data))
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,10 @@ def test_effects_add_up_in_a_set_of_three() -> None:
 def test_without_context_it_is_bradley_terry(sample: ChoiceData, rank: int | None) -> None:
     """With a ridge of 1e9, effects are about 2,000 / 1e9."""
     logit = BradleyTerry().fit(sample).predict_proba(sample)
-    found = CDM(ridge=1e9, rank=rank).fit(sample)
-    np.testing.assert_allclose(found.predict_proba(sample), logit, rtol=0, atol=1e-5)
+    result = CDM(ridge=1e9, rank=rank).fit(sample)
+    np.testing.assert_allclose(result.predict_proba(sample), logit, rtol=0, atol=1e-5)
     plain = CDM(ridge=1e9)
-    plain.fitted_ = replace(found.require_fitted(), state=replace(found._state, context=np.zeros((4, 4))))
+    plain.fitted_ = replace(result.require_fitted(), state=replace(result._state, context=np.zeros((4, 4))))
     np.testing.assert_allclose(np.exp(plain._log_proba(sample)), sample.from_rows(logit), rtol=0, atol=1e-5)
 
 
@@ -117,9 +117,11 @@ def test_shifts_of_strengths_and_columns_have_no_effect(truth: tuple[np.ndarray,
 
 
 def test_the_penalty_selects_the_smallest_equivalent_effects(sample: ChoiceData) -> None:
-    found = CDM(ridge=1.0, tolerance=1e-14).fit(sample)
-    np.testing.assert_allclose(found.context_.sum(0), 0, rtol=0, atol=1e-3)  # strengths have a ridge of 1e-6 of a count
-    assert (np.diag(found.context_) == 0).all()
+    result = CDM(ridge=1.0, tolerance=1e-14).fit(sample)
+    np.testing.assert_allclose(
+        result.context_.sum(0), 0, rtol=0, atol=1e-3
+    )  # strengths have a ridge of 1e-6 of a count
+    assert (np.diag(result.context_) == 0).all()
 
 
 # -- the estimate --------------------------------------------------------------------------------------------------
@@ -135,8 +137,8 @@ def test_exact_frequencies_recover_the_probabilities(truth: tuple[np.ndarray, np
         ],  # type: ignore[union-attr]
         weights=(100 * probabilities(data, *truth)[chosen]).tolist(),
     )
-    found = CDM(smoothing=0, ridge=0, tolerance=1e-14).fit(exact)
-    np.testing.assert_allclose(np.exp(found._log_proba(data)), probabilities(data, *truth), rtol=0, atol=1e-5)
+    result = CDM(smoothing=0, ridge=0, tolerance=1e-14).fit(exact)
+    np.testing.assert_allclose(np.exp(result._log_proba(data)), probabilities(data, *truth), rtol=0, atol=1e-5)
 
 
 def test_simulated_probabilities_are_recovered(model: CDM, truth: tuple[np.ndarray, np.ndarray]) -> None:
@@ -173,18 +175,18 @@ def test_results_do_not_depend_on_names_or_the_order_of_rows(model: CDM, sample:
         {k: v[order] for k, v in table.items()}, choice_set="set", chosen="took", alternative="item"
     )
     ridge = model.record_.penalty.penalty
-    found = CDM(ridge=ridge).fit(other)
+    result = CDM(ridge=ridge).fit(other)
     # tolerance of the search
-    np.testing.assert_allclose(found.predict_proba(other), model.predict_proba(sample)[order], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(result.predict_proba(other), model.predict_proba(sample)[order], rtol=0, atol=1e-4)
 
 
 def test_items_that_never_meet_have_no_effect_on_each_other() -> None:
     data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2, ("bc", "c"): 2})
-    found = CDM(ridge=0.1).fit(data)
-    assert found.context_[0, 2] == found.context_[2, 0] == 0
-    p = found.predict_proba(item_choices([("ac", "a"), ("abc", "a")]))
+    result = CDM(ridge=0.1).fit(data)
+    assert result.context_[0, 2] == result.context_[2, 0] == 0
+    p = result.predict_proba(item_choices([("ac", "a"), ("abc", "a")]))
     assert np.isfinite(p).all()
-    assert p[0] == pytest.approx(1 / (1 + np.exp(found.strengths_[2] - found.strengths_[0])), rel=1e-12)
+    assert p[0] == pytest.approx(1 / (1 + np.exp(result.strengths_[2] - result.strengths_[0])), rel=1e-12)
 
 
 def test_weights_count_as_repetitions() -> None:

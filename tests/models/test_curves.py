@@ -109,9 +109,9 @@ def test_slopes_agree_with_differences(fitted: PCMCNet, column: str) -> None:
     step = 0.02
     high, low = (fitted.predict_log_proba(values | {column: values[column] + by}) for by in (step, -step))
     whole = (high - low) / (2 * step)  # all alternatives of a set change
-    found = slopes if column == "age" else slopes.reshape(-1, 3, 3).sum(2).ravel()
+    result = slopes if column == "age" else slopes.reshape(-1, 3, 3).sum(2).ravel()
     # differences of float32 log-probabilities, some of them across a knot
-    assert np.quantile(np.abs(found - whole), 0.7) < 2e-3 * (1 + np.abs(whole).max())
+    assert np.quantile(np.abs(result - whole), 0.7) < 2e-3 * (1 + np.abs(whole).max())
 
 
 def test_binned_columns_have_elasticities(fitted: PCMCNet, data: ChoiceData) -> None:

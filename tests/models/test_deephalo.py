@@ -17,14 +17,14 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network.size.fill_(2.5)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    z0 = [network.alone(torch.cat([x, who[0]])) for x in what[0]]
+    individual, alternatives = network.represent(alone)
+    z0 = [network.alone(torch.cat([x, individual[0]])) for x in alternatives[0]]
     z = list(z0)
     for layer in network.layers:
         h = layer.summary(sum(z) / 2.5)
         g = [layer.features(x).view(2, 3) for x in z0]
         z = [z[i] + (h[0] * g[i][0] + h[1] * g[i][1]) / 2 for i in range(n)]
-    u = torch.stack([network.worth(x)[0] for x in z]) + network.utility(alone, who, what)[0]
+    u = torch.stack([network.worth(x)[0] for x in z]) + network.utility(alone, individual, alternatives)[0]
     torch.testing.assert_close(network(batch)[s, :n], u.log_softmax(0), rtol=1e-12, atol=1e-12)
 
 

@@ -11,13 +11,13 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(DLCL(), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    common, mean = network.utility(alone, who, what)[0], sum(what[0]) / n
-    shares = (network.shares + network.shares_of @ who[0]).softmax(0)
+    individual, alternatives = network.represent(alone)
+    common, mean = network.utility(alone, individual, alternatives)[0], sum(alternatives[0]) / n
+    shares = (network.shares + network.shares_of @ individual[0]).softmax(0)
     p = torch.zeros(n).double()
     for k in range(len(mean)):
         weights = network.intercepts[k] + network.slopes[k] * mean[k]
-        p += shares[k] * (common + what[0] @ weights).softmax(0)
+        p += shares[k] * (common + alternatives[0] @ weights).softmax(0)
     torch.testing.assert_close(network(batch)[s, :n].exp(), p, rtol=1e-12, atol=1e-12)
 
 

@@ -35,9 +35,7 @@ def test_a_member_is_one_network_by_default() -> None:
     assert Ensemble("pcmcnet", options={"members": 3})._inner().config.members == 3
 
 
-def test_members_are_fits_with_different_seeds(
-    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
-) -> None:
+def test_members_are_fits_with_different_seeds(ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]) -> None:
     seeds = ensemble.record_.seeds
     assert len(set(seeds)) == len(ensemble.members_) == 3
     assert ensemble.table_.seed == 4
@@ -164,11 +162,11 @@ def test_intervals_cover_other_fits(trips: ChoiceData, quick: dict[str, Any]) ->
 
 def test_any_statistic_has_an_interval(ensemble: Ensemble, trips: ChoiceData) -> None:
     scores = [member.score(trips) for member in ensemble.members_]
-    found = ensemble.over(lambda model: model.score(trips))
-    assert found.values.tolist() == scores
-    assert found.mean == pytest.approx(np.mean(scores), rel=1e-12)
-    assert found.low < min(scores)
-    assert found.high > max(scores)
+    result = ensemble.over(lambda model: model.score(trips))
+    assert result.values.tolist() == scores
+    assert result.mean == pytest.approx(np.mean(scores), rel=1e-12)
+    assert result.low < min(scores)
+    assert result.high > max(scores)
     wide, narrow = (ensemble.over(lambda model: model.predict_proba(trips), level) for level in (0.99, 0.5))
     assert wide.mean.shape == (trips.n_rows,)
     assert (wide.high - wide.low >= narrow.high - narrow.low).all()
@@ -361,13 +359,13 @@ def test_nan_values_and_invalid_levels_are_refused() -> None:
 def test_the_mean_of_probabilities_is_computed_in_logs() -> None:
     """(1/4 + 3/4) / 2 = 1/2; e^-1000 and 3 e^-1000 have the mean 2 e^-1000, although both are 0 in float64."""
     logs = np.array([[np.log(0.25), -1000.0, -np.inf, 0.0], [np.log(0.75), np.log(3.0) - 1000.0, -np.inf, 0.0]])
-    found = log_mean_exp(logs)
-    np.testing.assert_allclose(found[:2], [np.log(0.5), np.log(2.0) - 1000.0], rtol=1e-15)
-    assert found[2:].tolist() == [-np.inf, 0.0]
+    result = log_mean_exp(logs)
+    np.testing.assert_allclose(result[:2], [np.log(0.5), np.log(2.0) - 1000.0], rtol=1e-15)
+    assert result[2:].tolist() == [-np.inf, 0.0]
     same = np.full((5, 3), -np.pi)
     assert (log_mean_exp(same) == -np.pi).all()
 
 
 def test_log_odds_are_finite_at_both_ends() -> None:
-    found = log_odds(np.array([-np.inf, np.log(0.2), -1e-20, 0.0]))
-    np.testing.assert_allclose(found, [-745.0, np.log(0.25), 37.0, 37.0])
+    result = log_odds(np.array([-np.inf, np.log(0.2), -1e-20, 0.0]))
+    np.testing.assert_allclose(result, [-745.0, np.log(0.25), 37.0, 37.0])

@@ -14,11 +14,14 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(FATE(hidden=(5,), set_hidden=(4, 3)), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    known = [torch.cat([x, who[0]]) for x in what[0]]
+    individual, alternatives = network.represent(alone)
+    known = [torch.cat([x, individual[0]]) for x in alternatives[0]]
     together = sum(network.member(x) for x in known) / n
     assert together.shape == (3,)
-    u = torch.stack([network.joint(torch.cat([x, together]))[0] for x in known]) + network.utility(alone, who, what)[0]
+    u = (
+        torch.stack([network.joint(torch.cat([x, together]))[0] for x in known])
+        + network.utility(alone, individual, alternatives)[0]
+    )
     torch.testing.assert_close(network(batch)[s, :n], u.log_softmax(0), rtol=1e-12, atol=1e-12)
 
 

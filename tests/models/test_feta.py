@@ -11,13 +11,13 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(FETA(hidden=(5, 4)), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    u = network.utility(alone, who, what)[0]
+    individual, alternatives = network.represent(alone)
+    u = network.utility(alone, individual, alternatives)[0]
     for i in range(n):
-        u[i] += network.own(torch.cat([what[0, i], who[0]]))[0]
+        u[i] += network.own(torch.cat([alternatives[0, i], individual[0]]))[0]
         for j in range(n):
             if j != i:
-                pair = network.pairs.scores(who, what[:, [j, i]])[0, 0, 1]  # j acts on i
+                pair = network.pairs.scores(individual, alternatives[:, [j, i]])[0, 0, 1]  # j acts on i
                 u[i] += pair / (n - 1)
     torch.testing.assert_close(network(batch)[s, :n], u.log_softmax(0), rtol=1e-12, atol=1e-12)
 

@@ -169,9 +169,7 @@ def test_an_array_belongs_to_one_tree(forest: RandomForest) -> None:
         restore(forest, packed({**parts, "schema.json": json.dumps(schema).encode()}))
 
 
-def test_a_loaded_forest_can_be_saved_and_loaded(
-    forest: RandomForest, trips: ChoiceData, tmp_path: Path
-) -> None:
+def test_a_loaded_forest_can_be_saved_and_loaded(forest: RandomForest, trips: ChoiceData, tmp_path: Path) -> None:
     again = load(load(forest.save(tmp_path / "one")).save(tmp_path / "two"))
     np.testing.assert_array_equal(again.predict_log_proba(trips), forest.predict_log_proba(trips))
     assert str(again.summary()) == str(forest.summary())

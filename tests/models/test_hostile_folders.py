@@ -141,7 +141,9 @@ def test_the_total_size_of_all_files_is_limited(golden: Any, monkeypatch: pytest
         load(golden("ensemble"))
 
 
-def test_a_model_too_large_to_load_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_too_large_to_load_is_not_saved(
+    fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(saving, "MAX_JSON_BYTES", 2**10)
     with pytest.raises(ArtifactError, match=r"encoder.json has [\d,]+ bytes; the limit .* is 0 MiB"):
         fitted.save(tmp_path / "model")

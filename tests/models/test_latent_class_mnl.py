@@ -40,8 +40,8 @@ SHARES = (0.6, 0.4)
 def trips(sets: int, seed: int = 0, *, income: float = 0.0) -> dict[str, Any]:
     """Return sets of four alternatives. A unit of income adds ``income`` to the log-odds of the second class."""
     rng = np.random.default_rng(seed)
-    x, who = rng.normal(size=(sets, 4, 2)), rng.normal(size=sets)
-    second = rng.random(sets) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
+    x, individual = rng.normal(size=(sets, 4, 2)), rng.normal(size=sets)
+    second = rng.random(sets) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * individual)))
     b = np.where(second[:, None], [[-0.3, -2.5]], [[-2.0, -0.5]])
     took = ((x * b[:, None]).sum(2) + rng.gumbel(size=(sets, 4))).argmax(1)
     return {
@@ -49,7 +49,7 @@ def trips(sets: int, seed: int = 0, *, income: float = 0.0) -> dict[str, Any]:
         "took": (took[:, None] == np.arange(4)).ravel(),
         "cost": x[..., 0].ravel(),
         "time": x[..., 1].ravel(),
-        "income": np.repeat(who, 4),
+        "income": np.repeat(individual, 4),
         "home": np.repeat(np.where(second, "town", "land"), 4),
         "person": np.repeat(np.arange(sets) // 3, 4),
         "weight": np.repeat(1 + np.arange(sets) % 3, 4),
@@ -153,8 +153,8 @@ def test_the_estimate_is_a_maximum_with_errors_from_the_hessian(model: LatentCla
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
     near = numerical_hessian(mixture.objective, x, np.append(mixture.weights, 0.0))  # without the prior
-    found = model.covariance("classical")
-    np.testing.assert_allclose(found, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
+    result = model.covariance("classical")
+    np.testing.assert_allclose(result, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
     scores = mixture.objective(x)[1][:-1]
     outer = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
     # Equal in expectation if the model is correct; 600 sets leave differences of some tens of per cent.
@@ -197,9 +197,9 @@ def test_starts_on_a_sample_lead_to_the_same_maximum(
     data: ChoiceData, model: LatentClassMNL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", len(data) // 3)
-    found = LatentClassMNL(**asdict(model.config)).fit(data)
-    assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
-    np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have converged
+    result = LatentClassMNL(**asdict(model.config)).fit(data)
+    assert result.score(data) == pytest.approx(model.score(data), abs=1e-6)
+    np.testing.assert_allclose(result.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have converged
 
 
 @pytest.mark.parametrize("column", ["promotion", "brand", "children"])
@@ -225,9 +225,7 @@ def test_columns_that_are_constant_in_the_sample_are_estimated(monkeypatch: pyte
 
 @pytest.mark.parametrize("classes", [3, "auto"])
 @pytest.mark.parametrize("sample", [200, 4000])
-def test_the_best_start_is_kept(
-    data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int
-) -> None:
+def test_the_best_start_is_kept(data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int) -> None:
     """Two starts continue on a large table. On a small one all do, and one more that splits a class."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
     begun, begin = [], ClassSearch._first_steps
@@ -264,9 +262,9 @@ def test_results_do_not_depend_on_the_number_of_threads(
     monkeypatch.setattr("pcmcnet.models.logit.latent_class_likelihood._PERSONS", 64)
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
     with threadpool_limits(threads):
-        found = LatentClassMNL(classes=2, starts=2).fit(data)
+        result = LatentClassMNL(classes=2, starts=2).fit(data)
     monkeypatch.setattr("torch.get_num_threads", lambda: 3)
-    assert LatentClassMNL(classes=2, starts=2).fit(data).coefficients == found.coefficients
+    assert LatentClassMNL(classes=2, starts=2).fit(data).coefficients == result.coefficients
 
 
 def test_the_prior_shrinks_coefficients(data: ChoiceData) -> None:
@@ -388,7 +386,9 @@ def test_an_altered_file_is_refused(model: LatentClassMNL, tmp_path: Path) -> No
 def test_inconsistent_entries_are_refused(change: dict[str, Any], model: LatentClassMNL) -> None:
     files = state_files(model)
     files["classes.json"] = json.dumps(json.loads(files["classes.json"]) | change).encode()
-    with pytest.raises((ArtifactError, ValueError, KeyError, TypeError)):  # load turns all of them into an ArtifactError
+    with pytest.raises(
+        (ArtifactError, ValueError, KeyError, TypeError)
+    ):  # load turns all of them into an ArtifactError
         model._restore(files, model.record_, model.table_)
 
 
@@ -398,8 +398,8 @@ def test_inconsistent_entries_are_refused(change: dict[str, Any], model: LatentC
 def panel(persons: int, seed: int = 0, *, income: float = 0.0, sets: int = 6) -> dict[str, Any]:
     """Return persons of the two classes with several sets each. The length of the trip varies within a person."""
     rng = np.random.default_rng(seed)
-    x, who = rng.normal(size=(persons, sets, 4, 2)), rng.normal(size=persons)
-    second = rng.random(persons) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
+    x, individual = rng.normal(size=(persons, sets, 4, 2)), rng.normal(size=persons)
+    second = rng.random(persons) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * individual)))
     b = np.where(second[:, None], [[-0.3, -2.5]], [[-2.0, -0.5]])
     took = ((x * b[:, None, None]).sum(3) + rng.gumbel(size=(persons, sets, 4))).argmax(2)
     n = persons * sets
@@ -409,7 +409,7 @@ def panel(persons: int, seed: int = 0, *, income: float = 0.0, sets: int = 6) ->
         "cost": x[..., 0].ravel(),
         "time": x[..., 1].ravel(),
         "person": np.repeat(np.arange(persons), 4 * sets),
-        "income": np.repeat(who, 4 * sets),
+        "income": np.repeat(individual, 4 * sets),
         "km": np.repeat(rng.normal(size=n), 4),
         "second": np.repeat(second, 4 * sets),
     }
@@ -511,7 +511,9 @@ def test_columns_that_vary_within_a_person_are_omitted_or_refused(
     assert "membership 2: km" in alone.coefficients
 
 
-def test_earlier_choices_improve_later_predictions(panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path) -> None:
+def test_earlier_choices_improve_later_predictions(
+    panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path
+) -> None:
     model, data = panel_model
     later = np.arange(2400) % 6 == 5
     history, future = data.subset(~later), data.subset(later)
@@ -554,9 +556,9 @@ def test_the_sample_of_the_first_steps_has_whole_persons(
 
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 600)
     monkeypatch.setattr(latent_class_mnl, "ClassSearch", note)
-    found = LatentClassMNL(classes=2, prior=1e-6).fit(data)
+    result = LatentClassMNL(classes=2, prior=1e-6).fit(data)
     assert seen[0].tolist() == [6] * 100
-    assert found.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
+    assert result.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
 
 
 # -- fixed, bounded and starting values ----------------------------------------------------------------------------

@@ -42,9 +42,12 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(LCL(), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    mean = sum(what[0]) / n
-    u = torch.stack([(network.context @ mean) @ x for x in what[0]]) + network.utility(alone, who, what)[0]
+    individual, alternatives = network.represent(alone)
+    mean = sum(alternatives[0]) / n
+    u = (
+        torch.stack([(network.context @ mean) @ x for x in alternatives[0]])
+        + network.utility(alone, individual, alternatives)[0]
+    )
     torch.testing.assert_close(network(batch)[s, :n], u.log_softmax(0), rtol=1e-12, atol=1e-12)
 
 

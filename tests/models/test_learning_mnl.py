@@ -29,9 +29,7 @@ def test_linear_columns_are_not_inputs_of_the_network(network_of: Callable[..., 
     assert moved_by_a_unit(model, journeys, "minutes").std() > 1e-3
 
 
-def test_all_numeric_features_are_linear_by_default(
-    network_of: Callable[..., Any], journeys: ChoiceData
-) -> None:
+def test_all_numeric_features_are_linear_by_default(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
     model = network_of("lmnl", spread=0.5)
     assert set(model.coefficients) == {"price", "minutes"}
     for name, value in model.coefficients.items():

@@ -24,9 +24,12 @@ def simulate(sets: int, weights: np.ndarray, seed: int) -> dict[str, np.ndarray]
         items = rng.permutation(3)[: rng.integers(2, 4)]
         x, red = rng.normal(size=len(items)), rng.integers(2, size=len(items))
         rates = np.exp(weights[items] @ np.stack([np.ones(len(items)), x, red]))
-        law = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
-        chosen = rng.choice(len(items), p=law)
-        rows += [(s, "abc"[i], int(k == chosen), x[k], ("blue", "red")[red[k]], law[k]) for k, i in enumerate(items)]
+        probabilities = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
+        chosen = rng.choice(len(items), p=probabilities)
+        rows += [
+            (s, "abc"[i], int(k == chosen), x[k], ("blue", "red")[red[k]], probabilities[k])
+            for k, i in enumerate(items)
+        ]
     names = ("set", "item", "chosen", "x", "colour", "p")
     return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
 
@@ -38,9 +41,9 @@ def test_two_items_have_detailed_balance() -> None:
     """Leaving a for b: exp(w_a . [1, 2]) = e; b for a: exp(w_b . [1, 1]) = 1; so p = (1, e) / (1 + e)."""
     weights = torch.tensor([[-1.0, 1.0], [2.0, -2.0]], dtype=torch.float64)
     x = torch.tensor([[[1.0, 1.0], [1.0, 2.0]]], dtype=torch.float64)
-    found = linear_log_p(weights, torch.tensor([[0, 1]]), x, torch.ones(1, 2, dtype=torch.bool))
+    result = linear_log_p(weights, torch.tensor([[0, 1]]), x, torch.ones(1, 2, dtype=torch.bool))
     expected = torch.tensor([[1.0, np.e]], dtype=torch.float64).log() - np.log(1 + np.e)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-14)
 
 
 def test_a_known_chain_is_recovered() -> None:

@@ -126,9 +126,9 @@ def test_several_starts_are_no_worse_than_one() -> None:
 @pytest.mark.parametrize("sequence", ["halton", "mlhs", "random"])
 def test_all_sequences_of_draws_give_similar_likelihoods(sequence: Any) -> None:
     data = read(panel(60, normal_tastes), **PANEL)
-    found = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
+    result = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
     usual = MixedMNL(draws=200).fit(data, progress=False)
-    assert found.estimates_.log_likelihood == pytest.approx(usual.estimates_.log_likelihood, abs=3)
+    assert result.estimates_.log_likelihood == pytest.approx(usual.estimates_.log_likelihood, abs=3)
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ def model(data: ChoiceData) -> MixedMNL:
 
 def test_taste_statistics_are_those_found_by_hand() -> None:
     """One of four people dislikes it: mean 1, standard deviation sqrt(3.5), a quarter below 0."""
-    found = Tastes.of(["x", "y"], ["normal", "uniform"], np.array([[-2.0, 1.0, 2.0, 3.0], [4.0, 1.0, 0.0, -1.0]]))
-    assert found["x"].mean == 1
-    assert found["x"].deviation == pytest.approx(math.sqrt(3.5))
-    assert (found["x"].below_0, found["x"].median) == (0.25, 1.5)
-    np.testing.assert_allclose(found.correlations, [[1, -1], [-1, 1]], atol=1e-12)
-    assert "25.0%" in str(found)
-    assert found.to_arrow().column_names[:2] == ["name", "distribution"]
+    result = Tastes.of(["x", "y"], ["normal", "uniform"], np.array([[-2.0, 1.0, 2.0, 3.0], [4.0, 1.0, 0.0, -1.0]]))
+    assert result["x"].mean == 1
+    assert result["x"].deviation == pytest.approx(math.sqrt(3.5))
+    assert (result["x"].below_0, result["x"].median) == (0.25, 1.5)
+    np.testing.assert_allclose(result.correlations, [[1, -1], [-1, 1]], atol=1e-12)
+    assert "25.0%" in str(result)
+    assert result.to_arrow().column_names[:2] == ["name", "distribution"]
     with pytest.raises(InputError, match="has no random coefficient 'z'"):
-        found["z"]
+        result["z"]
 
 
 def test_tastes_follow_the_estimates(model: MixedMNL) -> None:
@@ -282,29 +282,27 @@ def test_tastes_follow_the_estimates(model: MixedMNL) -> None:
     assert logs == pytest.approx(b["cholesky[y, x]"] / size, abs=0.02)
 
 
-def test_conditional_coefficients_average_to_the_population_mean(
-    data: ChoiceData, model: MixedMNL
-) -> None:
+def test_conditional_coefficients_average_to_the_population_mean(data: ChoiceData, model: MixedMNL) -> None:
     """At the maximum, the mean of conditional means is the population mean up to simulation error."""
-    found = model.conditional(data)
-    assert found.names == ("x", "y")
-    assert found.means.shape == (120, 2)
-    assert found.means[:, 0].mean() == pytest.approx(model.tastes()["x"].mean, abs=0.05)
-    assert (found.means[:, 1] < 0).all()
+    result = model.conditional(data)
+    assert result.names == ("x", "y")
+    assert result.means.shape == (120, 2)
+    assert result.means[:, 0].mean() == pytest.approx(model.tastes()["x"].mean, abs=0.05)
+    assert (result.means[:, 1] < 0).all()
     truth = normal_tastes(np.random.default_rng(0), 120)[:, 0]
-    assert np.corrcoef(truth, found.means[:, 0])[0, 1] > 0.6
-    assert (found.deviations > 0).all()
-    assert found.to_arrow().num_rows == 120
-    assert found.to_arrow().column_names == ["person", "x", "sd[x]", "y", "sd[y]"]
+    assert np.corrcoef(truth, result.means[:, 0])[0, 1] > 0.6
+    assert (result.deviations > 0).all()
+    assert result.to_arrow().num_rows == 120
+    assert result.to_arrow().column_names == ["person", "x", "sd[x]", "y", "sd[y]"]
     backwards = model.conditional(data.subset(np.arange(len(data))[::-1]))
-    order = [backwards.persons.tolist().index(person) for person in found.persons]
-    np.testing.assert_allclose(backwards.means[order], found.means, rtol=1e-8)
+    order = [backwards.persons.tolist().index(person) for person in result.persons]
+    np.testing.assert_allclose(backwards.means[order], result.means, rtol=1e-8)
 
 
 def test_ratios_to_a_cost_are_computed_by_draw(data: ChoiceData, model: MixedMNL) -> None:
-    found = model.conditional(data, cost="y")
-    assert found.names == ("wtp[x]",)
-    assert (found.means[:, 0] > 0).mean() > 0.7  # x is attractive, y is not
+    result = model.conditional(data, cost="y")
+    assert result.names == ("wtp[x]",)
+    assert (result.means[:, 0] > 0).mean() > 0.7  # x is attractive, y is not
     with pytest.raises(InputError, match=r"has no coefficient 'why'"):
         model.conditional(data, cost="why")
 
@@ -319,9 +317,9 @@ def test_a_ratio_to_a_lognormal_parameter_is_refused(data: ChoiceData, model: Mi
 
 def test_a_person_without_choices_has_the_population_tastes(model: MixedMNL) -> None:
     single = {"trip": [1], "took": [1], "x": [0.3], "y": [0.1], "person": ["new"]}
-    found = model.conditional(read(single, **PANEL))
-    assert found.means[0, 0] == pytest.approx(model.tastes()["x"].mean, abs=0.1)
-    assert found.deviations[0, 0] == pytest.approx(model.tastes()["x"].deviation, rel=0.1)
+    result = model.conditional(read(single, **PANEL))
+    assert result.means[0, 0] == pytest.approx(model.tastes()["x"].mean, abs=0.1)
+    assert result.deviations[0, 0] == pytest.approx(model.tastes()["x"].deviation, rel=0.1)
 
 
 def test_wtp_space_estimates_willingness_to_pay_directly() -> None:

@@ -155,10 +155,10 @@ def test_columns_of_very_different_scales_are_estimated() -> None:
     table = simulated(500, {"x": 1.0, "y": -0.5})
     small, large = pa.array(table["x"].to_numpy() * 1e-6), pa.array(table["y"].to_numpy() * 1e6)
     plain = MNL().fit(read(table, "x", "y"))
-    found = MNL().fit(read(table.set_column(3, "x", small).set_column(4, "y", large), "x", "y"))
+    result = MNL().fit(read(table.set_column(3, "x", small).set_column(4, "y", large), "x", "y"))
     # The table's numbers are rounded to float32.
-    assert found.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-6)
-    assert found.coefficients["x"] == pytest.approx(1e6 * plain.coefficients["x"], rel=1e-5)
+    assert result.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-6)
+    assert result.coefficients["x"] == pytest.approx(1e6 * plain.coefficients["x"], rel=1e-5)
 
 
 # -- known coefficients --------------------------------------------------------------------------------------------
@@ -236,12 +236,12 @@ def independent(x: Any, owner: Any, took: Any) -> tuple[float, Any, Any, Any]:
     def scores(b: Any) -> Any:
         return padded[np.arange(len(sets)), chosen] - np.einsum("sj,sjk->sk", probabilities(b), padded)
 
-    found = minimize(loss, np.zeros(K), jac=lambda b: -scores(b).sum(0), method="BFGS", options={"gtol": 1e-7})
-    p, b = probabilities(found.x), found.x
+    result = minimize(loss, np.zeros(K), jac=lambda b: -scores(b).sum(0), method="BFGS", options={"gtol": 1e-7})
+    p, b = probabilities(result.x), result.x
     middle = padded - np.einsum("sj,sjk->sk", p, padded)[:, None]
     inverse = np.linalg.inv(np.einsum("sj,sjk,sjl->kl", p, middle, middle))
     meat = scores(b).T @ scores(b)
-    return -found.fun, b, np.sqrt(np.diag(inverse)), np.sqrt(np.diag(inverse @ meat @ inverse))
+    return -result.fun, b, np.sqrt(np.diag(inverse)), np.sqrt(np.diag(inverse @ meat @ inverse))
 
 
 def test_the_raw_itinerary_table_agrees_with_an_independent_optimiser() -> None:
@@ -282,14 +282,14 @@ def test_bay_area_commutes_have_the_known_likelihood() -> None:
 
 def test_willingness_to_pay_has_the_error_of_the_closed_form() -> None:
     model = MNL(errors="robust").fit(read(simulated(400, {"time": -1.0, "cost": -0.5}), "time", "cost"))
-    found = model.willingness_to_pay("time", "cost")
+    result = model.willingness_to_pay("time", "cost")
     t, c = model.coefficients["time"], model.coefficients["cost"]
     v = model.covariance("robust")
     r = t / c
-    assert found.name == "time in cost"
-    assert found.value == pytest.approx(-r)  # an extra minute has a negative value
-    assert found.error == pytest.approx(np.sqrt(v[0, 0] - 2 * r * v[0, 1] + r**2 * v[1, 1]) / abs(c), rel=1e-7)
-    assert model.willingness_to_pay("time", "cost", "classical").error != found.error
+    assert result.name == "time in cost"
+    assert result.value == pytest.approx(-r)  # an extra minute has a negative value
+    assert result.error == pytest.approx(np.sqrt(v[0, 0] - 2 * r * v[0, 1] + r**2 * v[1, 1]) / abs(c), rel=1e-7)
+    assert model.willingness_to_pay("time", "cost", "classical").error != result.error
     with pytest.raises(InputError, match=r"has no coefficient 'costs'. Did you mean 'cost'\?"):
         model.willingness_to_pay("time", "costs")
 
@@ -297,10 +297,10 @@ def test_willingness_to_pay_has_the_error_of_the_closed_form() -> None:
 def test_willingness_to_pay_is_in_units_of_the_table() -> None:
     """b_comfort = 1 and b_cost = -0.5 give 2 per unit of comfort, whatever the formula divides by."""
     data = read(simulated(2000, {"comfort": 1.0, "cost": -0.5}), "comfort", "cost", alternative="mode")
-    found = MNL(formula="comfort + cost").fit(data).willingness_to_pay("comfort", "cost")
-    assert found.value == pytest.approx(2, abs=3 * found.error)
+    result = MNL(formula="comfort + cost").fit(data).willingness_to_pay("comfort", "cost")
+    assert result.value == pytest.approx(2, abs=3 * result.error)
     scaled = MNL(formula="comfort/100 + cost/7").fit(data).willingness_to_pay("comfort/100", "cost/7")
-    assert (scaled.value, scaled.error) == pytest.approx((found.value, found.error), rel=1e-6)
+    assert (scaled.value, scaled.error) == pytest.approx((result.value, result.error), rel=1e-6)
     constant = MNL(formula="comfort + cost/7", reference="A").fit(data)
     b = constant.coefficients
     assert constant.willingness_to_pay("constant[B]", "cost/7").value == pytest.approx(
@@ -342,11 +342,13 @@ def test_the_box_cox_exponent_agrees_with_a_grid_and_the_truth(curved: ChoiceDat
     truth = {"boxcox(time)": -2, "cost": -1, "constant[B]": 0.5, "constant[C]": 0, "lambda[time]": 0.4}
     for name, error in model.standard_errors().items():
         assert model.coefficients[name] == pytest.approx(truth[name], abs=3 * error), name
-    found = model.coefficients["lambda[time]"]
-    grid = {found + d: MNL(formula=f"boxcox(time, {found + d}) + cost").fit(curved) for d in (-0.02, 0.0, 0.02)}
+    result = model.coefficients["lambda[time]"]
+    grid = {result + d: MNL(formula=f"boxcox(time, {result + d}) + cost").fit(curved) for d in (-0.02, 0.0, 0.02)}
     likelihoods = [other.estimates_.log_likelihood for other in grid.values()]
     assert max(likelihoods) == likelihoods[1] == pytest.approx(model.estimates_.log_likelihood, rel=1e-10)
-    profile = -(likelihoods[0] - 2 * likelihoods[1] + likelihoods[2]) / 0.02**2  # the second derivative is -1 / variance
+    profile = (
+        -(likelihoods[0] - 2 * likelihoods[1] + likelihoods[2]) / 0.02**2
+    )  # the second derivative is -1 / variance
     assert model.standard_errors()["lambda[time]"] == pytest.approx(profile**-0.5, rel=0.01)
     held = MNL(formula="boxcox(time) + cost", fixed={"lambda[time]": 1.0}).fit(curved)
     assert held.estimates_.log_likelihood == pytest.approx(
@@ -382,12 +384,12 @@ def test_wtp_space_has_the_likelihood_and_ratios_of_preference_space(curved: Cho
     assert [*space.coefficients] == ["wtp[boxcox(time, 0.4)]", "cost", "wtp[constant[B]]", "wtp[constant[C]]"]
     assert space.summary().facts["wtp in units of"] == "cost"
     for kind in ("classical", "robust"):
-        found, b = space.standard_errors(kind), plain.estimates_
+        result, b = space.standard_errors(kind), plain.estimates_
         for column, name in zip(plain.coefficients, space.coefficients, strict=True):
             at = b.position(column)
             value, error = b.delta(lambda v, at=at: v[1] if at == 1 else -v[at] / v[1], kind)  # type: ignore[misc]
             assert space.coefficients[name] == pytest.approx(float(value), rel=1e-6, abs=1e-9)
-            assert found[name] == pytest.approx(float(error), rel=1e-5)
+            assert result[name] == pytest.approx(float(error), rel=1e-5)
     np.testing.assert_allclose(space.predict_proba(curved), plain.predict_proba(curved), rtol=1e-7)
     ours, theirs = (model.willingness_to_pay("constant[B]", "cost") for model in (space, plain))
     assert (ours.value, ours.error) == pytest.approx((theirs.value, theirs.error), rel=1e-5)

@@ -197,9 +197,9 @@ def test_the_box_cox_exponent_agrees_with_a_grid(tmp_path: Path) -> None:
     table = trips(400, 0.4, 0)
     data = read(table | {"x": np.exp(table["x"])})  # the utility contains its logarithm
     model = NestedMNL(formula="boxcox(x)", nests=NESTS).fit(data)
-    found = model.coefficients["lambda[x]"]
-    assert found == pytest.approx(0, abs=3 * model.standard_errors()["lambda[x]"])
-    fits = [NestedMNL(formula=f"boxcox(x, {found + d})", nests=NESTS).fit(data) for d in (-0.05, 0, 0.05)]
+    result = model.coefficients["lambda[x]"]
+    assert result == pytest.approx(0, abs=3 * model.standard_errors()["lambda[x]"])
+    fits = [NestedMNL(formula=f"boxcox(x, {result + d})", nests=NESTS).fit(data) for d in (-0.05, 0, 0.05)]
     low, best, high = (fit.estimates_.log_likelihood for fit in fits)
     assert best == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
     assert max(low, high) < best
@@ -497,9 +497,7 @@ def test_three_kinds_of_errors_are_available(model: NestedMNL) -> None:
     assert row[3] == f"{z:.2f}"
 
 
-def test_a_saved_model_is_loaded_unless_it_was_altered(
-    model: NestedMNL, data: ChoiceData, tmp_path: Path
-) -> None:
+def test_a_saved_model_is_loaded_unless_it_was_altered(model: NestedMNL, data: ChoiceData, tmp_path: Path) -> None:
     back = load(model.save(tmp_path / "model"))
     assert isinstance(back, NestedMNL)
     assert back.logsums == model.logsums

@@ -37,8 +37,8 @@ def choices(rates: np.ndarray, total: float) -> ChoiceData:
     n, rows, count = len(rates), [], 0
     for size in range(2, n + 1):
         for items in combinations(range(n), size):
-            law = pn.stationary_distribution(torch.from_numpy(rates[np.ix_(items, items)])).numpy()
-            for chosen, p in zip(items, law, strict=True):
+            probabilities = pn.stationary_distribution(torch.from_numpy(rates[np.ix_(items, items)])).numpy()
+            for chosen, p in zip(items, probabilities, strict=True):
                 rows += [(count, "abcdefgh"[i], int(i == chosen), total * p) for i in items]
                 count += 1
     return ChoiceData.from_long(
@@ -68,15 +68,15 @@ def expected_l1(model: pn.PCMC, test: ChoiceData) -> float:
     test part, averaged by the shares of the sets in it."""
     labels, p = test.labels, test.from_rows(model.predict_proba(test))
     assert labels is not None
-    laws: dict[tuple[str, ...], np.ndarray] = {}
+    probabilities: dict[tuple[str, ...], np.ndarray] = {}
     counts: dict[tuple[str, ...], np.ndarray] = {}
     for s, chosen in enumerate(test.require_chosen("test")):
         inside = slice(test.offsets[s], test.offsets[s + 1])
         order = np.argsort(labels.plain()[inside])
         key = tuple(labels.plain()[inside][order])
-        laws[key] = p[inside][order]
+        probabilities[key] = p[inside][order]
         counts[key] = counts.get(key, 0) + (order == chosen)
-    return sum(float(np.abs(c - c.sum() * laws[key]).sum()) for key, c in counts.items()) / len(test)
+    return sum(float(np.abs(c - c.sum() * probabilities[key]).sum()) for key, c in counts.items()) / len(test)
 
 
 # -- the estimate --------------------------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ def test_exact_frequencies_recover_the_chain() -> None:
     whole = [np.flatnonzero(data.sizes == 4)[0], np.flatnonzero(data.sizes == 3)[0]]
     for s in whole:
         items = [k for k in range(4) if "abcd"[k] in data.labels.plain()[data.offsets[s] : data.offsets[s + 1]]]  # type: ignore[union-attr]
-        law = pn.stationary_distribution(torch.from_numpy(rates[np.ix_(items, items)])).numpy()
-        found = np.exp(model._log_proba(data))[data.offsets[s] : data.offsets[s + 1]]
-        np.testing.assert_allclose(found, law, rtol=0, atol=1e-5)
+        probabilities = pn.stationary_distribution(torch.from_numpy(rates[np.ix_(items, items)])).numpy()
+        result = np.exp(model._log_proba(data))[data.offsets[s] : data.offsets[s + 1]]
+        np.testing.assert_allclose(result, probabilities, rtol=0, atol=1e-5)
 
 
 def test_a_sampled_chain_is_recovered_within_sampling_error() -> None:
@@ -105,10 +105,10 @@ def test_a_sampled_chain_is_recovered_within_sampling_error() -> None:
     model = PCMC(restarts=3, ridge=0.1).fit(sample(exact, 1000, seed=2))
     truth = exact.weights  # one weighted set for each item and set
     chosen = exact.offsets[:-1] + exact.require_chosen("test")
-    found = np.exp(model._log_proba(exact))[chosen]
+    result = np.exp(model._log_proba(exact))[chosen]
     error = np.sqrt(truth * (1 - truth) / 1000)
-    assert (np.abs(found - truth) < 4 * error).all()
-    assert np.abs(found - truth).mean() < np.sqrt(2 / np.pi) * error.mean()  # the error of frequencies
+    assert (np.abs(result - truth) < 4 * error).all()
+    assert np.abs(result - truth).mean() < np.sqrt(2 / np.pi) * error.mean()  # the error of frequencies
 
 
 def test_the_published_method_and_lbfgs_agree() -> None:
@@ -269,7 +269,9 @@ def test_unconnected_items_are_accepted() -> None:
     model = PCMC().fit(data)
     mixed = {"set": [0, 0, 0, 0], "item": list("abcd")}
     p = model.predict_proba(ChoiceData.from_long(mixed, choice_set="set", alternative="item"))
-    np.testing.assert_allclose(p, 0.25, rtol=0, atol=1e-6)  # all items were chosen equally often; the search has a tolerance
+    np.testing.assert_allclose(
+        p, 0.25, rtol=0, atol=1e-6
+    )  # all items were chosen equally often; the search has a tolerance
 
 
 # -- options, invalid input, saved form ----------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_the_number_of_parameters_is_that_of_the_paper(
 
 
 def test_the_preset_has_the_weights_of_the_papers_network(trips: ChoiceData) -> None:
-    """Labels are declared but not used: comfort and purpose have embeddings, and one layer of 16 has 2 + 4 + 4 inputs."""
+    """Labels are declared but not used: comfort and purpose have embeddings. One layer of 16 has 2 + 4 + 4 inputs."""
     model = PCMCNet.paper((16,), epochs=1).fit(trips, progress=False)
     shapes = {name: tuple(p.shape) for name, p in model.network_.named_parameters()}
     assert shapes == {
@@ -167,9 +167,7 @@ def test_probabilities_follow_the_rows_of_the_table(
     np.testing.assert_array_equal(fitted.predict_proba(table), expected)  # read by the model's schema
 
 
-def test_a_set_of_one_has_probability_exactly_1(
-    fitted: PCMCNet, make_trips: MakeTrips, roles: dict[str, Any]
-) -> None:
+def test_a_set_of_one_has_probability_exactly_1(fitted: PCMCNet, make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(seed=5), **roles)
     lonely = np.flatnonzero(data.sizes == 1)
     assert lonely.size
@@ -190,9 +188,7 @@ def test_predictions_are_labels_if_the_table_has_labels(fitted: PCMCNet, trips: 
     assert fitted.predict(trips).tolist() == expected
 
 
-def test_all_unseen_categories_have_the_same_probabilities(
-    fitted: PCMCNet, make_trips: MakeTrips
-) -> None:
+def test_all_unseen_categories_have_the_same_probabilities(fitted: PCMCNet, make_trips: MakeTrips) -> None:
     table = make_trips(seed=5)
     column = table.column_names.index("comfort")
     probabilities = [

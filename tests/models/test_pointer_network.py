@@ -86,14 +86,14 @@ def test_probabilities_follow_the_formulas(trips: ChoiceData) -> None:
     log_p = network(batch)
     for s in range(5):
         alone = single_set(batch, s)
-        who = network.individual(alone.individual_numeric, alone.individual_categorical)[0]
+        individual = network.individual(alone.individual_numeric, alone.individual_categorical)[0]
         h, c, encoded = torch.zeros(6).double(), torch.zeros(6).double(), []
-        for what in network.alternative(alone.numeric, alone.categorical)[0]:
-            x = torch.tanh(network.read.weight @ torch.cat([what, who]) + network.read.bias)
+        for alternatives in network.alternative(alone.numeric, alone.categorical)[0]:
+            x = torch.tanh(network.read.weight @ torch.cat([alternatives, individual]) + network.read.bias)
             h, c = lstm_step(x, h, c, network.encoder, "_l0")
             encoded.append(h)
         assert network.ask is not None
-        d, _ = lstm_step(network.start + network.ask.weight @ who, h, c, network.decoder)
+        d, _ = lstm_step(network.start + network.ask.weight @ individual, h, c, network.decoder)
         query = network.query.weight @ d + network.query.bias
         u = torch.stack([network.point.weight[0] @ torch.tanh(network.key.weight @ e + query) for e in encoded])
         torch.testing.assert_close(log_p[s, : len(u)], u.log_softmax(0), rtol=1e-12, atol=1e-12)

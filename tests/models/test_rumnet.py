@@ -29,7 +29,9 @@ def test_adding_an_alternative_never_raises_the_probability_of_another(
             weights.copy_(size * torch.randn(weights.shape, generator=generator, dtype=torch.float64))
     x = torch.randn(1, n, 2, generator=generator, dtype=torch.float64).expand(n, n, 2)
     mask = torch.ones(n, n, dtype=torch.bool)
-    mask[torch.arange(1, n), torch.arange(1, n)] = False  # the first set is complete, each other one lacks an alternative
+    mask[torch.arange(1, n), torch.arange(1, n)] = (
+        False  # the first set is complete, each other one lacks an alternative
+    )
     none = torch.zeros(n, n, 0, dtype=torch.int64)
     alone, one = torch.zeros(n, 0, dtype=torch.float64), torch.zeros(n, dtype=torch.int64)
     with torch.no_grad():
@@ -46,9 +48,9 @@ def test_the_inner_logits_have_equal_shares(network_of: Callable[..., Any], jour
     mixed = (np.exp(logits) / 9).sum(1)
     np.testing.assert_allclose(mixed, journeys.from_rows(model.predict_proba(journeys)), rtol=1e-4)
     assert np.exp(logits).std(1).max() > 0.01  # they differ
-    found = audit(model, journeys, sets=40)
-    assert found["regularity"].verdict == "holds"
-    assert found["independence"].verdict == "violated"
+    result = audit(model, journeys, sets=40)
+    assert result["regularity"].verdict == "holds"
+    assert result["independence"].verdict == "violated"
 
 
 def test_options_are_checked() -> None:

@@ -47,9 +47,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scanned(table: Path) -> ScannedData:
     """Scan the table with very little memory: a buffer holds one shard."""
-    found = replace(ChoiceData.scan(table, memory="1 MiB", **ROLES), memory=2**15)
-    assert len(found.buffers()) == len(found.manifest.shards) > 2
-    return found
+    result = replace(ChoiceData.scan(table, memory="1 MiB", **ROLES), memory=2**15)
+    assert len(result.buffers()) == len(result.manifest.shards) > 2
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -228,9 +228,7 @@ def test_models_that_cannot_stream_name_a_remedy(name: str, scanned: ScannedData
         pn.MODELS[name]().fit(scanned)
 
 
-def test_results_that_need_the_whole_table_name_an_alternative(
-    scanned: ScannedData, in_memory: ChoiceData
-) -> None:
+def test_results_that_need_the_whole_table_name_an_alternative(scanned: ScannedData, in_memory: ChoiceData) -> None:
     model = pn.Uniform().fit(in_memory)
     with pytest.raises(InputError, match=r"too large: use each of data\.parts\(\), or data\.sample\(n_sets\)"):
         model.predict(scanned)

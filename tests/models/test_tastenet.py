@@ -15,9 +15,9 @@ from pcmcnet.models import TasteNet
 def test_a_coefficient_is_the_change_of_log_odds_per_unit(network_of: Callable[..., Any], journeys: ChoiceData) -> None:
     """The first alternative of each set costs one unit more: its log-odds against the second change by b(I)."""
     model = network_of("tastenet", spread=0.3)
-    found = model.coefficients(journeys)
-    assert set(found) == {"price", "minutes"}
-    assert found["price"].std() > 0.001  # individuals differ
+    result = model.coefficients(journeys)
+    assert set(result) == {"price", "minutes"}
+    assert result["price"].std() > 0.001  # individuals differ
     price = np.asarray(journeys.features["price"].plain(), np.float64).copy()
     first = journeys.offsets[:-1]
     price[first] += 1
@@ -25,7 +25,7 @@ def test_a_coefficient_is_the_change_of_log_odds_per_unit(network_of: Callable[.
         journeys.from_rows(model.predict_log_proba(data)) for data in (journeys, with_values(journeys, "price", price))
     )
     moved = (after - before)[first] - (after - before)[first + 1]
-    np.testing.assert_allclose(moved, found["price"], atol=1e-4)  # differences of float32
+    np.testing.assert_allclose(moved, result["price"], atol=1e-4)  # differences of float32
 
 
 @given(seed=st.integers(0, 2**16), spread=st.floats(0.01, 5))
@@ -35,9 +35,9 @@ def test_a_signed_coefficient_has_its_sign_for_every_individual(
 ) -> None:
     signs: Any = {"price": "decreasing", "minutes": "increasing"}
     model = network_of("tastenet", spread=spread, seed=seed, monotone=signs)
-    found = model.coefficients(journeys)
-    assert (found["price"] <= 1e-6).all()
-    assert (found["minutes"] >= -1e-6).all()
+    result = model.coefficients(journeys)
+    assert (result["price"] <= 1e-6).all()
+    assert (result["minutes"] >= -1e-6).all()
 
 
 def test_tastes_that_depend_on_income_are_recovered() -> None:
@@ -51,9 +51,9 @@ def test_tastes_that_depend_on_income_are_recovered() -> None:
     table["rich"] = np.repeat(rich, n)
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["price"], individual=["rich"])
     model = TasteNet(hidden=(8,), weight_decay=0.1).fit(data, progress=False)
-    found = model.coefficients(data)["price"]
-    assert found[rich == 0].mean() == pytest.approx(-2, abs=0.3)  # three standard errors
-    assert found[rich == 1].mean() == pytest.approx(0, abs=0.3)
+    result = model.coefficients(data)["price"]
+    assert result[rich == 0].mean() == pytest.approx(-2, abs=0.3)  # three standard errors
+    assert result[rich == 1].mean() == pytest.approx(0, abs=0.3)
 
 
 def test_tastes_are_equal_without_individual_columns() -> None:

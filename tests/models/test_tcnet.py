@@ -32,8 +32,8 @@ def test_utilities_follow_the_formulas(trips: ChoiceData) -> None:
     network, batch = scrambled(TCNet(width=4, heads=2, hidden=(3,), blocks=2, utility="none"), trips)
     s, n = largest_set(batch)
     alone = chosen_places(batch, s, range(n))
-    who, what = network.represent(alone)
-    tokens = network.token(torch.cat([what, who.unsqueeze(1).expand(-1, n, -1)], -1))
+    individual, alternatives = network.represent(alone)
+    tokens = network.token(torch.cat([alternatives, individual.unsqueeze(1).expand(-1, n, -1)], -1))
     assortment = tokens
     for block in network.assortment:
         assortment = block(assortment, assortment, alone.mask)

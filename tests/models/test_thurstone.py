@@ -44,18 +44,18 @@ def test_two_items_have_the_closed_form(difference: float) -> None:
 @pytest.mark.parametrize(("n", "spread"), [(3, 1.0), (5, 3.0), (10, 2.0), (40, 1.0)])
 def test_the_quadrature_agrees_with_scipy(n: int, spread: float) -> None:
     mu = np.random.default_rng(n).normal(size=n) * spread
-    found = probabilities(mu.tolist())
+    result = probabilities(mu.tolist())
     for i in {0, int(mu.argmin()), int(mu.argmax())}:
-        assert found[i] == pytest.approx(by_quad(mu, i), abs=1e-10)
+        assert result[i] == pytest.approx(by_quad(mu, i), abs=1e-10)
 
 
 def test_equal_items_share_equally_and_padding_has_no_effect() -> None:
     np.testing.assert_allclose(np.exp(probabilities([1.3] * 300)), 1 / 300, rtol=1e-12)
     mu = torch.tensor([[0.3, -1.0, 0.5], [0.3, -1.0, 99.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    found = normal_log_p(mu, mask)
-    assert found[1, 2] == -math.inf
-    np.testing.assert_allclose(found[1, :2], probabilities([0.3, -1.0]), rtol=0, atol=1e-12)
+    result = normal_log_p(mu, mask)
+    assert result[1, 2] == -math.inf
+    np.testing.assert_allclose(result[1, :2], probabilities([0.3, -1.0]), rtol=0, atol=1e-12)
 
 
 def test_the_gradient_is_exact() -> None:
@@ -80,15 +80,15 @@ def test_the_hessian_agrees_with_differences_for_sets_of_any_size() -> None:
     counts = np.array([3.0, 5.0, 2.0, 6.0, 4.0, 1.0])
     sets = DistinctSets(items, offsets, counts, np.arange(6), np.ones(6, int))
     model, mu, h = Thurstone(), np.array([0.0, 0.4, -0.7]), 1e-3
-    found = sum(_hessian(mu, batch) for batch in sets.batches())
+    result = sum(_hessian(mu, batch) for batch in sets.batches())
 
     def nll(s: np.ndarray) -> float:
         return -float(counts @ model._item_log_p(sets, mu + s))
 
     I = h * np.eye(3)
     expected = [[(nll(u + v) - nll(u - v) - nll(v - u) + nll(-u - v)) / (4 * h * h) for u in I] for v in I]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)  # h^2 times fourth derivatives of 21 choices
-    np.testing.assert_allclose(found.sum(0), 0, rtol=0, atol=1e-12)  # a shift of all means changes nothing
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-5)  # h^2 times fourth derivatives of 21 choices
+    np.testing.assert_allclose(result.sum(0), 0, rtol=0, atol=1e-12)  # a shift of all means changes nothing
 
 
 def test_known_means_are_recovered_within_their_errors() -> None:

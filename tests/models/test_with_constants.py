@@ -42,8 +42,8 @@ def shares_of(model: Any, data: ChoiceData) -> dict[str, float]:
 def test_the_constants_of_two_labels_are_those_found_by_hand() -> None:
     """Both are always available and equal. A share of 80% for a needs odds of 4, so a constant of log 4."""
     data = item_choices([("ab", "a"), ("ab", "b")])
-    found = find_constants(Uniform().fit(data), data, {"b": 0.2, "a": 0.8})
-    assert found == {"b": 0.0, "a": pytest.approx(math.log(4))}
+    result = find_constants(Uniform().fit(data), data, {"b": 0.2, "a": 0.8})
+    assert result == {"b": 0.0, "a": pytest.approx(math.log(4))}
 
 
 @given(raw=st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4))
@@ -56,9 +56,9 @@ def test_all_feasible_shares_are_reached(raw: list[float]) -> None:
     target = np.average(table / table.sum(axis=1, keepdims=True), axis=0, weights=data.weights)
     shares = dict(zip("abcd", target.tolist(), strict=True))
     model = Uniform().fit(data)
-    found = WithConstants(model, shares, constants=find_constants(model, data, shares))
-    assert shares_of(found, data) == pytest.approx(shares, abs=1e-9)
-    assert [found.constants_[x] - found.constants_["a"] for x in "abcd"] == pytest.approx(
+    result = WithConstants(model, shares, constants=find_constants(model, data, shares))
+    assert shares_of(result, data) == pytest.approx(shares, abs=1e-9)
+    assert [result.constants_[x] - result.constants_["a"] for x in "abcd"] == pytest.approx(
         (3 * (np.array(raw) - raw[0])).tolist(), abs=1e-6
     )
 

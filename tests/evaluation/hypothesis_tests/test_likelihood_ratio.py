@@ -42,7 +42,9 @@ def test_the_statistic_is_the_one_computed_by_hand() -> None:
     test = likelihood_ratio(small, large)
     assert test.statistic == pytest.approx(2 * (high - low), rel=1e-10)  # 20.9301
     assert test.degrees_of_freedom == 1
-    assert test.p_value == pytest.approx(math.erfc(math.sqrt(high - low)), rel=1e-8)  # chi-squared with 1 degree of freedom
+    assert test.p_value == pytest.approx(
+        math.erfc(math.sqrt(high - low)), rel=1e-8
+    )  # chi-squared with 1 degree of freedom
     assert test.rejected
     assert test.notes == ()
     assert len(test.details["restricted"]) == 1

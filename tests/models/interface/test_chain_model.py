@@ -29,8 +29,8 @@ def test_the_stationary_distribution_of_the_rates_gives_probabilities(model: Cha
     p, rates = trips.from_rows(model.predict_proba(trips)), model.rates(trips)
     assert len(rates) == len(trips)
     for s, q in enumerate(rates):
-        law = stationary_distribution(torch.from_numpy(q)).numpy()
-        np.testing.assert_allclose(law, p[trips.offsets[s] : trips.offsets[s + 1]], rtol=0, atol=1e-6)
+        probabilities = stationary_distribution(torch.from_numpy(q)).numpy()
+        np.testing.assert_allclose(probabilities, p[trips.offsets[s] : trips.offsets[s + 1]], rtol=0, atol=1e-6)
 
 
 def test_rates_are_scaled_with_a_diagonal_of_0(model: ChainModel, trips: ChoiceData) -> None:

@@ -160,19 +160,19 @@ def test_a_logit_on_contents_alone_is_refused() -> None:
 
 
 def test_models_with_and_without_contents_can_be_compared(data: ChoiceData) -> None:
-    found = compare(
+    result = compare(
         {"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0)},
         data,
         split=(0.7, 0.3),
         progress=False,
     )
-    assert "network" in str(found)
+    assert "network" in str(result)
 
 
 def test_importance_shuffles_contents(fitted: PCMCNet, data: ChoiceData) -> None:
-    found = importance(fitted, data, repeats=2)
-    assert found["v"].value > found["at"].value
-    assert found["v"].value > 0.1
+    result = importance(fitted, data, repeats=2)
+    assert result["v"].value > result["at"].value
+    assert result["v"].value > 0.1
 
 
 def test_unsupported_uses_of_contents_are_refused(fitted: PCMCNet, data: ChoiceData) -> None:
@@ -281,13 +281,13 @@ def test_a_fit_resumes_only_with_the_same_encoder(tmp_path: Path) -> None:
 
 
 def test_a_comparison_uses_the_custom_encoder() -> None:
-    found = compare(
+    result = compare(
         {"ring": PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)},
         graph(),
         split=(0.7, 0.3),
         progress=False,
     )
-    assert "ring" in str(found)
+    assert "ring" in str(result)
 
 
 @pytest.mark.slow
@@ -295,8 +295,10 @@ def test_a_search_over_options_uses_the_custom_encoder(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     base = PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)
     settings: dict[str, Any] = {"space": {"lr": [0.01, 0.02]}, "folder": tmp_path / "search", "progress": False}
-    found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second continues the first
-    assert all(list(model.extras["encoders"]) == ["node"] for model in found)
+    result = [
+        tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)
+    ]  # the second continues the first
+    assert all(list(model.extras["encoders"]) == ["node"] for model in result)
 
 
 @pytest.mark.parametrize(

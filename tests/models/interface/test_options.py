@@ -117,8 +117,8 @@ def test_the_command_line_reads_the_options_of_the_model() -> None:
 
 def test_entries_of_a_mapping_can_be_set_separately() -> None:
     words = ["random.price=-lognormal", "draws=50", "random.in.vehicle=normal", "start.price=0.5"]
-    found = parse_options(MixedMNL.config_class, words)
-    assert found == {
+    result = parse_options(MixedMNL.config_class, words)
+    assert result == {
         "random": {"price": "-lognormal", "in.vehicle": "normal"},
         "draws": 50,
         "start": {"price": 0.5},

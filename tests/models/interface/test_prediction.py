@@ -103,16 +103,14 @@ def test_tables_with_adjacent_sets_are_predicted_without_a_scan(
         with monkeypatch.context() as patch:
             patch.setattr(neural_model, "is_on_gpu", lambda network: "GPU" in kind)
             n = predict_folder(model, source, out)
-        found = written(out)
-        assert found.drop_columns(["probability"]).equals(table.slice(0, n))
-        np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(source), rtol=0, atol=1e-6)
+        result = written(out)
+        assert result.drop_columns(["probability"]).equals(table.slice(0, n))
+        np.testing.assert_allclose(result["probability"].to_numpy(), model.predict_proba(source), rtol=0, atol=1e-6)
     assert scans == []
     assert contents(tmp_path / "of folder") == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
 
 
-def test_probabilities_agree_with_a_scan_and_with_memory(
-    mnl: pn.MNL, scans: list[str], tmp_path: Path
-) -> None:
+def test_probabilities_agree_with_a_scan_and_with_memory(mnl: pn.MNL, scans: list[str], tmp_path: Path) -> None:
     folder = write(a_table(), tmp_path / "in")
     predict_folder(mnl, folder, tmp_path / "direct")
     predict_folder(mnl, folder, tmp_path / "scanned", cache=tmp_path / "cache")
@@ -126,12 +124,12 @@ def test_probabilities_agree_with_a_scan_and_with_memory(
 def test_chunks_predicted_in_parallel_have_the_same_probabilities(
     network: pn.PCMCNet, scans: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, found = write(a_table(), tmp_path / "in"), []
+    folder, result = write(a_table(), tmp_path / "in"), []
     for workers in (1, 3):
         monkeypatch.setattr(pn.PCMCNet, "_parallel_chunks", workers)
         predict_folder(network, folder, tmp_path / str(workers))
-        found.append(written(tmp_path / str(workers)))
-    assert found[0].equals(found[1])
+        result.append(written(tmp_path / str(workers)))
+    assert result[0].equals(result[1])
     assert scans == []
 
 
@@ -153,7 +151,9 @@ def test_unseen_categories_are_reported_once_for_the_whole_table(
     with caplog.at_level("INFO", "pcmcnet"):
         predict_folder(network, folder, tmp_path / "out", cache=tmp_path / "cache" if scanned else None)
     messages = [record.getMessage() for record in caplog.records if "never seen" in record.getMessage()]
-    assert messages == [f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"]
+    assert messages == [
+        f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"
+    ]
 
 
 def test_concurrent_predictions_report_unseen_categories_separately(
@@ -176,8 +176,8 @@ def test_files_of_a_folder_may_differ_in_types(column: str, mnl: pn.MNL, scans: 
     pyarrow.parquet.write_table(other.set_column(at, column, other[column].cast(pa.int32())), folder / "1.parquet")
     predict_folder(mnl, folder, tmp_path / "out")
     assert scans == []
-    found = [pyarrow.parquet.read_table(file)["probability"] for file in sorted((tmp_path / "out").glob("*.parquet"))]
-    np.testing.assert_allclose(pa.chunked_array([c for x in found for c in x.chunks]), mnl.predict_proba(table))
+    result = [pyarrow.parquet.read_table(file)["probability"] for file in sorted((tmp_path / "out").glob("*.parquet"))]
+    np.testing.assert_allclose(pa.chunked_array([c for x in result for c in x.chunks]), mnl.predict_proba(table))
 
 
 def test_unavailable_rows_have_probability_0(scans: list[str], tmp_path: Path) -> None:
@@ -185,14 +185,16 @@ def test_unavailable_rows_have_probability_0(scans: list[str], tmp_path: Path) -
     table = table.append_column("open", pa.array(np.asarray(table["code"]) != "003"))
     model = pn.MNL().fit(pn.ChoiceData.from_long(table, available="open", **ROLES))
     predict_folder(model, write(table, tmp_path / "in"), tmp_path / "out")
-    found = written(tmp_path / "out")["probability"].to_numpy()
-    np.testing.assert_allclose(found, model.predict_proba(table), rtol=0, atol=1e-14)
-    assert (found == 0).any()
+    result = written(tmp_path / "out")["probability"].to_numpy()
+    np.testing.assert_allclose(result, model.predict_proba(table), rtol=0, atol=1e-14)
+    assert (result == 0).any()
     assert scans == []
 
 
 @pytest.mark.parametrize("how", ["apart", "gone on at the end", "fractions"])
-def test_tables_whose_sets_are_not_adjacent_are_scanned(how: str, mnl: pn.MNL, scans: list[str], tmp_path: Path) -> None:
+def test_tables_whose_sets_are_not_adjacent_are_scanned(
+    how: str, mnl: pn.MNL, scans: list[str], tmp_path: Path
+) -> None:
     table = a_table(float if how == "fractions" else int)
     if how == "apart":
         table = table.take(pa.array(np.random.default_rng(1).permutation(table.num_rows)))
@@ -201,8 +203,8 @@ def test_tables_whose_sets_are_not_adjacent_are_scanned(how: str, mnl: pn.MNL, s
         table = pa.concat_tables([table.slice(1), table.slice(0, 1)])
         assert size > 1
     predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
-    found = written(tmp_path / "out")["probability"].to_numpy()
-    np.testing.assert_allclose(found, mnl.predict_proba(table), rtol=0, atol=1e-14)
+    result = written(tmp_path / "out")["probability"].to_numpy()
+    np.testing.assert_allclose(result, mnl.predict_proba(table), rtol=0, atol=1e-14)
     assert scans == ["scan"]
 
 
@@ -263,9 +265,7 @@ def test_errors_that_depend_on_all_chunks_are_detected(mnl: pn.MNL, tmp_path: Pa
         predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
 
 
-def test_interrupted_predictions_leave_no_files(
-    mnl: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_predictions_leave_no_files(mnl: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = write(a_table(), tmp_path / "in"), tmp_path / "out"
     (out / ".scan" / "files").mkdir(parents=True)
     (out / ".scan" / "files" / "7").write_text("half a file")

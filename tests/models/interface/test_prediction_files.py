@@ -62,24 +62,22 @@ def write_folder(rows: pa.Table, folder: Path) -> Path:
     return folder
 
 
-def test_every_file_is_written_with_its_rows_and_probabilities(
-    rows: pa.Table, model: pn.MNL, tmp_path: Path
-) -> None:
+def test_every_file_is_written_with_its_rows_and_probabilities(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     table, out = write_folder(rows, tmp_path / "in"), tmp_path / "out"
     assert predict_folder(model, table, out, memory="1 MiB") == rows.num_rows
     names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     assert names == ["a.parquet", "b.parquet", "c/d.parquet", "e.parquet"]
-    found = pa.concat_tables([pyarrow.parquet.read_table(out / name) for name in names])
-    assert found.drop_columns(["probability"]).equals(rows.drop_columns(["took"]))
-    np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-12)
+    result = pa.concat_tables([pyarrow.parquet.read_table(out / name) for name in names])
+    assert result.drop_columns(["probability"]).equals(rows.drop_columns(["took"]))
+    np.testing.assert_allclose(result["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-12)
 
 
 def test_one_file_gives_one_file(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
     pyarrow.csv.write_csv(rows, tmp_path / "in.csv")
     predict_folder(model, tmp_path / "in.csv", tmp_path / "out", column="p")
-    found = pyarrow.parquet.read_table(tmp_path / "out" / "in.parquet")
-    assert found["code"].to_pylist() == rows["code"].to_pylist()
-    np.testing.assert_allclose(found["p"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-6)  # of the text
+    result = pyarrow.parquet.read_table(tmp_path / "out" / "in.parquet")
+    assert result["code"].to_pylist() == rows["code"].to_pylist()
+    np.testing.assert_allclose(result["p"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-6)  # of the text
 
 
 def test_a_given_cache_is_kept_and_reused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
@@ -180,7 +178,9 @@ def test_a_full_disk_is_reported_before_any_prediction(
         predict_folder(model, write_folder(rows, tmp_path / "in"), tmp_path / "out")
 
 
-def test_batches_of_copied_rows_depend_on_the_size_of_all_columns(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+def test_batches_of_copied_rows_depend_on_the_size_of_all_columns(
+    rows: pa.Table, model: pn.MNL, tmp_path: Path
+) -> None:
     long = pa.array(["x" * 20_000] * rows.num_rows)
     table = write_folder(rows.append_column("letter", long), tmp_path / "in")
     (file, *_) = prediction._files(table, tmp_path / "out", model.schema, 2**20)

@@ -366,9 +366,7 @@ def test_saving_into_the_run_folder_removes_the_checkpoint(
     np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
 
 
-def test_saving_removes_an_incomplete_first_checkpoint(
-    fitted: PCMCNet, tmp_path: Path
-) -> None:
+def test_saving_removes_an_incomplete_first_checkpoint(fitted: PCMCNet, tmp_path: Path) -> None:
     (tmp_path / ".99.checkpoint.safetensors").touch()
     fitted.save(tmp_path)
     assert listing(tmp_path) == sorted([*CONTENT, "model.json"])

@@ -127,8 +127,8 @@ def test_an_empty_table_has_no_probabilities_and_no_score(data: ChoiceData) -> N
     ]
     for model in models:
         model.fit(data, data if model.stops_early else None, progress=False)
-        for found in (model.predict_proba(data[:0]), model.predict_scores(data[:0]), model.predict(data[:0])):
-            assert found.shape == (0,)
+        for result in (model.predict_proba(data[:0]), model.predict_scores(data[:0]), model.predict(data[:0])):
+            assert result.shape == (0,)
         with pytest.raises(InputError, match="expected a choice set with a weight above 0, got none in 0"):
             model.score(data[:0])
 
@@ -164,10 +164,10 @@ def test_a_type_checker_finds_a_wrong_option(tmp_path: Path) -> None:
     run = subprocess.run(words, capture_output=True, text=True, check=False, cwd=config.parent)
     lines = TYPES.splitlines()
     wrong = {k for k, line in enumerate(lines, 1) if k > lines.index("PCMCNet(epohcs=3)")}
-    found = {
+    result = {
         int(line.split(":")[1]) for line in run.stdout.splitlines() if line.startswith(str(file)) and ": error:" in line
     }
-    assert found == wrong, run.stdout
+    assert result == wrong, run.stdout
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -33,8 +33,10 @@ TRUTH = ClassChains(np.stack([cycle(2.0), cycle(-2.0)]), np.array([0.6, 0.4]))
 
 def mixture_probabilities(chains: ClassChains, items: tuple[int, ...]) -> np.ndarray:
     """Return the probabilities of a set, averaged over classes."""
-    laws = [pn.stationary_distribution(torch.from_numpy(np.exp(t[np.ix_(items, items)]))).numpy() for t in chains[0]]
-    return np.asarray(chains.shares @ np.stack(laws))
+    probabilities = [
+        pn.stationary_distribution(torch.from_numpy(np.exp(t[np.ix_(items, items)]))).numpy() for t in chains[0]
+    ]
+    return np.asarray(chains.shares @ np.stack(probabilities))
 
 
 @cache
@@ -69,8 +71,10 @@ def opposed(persons: int, seed: int = 0, *, of_one_mind: bool = False) -> Choice
 
 def divergence(model: PCMC) -> float:
     sets = [items for size in range(2, 5) for items in combinations(range(4), size)]
-    laws = [(mixture_probabilities(TRUTH, items), mixture_probabilities(model._state.chains, items)) for items in sets]
-    return float(np.mean([(p * np.log(p / q)).sum() for p, q in laws]))
+    probabilities = [
+        (mixture_probabilities(TRUTH, items), mixture_probabilities(model._state.chains, items)) for items in sets
+    ]
+    return float(np.mean([(p * np.log(p / q)).sum() for p, q in probabilities]))
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +92,8 @@ def test_a_mixture_averages_the_probabilities_of_its_classes() -> None:
 
 
 def test_persons_with_equal_choices_are_one_case() -> None:
-    found = Choosers.of_persons(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
-    assert list(zip(found.person, found.entry, found.times, strict=True)) == [(0, 2, 1), (0, 5, 2), (1, 5, 1)]
+    result = Choosers.of_persons(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
+    assert list(zip(result.person, result.entry, result.times, strict=True)) == [(0, 2, 1), (0, 5, 2), (1, 5, 1)]
     alone = Choosers.of_sets(np.array([5, 2, 5]), np.array([1.0, 2.0, 4.0]))
     np.testing.assert_array_equal(alone.entry, [2, 5])
     np.testing.assert_array_equal(alone.weights, [2.0, 5.0])
@@ -121,15 +125,15 @@ def test_rates_can_be_selected_by_class(model: PCMC) -> None:
         for s, rates in enumerate(model.rates(data, of_class=c)):
             inside = slice(data.offsets[s], data.offsets[s + 1])
             expected = np.exp(model._class_log_p(data)[inside, c - 1])
-            found = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+            result = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
+            np.testing.assert_allclose(result, expected, rtol=0, atol=1e-10)
 
 
 AUTO: dict[str, Any] = {"classes": "auto", "restarts": 2, "ridge": 100.0}
 
 
 def test_opposite_preferences_give_two_classes() -> None:
-    """Those who like a prefer b to c, those who like d prefer c to b. With a and d available, b and c are rarely chosen."""
+    """Those who like a prefer b to c, those who like d prefer c to b. If a and d are available, both are rare."""
     model = PCMC(**AUTO).fit(opposed(60))
     first, second, *_ = model.record_.class_trials
     assert second.gain > 2 * second.standard_error

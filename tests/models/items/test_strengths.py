@@ -69,16 +69,16 @@ def bowl(x: Tensor) -> Tensor:
 
 
 def test_the_minimum_of_a_quadratic_is_found() -> None:
-    found = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15)
-    np.testing.assert_allclose(found.x, [1, 2], rtol=0, atol=1e-7)
-    assert found.value == pytest.approx(3, abs=1e-14)
-    assert found.converged
-    assert 0 < found.iterations < 50
+    result = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15)
+    np.testing.assert_allclose(result.x, [1, 2], rtol=0, atol=1e-7)
+    assert result.value == pytest.approx(3, abs=1e-14)
+    assert result.converged
+    assert 0 < result.iterations < 50
 
 
 def test_components_stay_within_the_bound() -> None:
-    found = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15, bound=1.5)
-    np.testing.assert_allclose(found.x, [1, 1.5], rtol=0, atol=1e-7)
+    result = lbfgs(bowl, np.zeros(2), max_iter=50, tolerance=1e-15, bound=1.5)
+    np.testing.assert_allclose(result.x, [1, 1.5], rtol=0, atol=1e-7)
 
 
 def test_a_search_with_too_few_steps_is_not_converged() -> None:

@@ -54,11 +54,11 @@ def test_damaged_items_are_refused(items: list[Any]) -> None:
 def test_equal_sets_are_merged_with_summed_weights() -> None:
     data = item_choices([("ab", "a"), ("ba", "a"), ("cab", "c"), ("ab", "b"), ("b", "b")], [1, 2, 4, 8, 16])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
-    found = {
+    result = {
         tuple(sets.items[a:b].tolist()): sets.counts[a:b].tolist()
         for a, b in zip(sets.offsets[:-1], sets.offsets[1:], strict=True)
     }
-    assert found == {(1,): [16], (0, 1): [3, 8], (0, 1, 2): [0, 0, 4]}
+    assert result == {(1,): [16], (0, 1): [3, 8], (0, 1, 2): [0, 0, 4]}
     assert sets.smoothed(0.5).counts.sum() == 31 + 0.5 * 6
     # Values of items in distinct sets are mapped back to alternatives in table order.
     assert sets.items[sets.entry].tolist() == [0, 1, 1, 0, 2, 0, 1, 0, 1, 1]
@@ -169,7 +169,9 @@ def test_identified_labels_keep_their_items_and_do_not_set_the_range() -> None:
         ({"y": 2}, (), r"feature 'y' has the single value 7"),
     ],
 )
-def test_columns_that_cannot_be_binned_are_refused(bins: dict[str, int], identified: tuple[str, ...], message: str) -> None:
+def test_columns_that_cannot_be_binned_are_refused(
+    bins: dict[str, int], identified: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         Grid.learn(read([1, 2, 3, 4], [7, 7, 7, 7], ["a", "b", "a", "b"]), bins, identified)
 

@@ -46,8 +46,8 @@ def names(formula: str, data: ChoiceData, **options: Any) -> list[str]:
 
 def column(formula: str, name: str, data: ChoiceData) -> list[float]:
     design = Design.learn(formula, data)
-    found: list[float] = design.matrix(data)[:, design.names.index(name)].tolist()
-    return found
+    result: list[float] = design.matrix(data)[:, design.names.index(name)].tolist()
+    return result
 
 
 # -- columns -------------------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def test_the_dot_is_all_columns_without_another_term(data: ChoiceData) -> None:
 
 
 def test_the_dot_of_the_second_part_is_all_individual_columns(data: ChoiceData) -> None:
-    found = names("cost | .", data)
-    assert [n for n in found if n.endswith("[bus]")] == [
+    result = names("cost | .", data)
+    assert [n for n in result if n.endswith("[bus]")] == [
         "constant[bus]",
         "income[bus]",
         "purpose[leisure][bus]",
@@ -116,9 +116,7 @@ def test_constants_need_labels_and_can_be_left_out(data: ChoiceData) -> None:
 
 
 @pytest.mark.parametrize("codes", [TABLE["mode"], ["c", "b", "w", "c", "b", "c"]], ids=["the label", "another name"])
-def test_the_dot_omits_a_feature_that_equals_the_label(
-    codes: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_dot_omits_a_feature_that_equals_the_label(codes: list[str], caplog: pytest.LogCaptureFixture) -> None:
     repeated = read({"code": codes}, features=["code", "cost"])
     with caplog.at_level("INFO", logger="pcmcnet"):
         assert names(".", repeated) == ["cost", "constant[bike]", "constant[bus]"]
@@ -173,11 +171,9 @@ def test_a_group_of_alternatives_shares_a_coefficient(data: ChoiceData) -> None:
         ("comfort:colour[car] + cost", 3 * 2 - 1 + 1 + 2),
     ],
 )
-def test_levels_of_a_group_omit_the_reference_given_constants(
-    formula: str, expected: Any, data: ChoiceData
-) -> None:
-    found = names(formula, data)
-    assert found == expected if isinstance(expected, list) else len(found) == expected
+def test_levels_of_a_group_omit_the_reference_given_constants(formula: str, expected: Any, data: ChoiceData) -> None:
+    result = names(formula, data)
+    assert result == expected if isinstance(expected, list) else len(result) == expected
 
 
 def test_a_group_of_all_alternatives_is_a_generic_coefficient(data: ChoiceData) -> None:
@@ -235,8 +231,8 @@ def test_a_group_survives_json(data: ChoiceData) -> None:
 )
 def test_an_interaction_replaces_missing_main_terms(formula: str, expected: Any, data: ChoiceData) -> None:
     """All levels have a coefficient if the main term is missing; otherwise the reference has none."""
-    found = names(formula, data)
-    assert found == expected if isinstance(expected, list) else len(found) == expected
+    result = names(formula, data)
+    assert result == expected if isinstance(expected, list) else len(result) == expected
 
 
 def test_an_interaction_spans_its_missing_main_terms() -> None:
@@ -324,8 +320,8 @@ def test_coefficients_with_equal_names_are_refused() -> None:
 def test_levels_may_look_like_parts_of_coefficient_names() -> None:
     comfort = ["missing", "a]:cost[b", "to 3", "missing", "(other)", "missing"]
     data = read({"comfort": comfort})
-    found = names("cost + comfort | 0", data)
-    assert found == ["cost", "comfort[a]:cost[b]", "comfort[to 3]", "comfort[(other)]"]
+    result = names("cost + comfort | 0", data)
+    assert result == ["cost", "comfort[a]:cost[b]", "comfort[to 3]", "comfort[(other)]"]
     back = Design.from_dict(json.loads(json.dumps(Design.learn("cost + comfort | 0", data).to_dict())))
     assert back.matrix(data)[:, 1:].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]]
 

@@ -73,9 +73,7 @@ CPU = torch.device("cpu")
     most=st.integers(1, 30),
     data=st.data(),
 )
-def test_every_row_is_in_one_block_with_its_set_and_person(
-    sizes: list[int], most: int, data: st.DataObject
-) -> None:
+def test_every_row_is_in_one_block_with_its_set_and_person(sizes: list[int], most: int, data: st.DataObject) -> None:
     person = np.array(data.draw(st.lists(st.integers(0, 4), min_size=len(sizes), max_size=len(sizes))))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     z = np.arange(1.0, offsets[-1] + 1)[:, None]  # no row is 0, unlike padding
@@ -109,9 +107,9 @@ def test_sums_by_index_agree_with_segment_reduce() -> None:
 def test_persons_with_similar_numbers_of_rows_share_a_block() -> None:
     """Persons with 1, 1, 4 and 4 rows in blocks of 8 need no padding rows."""
     offsets = np.array([0, 4, 5, 9, 10])
-    found: list[PersonBlock] = list(person_blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
-    assert [block.persons.tolist() for block in found] == [[1, 3], [0, 2]]
-    assert not sum(len(block.empty_rows) for block in found)
+    result: list[PersonBlock] = list(person_blocks(np.ones((10, 2)), offsets, np.array([0, 1, 2, 3]), 8, CPU))
+    assert [block.persons.tolist() for block in result] == [[1, 3], [0, 2]]
+    assert not sum(len(block.empty_rows) for block in result)
 
 
 @pytest.mark.gpu
@@ -141,16 +139,16 @@ def test_probabilities_are_means_over_draws(mixing: MixingDistribution, monkeypa
     x, h = rng.standard_normal((11, 2)), rng.standard_normal((4, len(mixing.who)))
     parameters = rng.uniform(0.2, 0.5, len(mixing.names))
     people = Population(mixing, parameters, PersonDraws("sobol", 1, 20, 0))
-    found, sums = people.log_probabilities(x, offsets, h), people.log_sums(x, offsets, h)
+    result, sums = people.log_probabilities(x, offsets, h), people.log_sums(x, offsets, h)
     for s in range(4):
         inside = slice(offsets[s], offsets[s + 1])
         v = x[inside] @ people.coefficients(h[s : s + 1])[0].numpy()
-        np.testing.assert_allclose(found[inside], np.log(np.exp(log_softmax(v, axis=0)).mean(axis=1)), rtol=1e-10)
+        np.testing.assert_allclose(result[inside], np.log(np.exp(log_softmax(v, axis=0)).mean(axis=1)), rtol=1e-10)
         np.testing.assert_allclose(sums[s], logsumexp(v, axis=0), rtol=1e-12)
 
 
 def test_a_standard_deviation_of_0_is_the_multinomial_logit() -> None:
     people = Population(PLAIN, np.array([0.3, -0.2, 0.0]), PersonDraws("halton", 1, 10, 0))
     x = np.random.default_rng(0).standard_normal((3, 2))
-    found = people.log_probabilities(x, np.array([0, 3]), np.zeros((1, 0)))
-    np.testing.assert_allclose(found, log_softmax(x @ [0.3, -0.2]))
+    result = people.log_probabilities(x, np.array([0, 3]), np.zeros((1, 0)))
+    np.testing.assert_allclose(result, log_softmax(x @ [0.3, -0.2]))

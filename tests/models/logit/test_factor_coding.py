@@ -58,19 +58,19 @@ def test_mean_scale_and_missing_values_of_numbers_are_learnt() -> None:
     ],
 )
 def test_transformations_have_the_values_found_by_hand(text: str, expected: list[float]) -> None:
-    found, endings = factor_columns(
+    result, endings = factor_columns(
         factor(text), numbers(1, 4, 9, 3), NumberCode(2.0, 2.0, False), TWO_SETS, full=False
     )
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-15)
-    assert found.shape == (4, 1)
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-15)
+    assert result.shape == (4, 1)
     assert endings == [""]
 
 
 def test_piecewise_splits_a_number_at_its_knots() -> None:
-    found, endings = factor_columns(
+    result, endings = factor_columns(
         factor("piecewise(x, 10, 30)"), numbers(-5, 4, 10, 25, 100), PLAIN, np.array([0, 5]), full=False
     )
-    assert found.tolist() == [[-5, 0, 0], [4, 0, 0], [10, 0, 0], [10, 15, 0], [10, 20, 70]]
+    assert result.tolist() == [[-5, 0, 0], [4, 0, 0], [10, 0, 0], [10, 15, 0], [10, 20, 70]]
     assert endings == ["[to 10]", "[10 to 30]", "[from 30]"]
 
 
@@ -80,9 +80,9 @@ def test_piecewise_splits_a_number_at_its_knots() -> None:
 )
 def test_piecewise_columns_sum_to_the_number(x: float, knots: list[int]) -> None:
     piecewise = Factor("x", "piecewise", tuple(map(float, knots)))
-    found, endings = factor_columns(piecewise, numbers(x), PLAIN, np.array([0, 1]), full=False)
-    assert found.sum() == pytest.approx(x, rel=1e-12, abs=1e-9)
-    assert found.shape == (1, len(knots) + 1) == (1, len(endings))
+    result, endings = factor_columns(piecewise, numbers(x), PLAIN, np.array([0, 1]), full=False)
+    assert result.sum() == pytest.approx(x, rel=1e-12, abs=1e-9)
+    assert result.shape == (1, len(knots) + 1) == (1, len(endings))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_numbers_outside_the_domain_are_refused(text: str, values: tuple[float, 
 
 def test_missing_values_get_the_mean_and_an_indicator() -> None:
     code = NumberCode(4.0, 1.0, True)
-    found, endings = factor_columns(factor("sqrt(x)"), numbers(1, np.nan, 9, 16), code, TWO_SETS, full=False)
-    assert found.tolist() == [[1, 0], [2, 1], [3, 0], [4, 0]]
+    result, endings = factor_columns(factor("sqrt(x)"), numbers(1, np.nan, 9, 16), code, TWO_SETS, full=False)
+    assert result.tolist() == [[1, 0], [2, 1], [3, 0], [4, 0]]
     assert endings == ["", "[missing]"]
     whole, _ = factor_columns(factor("sqrt(x)"), numbers(1, 4, 9, 16), code, TWO_SETS, full=False)
     assert whole.tolist() == [[1, 0], [2, 0], [3, 0], [4, 0]]
@@ -191,13 +191,13 @@ def test_a_level_with_the_name_of_the_pool_belongs_to_it() -> None:
 def test_unseen_categories_belong_to_the_pool_or_the_reference(
     code: LevelCode, endings: list[str], unseen: list[int]
 ) -> None:
-    found = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=False)
-    assert found[1] == endings
-    assert found[0].tolist() == [[1, 0], unseen, [0, 0], [0, 0]]
+    result = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=False)
+    assert result[1] == endings
+    assert result[0].tolist() == [[1, 0], unseen, [0, 0], [0, 0]]
 
 
 def test_all_levels_can_have_a_column() -> None:
     code = LevelCode("a", ("b",), True)
-    found, endings = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=True)
+    result, endings = factor_columns(factor("x"), levels("b", "new", "a", "a"), code, TWO_SETS, full=True)
     assert endings == ["[a]", "[b]", "[(other)]"]
-    assert found.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]
+    assert result.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]]

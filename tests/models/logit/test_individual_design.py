@@ -79,8 +79,8 @@ def test_rare_levels_are_pooled_and_unseen_ones_join_them() -> None:
     where = np.array(["a", "a", "a", "b", "b", "c"])
     design = learn(".", people(where=where), least=2)
     assert design.names == ("constant", "where[b]")  # c alone is too rare for a level
-    found = design.matrix(people(where=np.array(["b", "c", "never", "a", "b", "b"])))
-    np.testing.assert_array_equal(found[:, 1], [1, 0, 0, 0, 1, 1])
+    result = design.matrix(people(where=np.array(["b", "c", "never", "a", "b", "b"])))
+    np.testing.assert_array_equal(result[:, 1], [1, 0, 0, 0, 1, 1])
 
 
 def test_missing_values_get_the_mean_and_an_indicator() -> None:

@@ -22,8 +22,8 @@ def make(
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     logits = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
     n = persons or sets
-    who = np.column_stack([np.ones(n), rng.normal(3, 2, n), rng.integers(0, 2, n)])
-    mixture = LatentClassLikelihood(logits, np.arange(sets) % n, who, rng.uniform(0.5, 2, n), classes, prior)
+    individual = np.column_stack([np.ones(n), rng.normal(3, 2, n), rng.integers(0, 2, n)])
+    mixture = LatentClassLikelihood(logits, np.arange(sets) % n, individual, rng.uniform(0.5, 2, n), classes, prior)
     return mixture, 0.5 * rng.normal(size=mixture.n_parameters)
 
 
@@ -84,15 +84,15 @@ def test_a_sample_uses_the_scale_and_prior_of_the_whole_table() -> None:
     """In ten sets the second column and the individual column are constant."""
     whole, x = make(0, 2)
     logits = LogitLikelihood.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
-    who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
-    sample = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength, whole=whole)
+    individual = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
+    sample = LatentClassLikelihood(logits, np.arange(10), individual, np.ones(10), 2, whole.strength, whole=whole)
     np.testing.assert_array_equal(sample.spread, whole.spread)
     np.testing.assert_array_equal(sample.prior, whole.prior)
     at, damping = sample.at(x), 1.0
     for _ in range(30):
         at, damping = sample.step(at, damping)
     np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # only the prior informs it
-    alone = LatentClassLikelihood(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
+    alone = LatentClassLikelihood(logits, np.arange(10), individual, np.ones(10), 2, whole.strength)
     np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
 
 

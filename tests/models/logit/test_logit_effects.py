@@ -78,12 +78,12 @@ def closed_form(model: MNL, data: ChoiceData) -> dict[tuple[str, str], float]:
 def test_elasticities_agree_with_the_closed_form(labels: bool) -> None:
     data = trips(labels=labels)
     model = MNL(formula="cost + time/60").fit(data)
-    found = model.elasticities(data, "cost")
+    result = model.elasticities(data, "cost")
     expected = closed_form(model, data)
-    assert {(e.of, e.when) for e in found.entries} == set(expected)
+    assert {(e.of, e.when) for e in result.entries} == set(expected)
     for pair, value in expected.items():
-        assert found[pair].value == pytest.approx(value, rel=1e-8)
-    assert all(e.error > 0 for e in found.entries)
+        assert result[pair].value == pytest.approx(value, rel=1e-8)
+    assert all(e.error > 0 for e in result.entries)
 
 
 def test_transformations_are_differentiated() -> None:
@@ -113,16 +113,16 @@ def test_elasticities_agree_with_changed_tables(formula: str) -> None:
 
     h = 1e-6
     slope = (log_shares(1 + h) - log_shares(1 - h)) / (2 * h)
-    found = model.elasticities(data, "cost")
+    result = model.elasticities(data, "cost")
     for of, expected in zip(LABELS, slope, strict=True):
-        assert found[of, "car"].value == pytest.approx(expected, rel=1e-6)
+        assert result[of, "car"].value == pytest.approx(expected, rel=1e-6)
 
 
 def test_errors_follow_the_delta_method() -> None:
     """With one coefficient, the error is |d e / d b| times that of b."""
     data = trips(labels=False)
     model = MNL(formula="cost").fit(data)
-    b, found = model.estimates_.values, model.elasticities(data, "cost", "robust")
+    b, result = model.estimates_.values, model.elasticities(data, "cost", "robust")
     x, w = data.features["cost"].values.astype(float), np.repeat(data.weights, data.sizes)  # type: ignore[union-attr]
 
     def own(at: float) -> float:
@@ -132,9 +132,9 @@ def test_errors_follow_the_delta_method() -> None:
 
     h = 1e-5
     slope = (own(b[0] + h) - own(b[0] - h)) / (2 * h)
-    assert found["own", "own"].value == pytest.approx(own(b[0]), rel=1e-8)
+    assert result["own", "own"].value == pytest.approx(own(b[0]), rel=1e-8)
     error = model.standard_errors("robust")["cost"]
-    assert found["own", "own"].error == pytest.approx(abs(slope) * error, rel=1e-6)
+    assert result["own", "own"].error == pytest.approx(abs(slope) * error, rel=1e-6)
 
 
 def test_own_and_cross_elasticities_cancel_within_a_set() -> None:
@@ -142,11 +142,11 @@ def test_own_and_cross_elasticities_cancel_within_a_set() -> None:
     data = trips(labels=True)
     whole = data.subset(data.sizes == 3)
     model = MNL(formula="cost + time").fit(data)
-    found = model.elasticities(whole, "cost")
+    result = model.elasticities(whole, "cost")
     p = whole.from_rows(model.predict_proba(whole)) * np.repeat(whole.weights, whole.sizes)
     share = {label: p[whole.labels.plain() == label].sum() for label in LABELS}  # type: ignore[union-attr]
     for when in LABELS:
-        assert sum(share[of] * found[of, when].value for of in LABELS) == pytest.approx(0, abs=1e-9)
+        assert sum(share[of] * result[of, when].value for of in LABELS) == pytest.approx(0, abs=1e-9)
 
 
 def test_missing_values_and_infinite_estimates_give_no_nan() -> None:
@@ -163,21 +163,21 @@ def test_missing_values_and_infinite_estimates_give_no_nan() -> None:
     gaps = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["cost", "never"], missing="indicator")
     model = MNL(formula="cost + never", min_chosen=0).fit(gaps)
     assert model.estimates_.unbounded == ("never[b]",)
-    found = model.elasticities(gaps, "cost")
-    assert all(np.isfinite(e.value) and not np.isnan(e.error) for e in found.entries)
-    assert "nan" not in str(found)
+    result = model.elasticities(gaps, "cost")
+    assert all(np.isfinite(e.value) and not np.isnan(e.error) for e in result.entries)
+    assert "nan" not in str(result)
 
 
 def test_the_table_of_elasticities_is_printed() -> None:
     data = trips(labels=False)
-    found = MNL(formula="cost").fit(data).elasticities(data, "cost")
-    head, own, other = str(found).splitlines()
+    result = MNL(formula="cost").fit(data).elasticities(data, "cost")
+    head, own, other = str(result).splitlines()
     assert head.split() == ["elasticity", "to", "cost", "of", "value", "std", "err"]
     assert own.split()[:2] == ["own", "own"]
     assert other.split()[:2] == ["own", "other"]
-    assert repr(found) == str(found)
+    assert repr(result) == str(result)
     with pytest.raises(KeyError):
-        found["car", "bus"]
+        result["car", "bus"]
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_slopes_of_a_mixture_agree_with_differences(column: str) -> None:
     """Slopes of a feature and of an individual column in the utility. A membership column has no formula."""
     data = trips(labels=True, individual=True)
     model = LatentClassMNL(formula="cost + cost:income + time", classes=2, membership="age", starts=1).fit(data)
-    found = model._slopes(data, column)
+    result = model._slopes(data, column)
     if column == "age":
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    np.testing.assert_allclose(found, slopes(model, data, column, method="differences"), atol=2e-3)  # float32 columns
-    assert np.abs(found).max() > 0.01
+    assert result is not None
+    np.testing.assert_allclose(result, slopes(model, data, column, method="differences"), atol=2e-3)  # float32 columns
+    assert np.abs(result).max() > 0.01
     assert not model._slopes(data, "comfort").any()  # type: ignore[union-attr]  # is not in the utility
 
 

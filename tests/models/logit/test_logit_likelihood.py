@@ -199,8 +199,8 @@ def test_a_column_of_zeros_does_not_change_other_coefficients() -> None:
     assert still.spread[1] == 1
     b, _, _ = logit.maximise(weights)
     for settle in (True, False):
-        found, hessian, _ = still.maximise(weights, settle=settle)
-        np.testing.assert_allclose(found, [b[0], 0, b[1]], rtol=1e-9)
+        result, hessian, _ = still.maximise(weights, settle=settle)
+        np.testing.assert_allclose(result, [b[0], 0, b[1]], rtol=1e-9)
         assert not hessian[1].any()
 
 

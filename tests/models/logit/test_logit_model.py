@@ -30,17 +30,17 @@ def roles(roles: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def table(make_trips: MakeTrips) -> pa.Table:
     """Return 200 trips in blocks of ten. The cheapest is not always chosen."""
-    found = make_trips(200)
+    result = make_trips(200)
     rng = np.random.default_rng(3)
-    trip = found["trip"].to_numpy()
+    trip = result["trip"].to_numpy()
     took = np.zeros(len(trip), np.int8)
-    is_open = found["open"].to_numpy() == 1
-    value = np.where(is_open, -0.1 * found["price"].to_numpy() + rng.gumbel(size=len(trip)), -np.inf)
+    is_open = result["open"].to_numpy() == 1
+    value = np.where(is_open, -0.1 * result["price"].to_numpy() + rng.gumbel(size=len(trip)), -np.inf)
     for s in range(200):
         rows = np.flatnonzero(trip == s)
         took[rows[np.argmax(value[rows])]] = 1
-    found = found.set_column(found.column_names.index("took"), "took", pa.array(took))
-    return found.append_column("block", pa.array(trip // 10))
+    result = result.set_column(result.column_names.index("took"), "took", pa.array(took))
+    return result.append_column("block", pa.array(trip // 10))
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +114,14 @@ def persons(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
 
 
 def test_errors_are_clustered_by_declared_persons(persons: ChoiceData, model: MNL) -> None:
-    found = MNL(formula="price + minutes/60").fit(persons)
-    assert found.summary().facts["standard errors"] == "clustered, 20 clusters by block"
-    assert found.standard_errors() == model.standard_errors("clustered")
-    assert str(found.willingness_to_pay("minutes/60", "price")) == str(
+    result = MNL(formula="price + minutes/60").fit(persons)
+    assert result.summary().facts["standard errors"] == "clustered, 20 clusters by block"
+    assert result.standard_errors() == model.standard_errors("clustered")
+    assert str(result.willingness_to_pay("minutes/60", "price")) == str(
         model.willingness_to_pay("minutes/60", "price", "clustered")
     )
     assert (
-        MNL(formula="price + minutes/60", errors="clustered").fit(persons).standard_errors() == found.standard_errors()
+        MNL(formula="price + minutes/60", errors="clustered").fit(persons).standard_errors() == result.standard_errors()
     )
 
 
@@ -135,11 +135,11 @@ def test_other_errors_and_other_clusters_can_be_chosen(persons: ChoiceData, data
 
 def test_a_single_person_gives_no_clustered_errors(persons: ChoiceData) -> None:
     single = persons.subset(persons.groups() == 0)
-    found = MNL(formula="price | 0").fit(single)
-    assert found.summary().facts["standard errors"] == "classical: the table has one person"
-    assert found.summary("classical").facts["standard errors"] == "classical"
-    assert found.summary("robust").facts["standard errors"] == "robust"
-    for method in (found.standard_errors, found.covariance, found.estimates, found.summary):
+    result = MNL(formula="price | 0").fit(single)
+    assert result.summary().facts["standard errors"] == "classical: the table has one person"
+    assert result.summary("classical").facts["standard errors"] == "classical"
+    assert result.summary("robust").facts["standard errors"] == "robust"
+    for method in (result.standard_errors, result.covariance, result.estimates, result.summary):
         with pytest.raises(InputError, match="clustered errors need at least two persons, but column 'block' has one"):
             method("clustered")
     with pytest.raises(InputError, match="errors='clustered' needs at least two persons, but column 'block' has one"):
@@ -372,12 +372,12 @@ def test_coefficients_that_diverge_are_reported(
 ) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         model = MNL(formula=formula, min_chosen=0).fit(separated)
-    found = model.estimates_.unbounded
-    assert found == unbounded or (formula == "x + perfect" and unbounded[0] in found)
-    assert f"no finite estimate for {', '.join(map(repr, found))}: the likelihood has no maximum" in caplog.text
-    assert all(model.standard_errors()[name] == np.inf for name in found)
+    result = model.estimates_.unbounded
+    assert result == unbounded or (formula == "x + perfect" and unbounded[0] in result)
+    assert f"no finite estimate for {', '.join(map(repr, result))}: the likelihood has no maximum" in caplog.text
+    assert all(model.standard_errors()[name] == np.inf for name in result)
     text = str(model.summary())
-    assert model.summary().facts["no finite estimate"] == ", ".join(map(repr, found))
+    assert model.summary().facts["no finite estimate"] == ", ".join(map(repr, result))
     assert "nan" not in text
     p = model.predict_proba(separated)
     assert np.isfinite(p).all()

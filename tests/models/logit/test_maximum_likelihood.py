@@ -14,16 +14,16 @@ def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitLikeli
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 5, sets)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    found = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
-    return found, lambda b: (found.log_likelihoods(b), found.scores(b)), rng.uniform(0.5, 2, sets)
+    result = LogitLikelihood.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    return result, lambda b: (result.log_likelihoods(b), result.scores(b)), rng.uniform(0.5, 2, sets)
 
 
 def test_the_maximum_of_a_logit_agrees_with_newtons_method() -> None:
     sets, objective, weights = logit()
     b, _, _ = sets.maximise(weights)
-    found, steps = maximise(objective, np.zeros(3), weights)
+    result, steps = maximise(objective, np.zeros(3), weights)
     # Steps end if another one would gain less than 1e-12 of the log-likelihood.
-    np.testing.assert_allclose(found, b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, b, rtol=1e-5, atol=1e-5)
     assert steps > 0
 
 
@@ -46,8 +46,8 @@ def test_given_scales_do_not_change_the_maximum() -> None:
         return ll, scores * units
 
     b, _, _ = sets.maximise(weights)
-    found, _ = maximise(in_units, np.zeros(3), weights, scale=1 / units)
-    np.testing.assert_allclose(found * units, b, rtol=1e-5, atol=1e-5)
+    result, _ = maximise(in_units, np.zeros(3), weights, scale=1 / units)
+    np.testing.assert_allclose(result * units, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -58,12 +58,12 @@ def test_bounded_and_fixed_maxima_agree_with_newtons_method(exact: bool) -> None
     within = Parameters(("a", "b", "c"), np.array([-1.0, 0.0, 0.4]), np.array([-2.0, free[1] + 0.1, 0.4]), high)
     expected, _, _ = sets.maximise(weights, within=within)
     curvature = (lambda b: sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])) if exact else None
-    found, _ = maximise(
+    result, _ = maximise(
         objective, np.array([[5.0, -5.0, 5.0], [0.0, 0.0, 0.0]]), weights, curvature=curvature, within=within
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(within.at_bound(found), [True, True, False])
-    assert found[2] == 0.4
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(within.at_bound(result), [True, True, False])
+    assert result[2] == 0.4
     everything = Parameters(("a", "b", "c"), free, free, free)
     np.testing.assert_array_equal(maximise(objective, np.zeros(3), weights, within=everything)[0], free)
 
@@ -77,9 +77,9 @@ def test_the_search_leaves_a_saddle_within_bounds() -> None:
 
     within = Parameters(("x", "y"), np.zeros(2), np.array([-0.25, -1.0]), np.array([0.5, 1.0]))
     curvature = lambda b: np.diag([4 - 12 * b[0] ** 2, -2.0])  # noqa: E731
-    found, _ = maximise(objective, np.array([0.0, 0.5]), np.ones(1), curvature=curvature, within=within)
-    assert found[0] in (-0.25, 0.5)
-    assert found[1] == pytest.approx(0, abs=1e-6)
+    result, _ = maximise(objective, np.array([0.0, 0.5]), np.ones(1), curvature=curvature, within=within)
+    assert result[0] in (-0.25, 0.5)
+    assert result[1] == pytest.approx(0, abs=1e-6)
 
 
 def test_the_line_search_returns_from_invalid_parameters() -> None:
@@ -89,15 +89,15 @@ def test_the_line_search_returns_from_invalid_parameters() -> None:
         inside = x[0] > 0
         return np.array([-((x[0] - 1) ** 2) / 2 if inside else -np.inf]), np.array([[1 - x[0]]])
 
-    found, _ = maximise(objective, np.array([9.0]), np.ones(1))
-    np.testing.assert_allclose(found, [1], rtol=1e-5)
+    result, _ = maximise(objective, np.array([9.0]), np.ones(1))
+    np.testing.assert_allclose(result, [1], rtol=1e-5)
 
 
 def test_a_search_without_maximum_ends_when_it_gains_nothing() -> None:
     """-exp(-x) has no maximum, but its gains vanish."""
-    found, _ = maximise(lambda x: (-np.exp(-x), np.exp(-x)[:, None]), np.zeros(1), np.ones(1))
-    assert np.isfinite(found).all()
-    assert found[0] > 10
+    result, _ = maximise(lambda x: (-np.exp(-x), np.exp(-x)[:, None]), np.zeros(1), np.ones(1))
+    assert np.isfinite(result).all()
+    assert result[0] > 10
 
 
 def test_a_likelihood_that_does_not_converge_is_an_error() -> None:
@@ -129,8 +129,8 @@ def test_newton_steps_leave_a_saddle() -> None:
     def objective(x: Any) -> Any:
         return -((x**2 - 1) ** 2), (-4 * x * (x**2 - 1))[:, None]
 
-    found, steps = maximise(objective, np.zeros(1), np.ones(1), curvature=lambda x: np.array([4 - 12 * x**2]))
-    np.testing.assert_allclose(np.abs(found), 1, rtol=1e-5)  # a gain below 1e-12 ends the steps
+    result, steps = maximise(objective, np.zeros(1), np.ones(1), curvature=lambda x: np.array([4 - 12 * x**2]))
+    np.testing.assert_allclose(np.abs(result), 1, rtol=1e-5)  # a gain below 1e-12 ends the steps
     assert steps > 0
 
 

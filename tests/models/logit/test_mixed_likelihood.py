@@ -40,12 +40,12 @@ def problem(
     sizes = np.array([1, 4, 2, 3, 1, 2, 4, 1, 3])
     z = rng.standard_normal((sizes.sum(), len(mixing.columns))) * scale
     person = np.array([0, 1, 0, 2, 1, 1, 3, 3, 0])
-    who = rng.standard_normal((4, len(mixing.who)))
+    individual = rng.standard_normal((4, len(mixing.who)))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    made = SimulatedLikelihood(
-        z, offsets, person, hash_ids("wxyz"), who, mixing, PersonDraws("sobol", mixing.dimensions, draws, 0), 1e9
+    created = SimulatedLikelihood(
+        z, offsets, person, hash_ids("wxyz"), individual, mixing, PersonDraws("sobol", mixing.dimensions, draws, 0), 1e9
     )
-    return dataclasses.replace(made, **changes) if changes else made
+    return dataclasses.replace(created, **changes) if changes else created
 
 
 MIXINGS = {
@@ -155,8 +155,8 @@ def test_order_blocks_stored_draws_and_threads_have_no_effect(monkeypatch: pytes
         parts = problem(mixing, memory=0.0)
         assert len(parts.blocks) > 1
         for _ in range(2):
-            for found, value in zip(parts.evaluate(x, "float64", weights=weights), expected, strict=True):
-                np.testing.assert_allclose(found, value, rtol=1e-10, atol=1e-12)
+            for result, value in zip(parts.evaluate(x, "float64", weights=weights), expected, strict=True):
+                np.testing.assert_allclose(result, value, rtol=1e-10, atol=1e-12)
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         one = parts.evaluate(x, "float32", weights=weights)

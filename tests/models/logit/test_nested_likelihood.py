@@ -57,7 +57,7 @@ def by_the_formula(v: Any, leaf: Any, logsums: Any) -> Any:
 
 
 def test_probabilities_are_those_found_by_hand() -> None:
-    """A nest of two with l = 1/2 and utility log 2, and a single one: L = log 8, exp(L / 2) = sqrt 8, and exp(0) = 1."""
+    """A nest of two with l = 1/2 and utility log 2, and one more: L = log 8, exp(L / 2) = sqrt 8, and exp(0) = 1."""
     nests = NestedRows.find(np.array([0, 1, 0]), np.array([0, 3]))
     v, logsums = np.array([np.log(2), 0.0, np.log(2)]), np.array([0.5, 1.0])
     both = np.sqrt(8) / (np.sqrt(8) + 1)
@@ -163,9 +163,7 @@ def cross_nested(v: Any, alpha: Any, logsums: Any) -> Any:  # (J,), (J, M), (M,)
 
 @settings(max_examples=40)
 @given(**shapes, columns=st.integers(1, 2))
-def test_shared_alternatives_follow_the_formula(
-    seed: int, sets: int, columns: int
-) -> None:
+def test_shared_alternatives_follow_the_formula(seed: int, sets: int, columns: int) -> None:
     problem, values, x, picked = shared(seed, sets, columns)
     b, logsums, (s, t, u, w) = np.split(values, [columns, columns + 3])
     alpha = np.array([[s, (1 - s) * t, (1 - s) * (1 - t)], [u, 1 - u, 0], [0, w, 1 - w], [0, 0, 1]])
@@ -247,7 +245,9 @@ def test_a_coefficient_that_grows_with_a_log_sum_has_no_finite_error() -> None:
     """H_aa = -1 and H_am = .02: as l_m grows from 100 by its own size, a = 2 grows by 2 and b is constant."""
     hessian = -np.eye(4)
     hessian[0, 2] = hessian[2, 0] = 0.02
-    marked = mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",)), hessian, LOGSUMS)
+    marked = mark_diverging_logsums(
+        estimates_of([2.0, 2.0, MAX_LOGSUM, 0.5], at_bound=("logsum[m]",)), hessian, LOGSUMS
+    )
     assert marked.unbounded == ("a", "logsum[m]")
     assert marked.at_bound == ()
     assert marked.standard_errors() == {"a": np.inf, "b": 1.0, "logsum[m]": np.inf, "logsum[n]": 1.0}
@@ -257,7 +257,9 @@ def test_log_sums_that_diverge_together_are_judged_together() -> None:
     """a would grow with either of them, but not with both: it depends on their difference."""
     hessian = -np.eye(4)
     hessian[0, 2:] = hessian[2:, 0] = [0.02, -0.02]
-    assert mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, MAX_LOGSUM]), hessian, LOGSUMS).unbounded == LOGSUMS
+    assert (
+        mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, MAX_LOGSUM]), hessian, LOGSUMS).unbounded == LOGSUMS
+    )
     assert "a" in mark_diverging_logsums(estimates_of([2.0, 2.0, MAX_LOGSUM, 1.0]), hessian, LOGSUMS).unbounded
 
 

@@ -116,13 +116,13 @@ def test_results_do_not_depend_on_the_number_of_threads(
         sets, np.arange(200), np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1
     )
     x = rng.normal(size=both.n_parameters)
-    found = []
+    result = []
     for number in (1, 2):
         threads(number)
         at = both.at(x)
-        found.append(
+        result.append(
             [at.log_p, at.r, both.hessian(x), both.step(at, 1.0)[0].x, *(a for pair in at.inside for a in pair)]
         )
     assert len(sets._chunks) > 10
-    for one, two in zip(*found, strict=True):
+    for one, two in zip(*result, strict=True):
         np.testing.assert_array_equal(one, two)

@@ -14,11 +14,11 @@ def parameters(**options: Any) -> Parameters:
 
 
 def test_parameters_are_matched_by_name_and_start_within_bounds() -> None:
-    found = parameters(fixed={"time": -1.0}, bounds={"price": (None, -2.0)}, start={"wait": 0.5})
-    np.testing.assert_array_equal(found.start, [-2, -1, 0.5])
-    np.testing.assert_array_equal(found.low, [-np.inf, -1, -np.inf])
-    np.testing.assert_array_equal(found.high, [-2, -1, np.inf])
-    np.testing.assert_array_equal(found.fixed, [False, True, False])
+    result = parameters(fixed={"time": -1.0}, bounds={"price": (None, -2.0)}, start={"wait": 0.5})
+    np.testing.assert_array_equal(result.start, [-2, -1, 0.5])
+    np.testing.assert_array_equal(result.low, [-np.inf, -1, -np.inf])
+    np.testing.assert_array_equal(result.high, [-2, -1, np.inf])
+    np.testing.assert_array_equal(result.fixed, [False, True, False])
     begun = parameters(fixed={"time": -1.0}, start={"wait": 0.5}, begin=np.array([7.0, 8.0, 9.0]))
     np.testing.assert_array_equal(begun.start, [7, -1, 0.5])
 
@@ -31,12 +31,12 @@ def test_parameters_are_free_only_without_fixed_and_bounded_ones() -> None:
 
 
 def test_values_are_clipped_and_those_at_bounds_are_named() -> None:
-    found = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
-    inside = found.clip(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
+    result = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
+    inside = result.clip(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
     np.testing.assert_array_equal(inside, [[0.0, -1.0, 0.1], [0.0, -1.0, 0.2]])
-    np.testing.assert_array_equal(found.at_bound(inside[0]), [True, False, True])
-    np.testing.assert_array_equal(found.at_bound(inside[1]), [True, False, False])
-    low, high = found.step_limits(np.array([-3.0, -1.0, 0.2]), np.array([1.0, 1.0, 0.1]))
+    np.testing.assert_array_equal(result.at_bound(inside[0]), [True, False, True])
+    np.testing.assert_array_equal(result.at_bound(inside[1]), [True, False, False])
+    low, high = result.step_limits(np.array([-3.0, -1.0, 0.2]), np.array([1.0, 1.0, 0.1]))
     np.testing.assert_allclose(low, [-np.inf, 0, -1], atol=1e-12)
     np.testing.assert_allclose(high, [3, 0, 1], atol=1e-12)
 
@@ -50,8 +50,8 @@ def test_an_unknown_name_is_refused_with_a_suggestion(option: str) -> None:
 
 def test_options_are_normalised() -> None:
     """Lists from JSON become pairs, infinite bounds become None, and whole numbers become floats."""
-    found = checked_control({"price": -1}, {"time": [-np.inf, 0], "wait": (None, None)}, {"time": -2})  # type: ignore[dict-item]
-    assert found == ({"price": -1.0}, {"time": (None, 0.0), "wait": (None, None)}, {"time": -2.0})
+    result = checked_control({"price": -1}, {"time": [-np.inf, 0], "wait": (None, None)}, {"time": -2})  # type: ignore[dict-item]
+    assert result == ({"price": -1.0}, {"time": (None, 0.0), "wait": (None, None)}, {"time": -2.0})
     assert checked_control({}, None, {}) == ({}, None, {})
 
 

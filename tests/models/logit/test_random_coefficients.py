@@ -59,8 +59,8 @@ def test_coefficients_are_those_found_by_hand() -> None:
     x = np.array([0.1, 1.0, 2.0, 0.2, 0.6, 0.7, 0.5, 0.3, 0.4])
     draws = torch.tensor([1.0, -1.0, 2.0, 3.0], dtype=torch.float64)[None, :, None]
     locations = torch.from_numpy(MIXING.locations(x, np.array([[10.0]])))
-    found = MIXING.sample(locations, torch.from_numpy(MIXING.triangle(x)), draws).value[0, :, 0]
-    np.testing.assert_allclose(found.numpy(), [-np.exp(0.6), 2.9, 3.2, 2.1])
+    result = MIXING.sample(locations, torch.from_numpy(MIXING.triangle(x)), draws).value[0, :, 0]
+    np.testing.assert_allclose(result.numpy(), [-np.exp(0.6), 2.9, 3.2, 2.1])
 
 
 def test_mirrored_draws_make_deviations_positive() -> None:
@@ -85,8 +85,8 @@ def test_signs_are_those_of_the_estimates_unless_given() -> None:
     mixing = MixingDistribution(
         ("a", "b", "c"), 3, (RandomCoefficient(0, either), RandomCoefficient(1, either), RandomCoefficient(2, LOG))
     )
-    found = mixing.signed(np.array([-0.2, 0.3, 0.4]))
-    assert [r.distribution.sign for r in found.random] == [-1, 1, -1]
+    result = mixing.signed(np.array([-0.2, 0.3, 0.4]))
+    assert [r.distribution.sign for r in result.random] == [-1, 1, -1]
 
 
 def test_parameters_survive_json_and_inconsistent_ones_are_refused() -> None:
@@ -131,24 +131,24 @@ def values(text: str, a: float, b: float) -> torch.Tensor:
 )
 def test_means_and_deviations_agree_with_textbook_formulas(text: str, mean: float, deviation: float) -> None:
     """Location 0.5 and scale 0.3, computed from 4,001 quantiles."""
-    found = values(text, 0.5, 0.3)
-    assert float(found.mean()) == pytest.approx(mean, abs=1e-3)
-    assert float(found.std()) == pytest.approx(deviation, abs=2e-3)
+    result = values(text, 0.5, 0.3)
+    assert float(result.mean()) == pytest.approx(mean, abs=1e-3)
+    assert float(result.std()) == pytest.approx(deviation, abs=2e-3)
 
 
 def test_johnsons_distribution_has_its_middle_at_index_0() -> None:
     """Index 0 is halfway between the bounds. Quantiles are transformed normal quantiles."""
-    found = values("johnson-sb(-2, 1)", 0.0, 0.7)
-    assert float(found.median()) == pytest.approx(-0.5)
-    assert float(found[3000]) == pytest.approx(-2 + 3 / (1 + math.exp(-0.7 * norm.ppf(3000.5 / 4001))))
-    assert -2 < float(found.min()) < float(found.max()) < 1
+    result = values("johnson-sb(-2, 1)", 0.0, 0.7)
+    assert float(result.median()) == pytest.approx(-0.5)
+    assert float(result[3000]) == pytest.approx(-2 + 3 / (1 + math.exp(-0.7 * norm.ppf(3000.5 / 4001))))
+    assert -2 < float(result.min()) < float(result.max()) < 1
 
 
 @given(a=st.floats(-3, 3), b=st.floats(0.2, 2))
 def test_truncated_draws_are_quantiles_of_the_truncated_normal(a: float, b: float) -> None:
-    found = values("+truncated-normal", a, b).numpy()
-    law = truncnorm(-a / b, np.inf, a, b)
-    np.testing.assert_allclose(law.cdf(found), np.linspace(0, 1, 4002)[1:] - 0.5 / 4001, atol=1e-6)
+    result = values("+truncated-normal", a, b).numpy()
+    probabilities = truncnorm(-a / b, np.inf, a, b)
+    np.testing.assert_allclose(probabilities.cdf(result), np.linspace(0, 1, 4002)[1:] - 0.5 / 4001, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ALL)
@@ -174,7 +174,9 @@ def test_derivatives_agree_with_central_differences(text: str, b: float) -> None
         for q in range(2):
             corners = [at(x + s * unit[p] + t * unit[q]) * s * t for s in (1, -1) for t in (1, -1)]
             second = sum(corners) / (4 * h * h)
-            torch.testing.assert_close(curvature * tilt[p] * tilt[q], second, rtol=1e-4, atol=2e-5)  # error of differences
+            torch.testing.assert_close(
+                curvature * tilt[p] * tilt[q], second, rtol=1e-4, atol=2e-5
+            )  # error of differences
 
 
 def test_distributions_are_parsed_and_written_as_text() -> None:
@@ -204,9 +206,9 @@ def test_an_invalid_distribution_is_refused(text: object, message: str) -> None:
 @pytest.mark.parametrize("text", ALL)
 def test_the_search_starts_near_the_logit(text: str) -> None:
     """The median coefficient is the estimate of the logit if the distribution allows it."""
-    law = Distribution.parse("x", text)
-    estimate = -0.5 if law.sign < 0 or text.startswith("johnson") else 0.5
-    a, b = law.start(estimate, scale=1.0)
+    probabilities = Distribution.parse("x", text)
+    estimate = -0.5 if probabilities.sign < 0 or text.startswith("johnson") else 0.5
+    a, b = probabilities.start(estimate, scale=1.0)
     assert b > 0
     assert float(values(text, a, b).median()) == pytest.approx(estimate, abs=0.1)
 
@@ -235,10 +237,10 @@ def test_coefficients_of_numeric_features_are_normal_by_default() -> None:
 
 
 def test_a_term_selects_all_its_coefficients() -> None:
-    found = random_of(specified(random={"comfort": "normal", "price": "-lognormal"}))
-    assert found["price"] == "-lognormal"
-    assert {name for name in found if name.startswith("comfort[")} == set(found) - {"price"}
-    assert len(found) > 2
+    result = random_of(specified(random={"comfort": "normal", "price": "-lognormal"}))
+    assert result["price"] == "-lognormal"
+    assert {name for name in result if name.startswith("comfort[")} == set(result) - {"price"}
+    assert len(result) > 2
 
 
 def test_correlated_coefficients_are_all_or_selected_by_name() -> None:

@@ -51,7 +51,7 @@ def given_estimates(values: list[float], covariance: list[list[float]], **more: 
 
 def test_covariances_of_one_coefficient_are_those_found_by_hand() -> None:
     """H = -3/4 from four sets with scores 1/4, 1/4, 1/4 and -3/4: 4/3, and 16/9 times 12/16."""
-    found = infer(
+    result = infer(
         Maximum(
             values=np.array([np.log(3.0)]),
             log_likelihood=-1.0,
@@ -64,31 +64,31 @@ def test_covariances_of_one_coefficient_are_those_found_by_hand() -> None:
         sizes=np.full(4, 2),
         clusters=np.array([0, 0, 1, 1]),
     )
-    assert found.covariance()[0, 0] == pytest.approx(4 / 3, rel=1e-12)
-    assert found.covariance("robust")[0, 0] == pytest.approx(16 / 9 * 12 / 16, rel=1e-12)
-    assert found.covariance("clustered")[0, 0] == pytest.approx(2 * 16 / 9 * (1 / 4 + 1 / 4), rel=1e-12)
-    assert found.null_log_likelihood == pytest.approx(-4 * np.log(2), rel=1e-12)
-    assert (found.n_sets, found.clusters) == (4, 2)
+    assert result.covariance()[0, 0] == pytest.approx(4 / 3, rel=1e-12)
+    assert result.covariance("robust")[0, 0] == pytest.approx(16 / 9 * 12 / 16, rel=1e-12)
+    assert result.covariance("clustered")[0, 0] == pytest.approx(2 * 16 / 9 * (1 / 4 + 1 / 4), rel=1e-12)
+    assert result.null_log_likelihood == pytest.approx(-4 * np.log(2), rel=1e-12)
+    assert (result.n_sets, result.clusters) == (4, 2)
 
 
 def test_one_cluster_per_set_gives_robust_errors_with_a_correction() -> None:
-    found = estimated(clusters=np.random.default_rng(1).permutation(300))
-    np.testing.assert_allclose(found.covariance("clustered"), found.covariance("robust") * 300 / 299, rtol=1e-12)
-    assert found.clusters == 300
+    result = estimated(clusters=np.random.default_rng(1).permutation(300))
+    np.testing.assert_allclose(result.covariance("clustered"), result.covariance("robust") * 300 / 299, rtol=1e-12)
+    assert result.clusters == 300
 
 
 def test_doubled_weights_halve_only_the_classical_covariance() -> None:
     weights = np.full(300, 2.0)
-    found = estimated(weights=weights, clusters=np.arange(300))
-    np.testing.assert_allclose(found.covariance("robust"), estimated().covariance("robust"), rtol=1e-6)
-    np.testing.assert_allclose(found.covariance(), estimated().covariance() / 2, rtol=1e-6)
+    result = estimated(weights=weights, clusters=np.arange(300))
+    np.testing.assert_allclose(result.covariance("robust"), estimated().covariance("robust"), rtol=1e-6)
+    np.testing.assert_allclose(result.covariance(), estimated().covariance() / 2, rtol=1e-6)
 
 
 def test_clusters_without_weight_do_not_count() -> None:
     weights = np.ones(300)
     weights[:3] = 0
-    found = estimated(weights=weights, clusters=np.arange(300))
-    assert (found.clusters, found.n_sets) == (297, 297)
+    result = estimated(weights=weights, clusters=np.arange(300))
+    assert (result.clusters, result.n_sets) == (297, 297)
 
 
 def test_one_cluster_is_refused() -> None:
@@ -97,11 +97,11 @@ def test_one_cluster_is_refused() -> None:
 
 
 def test_covariances_are_selected_by_name() -> None:
-    found = estimated()
+    result = estimated()
     with pytest.raises(InputError, match="errors must be one of classical, robust, clustered, got 'robus'"):
-        found.covariance("robus")  # type: ignore[arg-type]
+        result.covariance("robus")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="clustered errors need clusters: fit with cluster=<column>"):
-        found.covariance("clustered")
+        result.covariance("clustered")
 
 
 def test_bic_counts_a_set_of_weight_2_twice() -> None:
@@ -115,7 +115,7 @@ def test_fixed_and_bounded_parameters_do_not_widen_other_errors() -> None:
     """With b fixed and c at its bound, the variance of a is 1 / 4, whatever their covariance."""
     information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])
     low, high = np.array([-np.inf, 2.0, -1.0]), np.array([np.inf, 2.0, 0.0])
-    found = infer(
+    result = infer(
         Maximum(
             values=np.array([0.5, 2.0, 0.0]),
             log_likelihood=-50.0,
@@ -127,22 +127,22 @@ def test_fixed_and_bounded_parameters_do_not_widen_other_errors() -> None:
         weights=np.ones(100),
         sizes=np.full(100, 3),
     )
-    assert (found.fixed, found.at_bound, found.n_parameters) == (("b",), ("c",), 2)
-    np.testing.assert_allclose(found.covariance(), np.diag([0.25, 0, 0]), rtol=1e-12)
-    np.testing.assert_allclose(found.covariance("robust"), np.diag([100 / 16, 0, 0]), rtol=1e-12)
-    assert found.aic == pytest.approx(2 * 2 + 100)
-    assert found.bic == pytest.approx(2 * np.log(100) + 100)
-    np.testing.assert_allclose(list(found.standard_errors().values()), [0.5, np.nan, np.nan])
-    assert [row[1:] for row in found.rows("classical")[1:]] == [("2", "fixed", "", ""), ("0", "at its bound", "", "")]
-    assert found.facts()["parameters"] == "2, and 1 fixed"
-    ratio, error = found.delta(lambda b: b[0] / b[1])
+    assert (result.fixed, result.at_bound, result.n_parameters) == (("b",), ("c",), 2)
+    np.testing.assert_allclose(result.covariance(), np.diag([0.25, 0, 0]), rtol=1e-12)
+    np.testing.assert_allclose(result.covariance("robust"), np.diag([100 / 16, 0, 0]), rtol=1e-12)
+    assert result.aic == pytest.approx(2 * 2 + 100)
+    assert result.bic == pytest.approx(2 * np.log(100) + 100)
+    np.testing.assert_allclose(list(result.standard_errors().values()), [0.5, np.nan, np.nan])
+    assert [row[1:] for row in result.rows("classical")[1:]] == [("2", "fixed", "", ""), ("0", "at its bound", "", "")]
+    assert result.facts()["parameters"] == "2, and 1 fixed"
+    ratio, error = result.delta(lambda b: b[0] / b[1])
     assert (float(ratio), float(error)) == pytest.approx((0.25, 0.25))
 
 
 def test_coefficients_of_flat_directions_are_named() -> None:
     """Only b_1 + b_2 is identified, with information 2 of 100 sets. The third coefficient is not affected."""
     information = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 4.0]])
-    found = infer(
+    result = infer(
         Maximum(
             values=np.array([20.0, -20.0, 1.0]),
             log_likelihood=-1.0,
@@ -155,18 +155,18 @@ def test_coefficients_of_flat_directions_are_named() -> None:
         weights=np.ones(100),
         sizes=np.full(100, 2),
     )
-    assert found.unbounded == ("a", "b")
-    assert found.standard_errors() == {"a": np.inf, "b": np.inf, "c": pytest.approx(0.5)}
-    assert [row[1:] for row in found.rows("classical")] == [
+    assert result.unbounded == ("a", "b")
+    assert result.standard_errors() == {"a": np.inf, "b": np.inf, "c": pytest.approx(0.5)}
+    assert [row[1:] for row in result.rows("classical")] == [
         ("20", "inf", "0.00", "1.000"),
         ("-20", "inf", "-0.00", "1.000"),
         ("1", "0.5", "2.00", "0.046"),
     ]
-    assert found.facts()["no finite estimate"] == "'a', 'b'"
+    assert result.facts()["no finite estimate"] == "'a', 'b'"
 
 
 def test_all_directions_may_be_flat() -> None:
-    found = infer(
+    result = infer(
         Maximum(
             values=np.array([30.0]),
             log_likelihood=-1e-13,
@@ -179,20 +179,20 @@ def test_all_directions_may_be_flat() -> None:
         weights=np.ones(9),
         sizes=np.full(9, 2),
     )
-    assert found.unbounded == ("a",)
-    assert found.standard_errors("robust") == {"a": np.inf}
+    assert result.unbounded == ("a",)
+    assert result.standard_errors("robust") == {"a": np.inf}
 
 
 # -- fit statistics ------------------------------------------------------------------------------------------------
 
 
 def test_information_criteria_are_those_found_by_hand() -> None:
-    found = given_estimates([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
-    assert found.aic == 164
-    assert found.bic == pytest.approx(160 + 2 * np.log(50))
-    assert found.rho_squared == pytest.approx(0.2)
-    assert found.adjusted_rho_squared == pytest.approx(0.18)
-    assert list(found.facts().items()) == [
+    result = given_estimates([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
+    assert result.aic == 164
+    assert result.bic == pytest.approx(160 + 2 * np.log(50))
+    assert result.rho_squared == pytest.approx(0.2)
+    assert result.adjusted_rho_squared == pytest.approx(0.18)
+    assert list(result.facts().items()) == [
         ("choice sets", "50"),
         ("parameters", "2"),
         ("log-likelihood", "-80.000"),
@@ -207,23 +207,23 @@ def test_information_criteria_are_those_found_by_hand() -> None:
 
 
 def test_rho_squared_is_0_if_the_null_log_likelihood_is_0() -> None:
-    found = given_estimates([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
-    assert (found.rho_squared, found.adjusted_rho_squared) == (0.0, 0.0)
+    result = given_estimates([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
+    assert (result.rho_squared, result.adjusted_rho_squared) == (0.0, 0.0)
 
 
 def test_z_and_p_use_the_null_value() -> None:
-    found = Estimates(("a",), np.array([0.6]), np.array([1.0]), {"robust": np.array([[0.04]])}, -1.0, -2.0, 9, 3)
-    assert found.rows("robust") == (("a", "0.6", "0.2", "-2.00", "0.046"),)
+    result = Estimates(("a",), np.array([0.6]), np.array([1.0]), {"robust": np.array([[0.04]])}, -1.0, -2.0, 9, 3)
+    assert result.rows("robust") == (("a", "0.6", "0.2", "-2.00", "0.046"),)
     assert z_test(1.5, 0.5) == (3.0, pytest.approx(2 * norm.sf(3), rel=1e-12))
     assert z_test(0.0, 0.0) == (0.0, 1.0)
     assert z_test(1.0, 0.0) == (np.inf, 0.0)
 
 
 def test_coefficients_are_indexed_by_name() -> None:
-    found = estimated()
-    assert found.position("y") == 1
+    result = estimated()
+    assert result.position("y") == 1
     with pytest.raises(InputError, match="has no coefficient 'z'"):
-        found.position("z")
+        result.position("z")
 
 
 # -- delta method --------------------------------------------------------------------------------------------------
@@ -241,15 +241,15 @@ def test_the_error_of_a_ratio_has_the_closed_form(unit: float) -> None:
 
 
 def test_linear_functions_have_exact_errors() -> None:
-    found = given_estimates([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
-    value, error = found.delta(lambda v: np.array([[v[0], v[1]], [v[0] + v[1], 7.0]]))
+    result = given_estimates([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
+    value, error = result.delta(lambda v: np.array([[v[0], v[1]], [v[0] + v[1], 7.0]]))
     np.testing.assert_allclose(value, [[0, 2], [2, 7]])
     np.testing.assert_allclose(error, [[1, 2], [np.sqrt(6), 0]], rtol=1e-9)
 
 
 def test_functions_of_coefficients_without_estimate_have_no_error() -> None:
-    found = given_estimates([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
-    _, error = found.delta(lambda v: np.array([v[0], v[0] / v[1], v[1]]))
+    result = given_estimates([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
+    _, error = result.delta(lambda v: np.array([v[0], v[0] / v[1], v[1]]))
     assert error.tolist() == [pytest.approx(1), np.inf, np.inf]
 
 

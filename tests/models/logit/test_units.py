@@ -30,8 +30,8 @@ def test_the_unit_is_the_divisor_in_the_formula(formula: str, name: str, unit: f
 
 def test_a_standardised_column_is_divided_by_its_scale(data: ChoiceData) -> None:
     price = data.features["price"].values.astype(float)  # type: ignore[union-attr]
-    found = require_unit(Design.learn("standardise(price)/2", data), data, "standardise(price)/2")
-    assert found == pytest.approx(2 * np.std(price), rel=1e-6)
+    result = require_unit(Design.learn("standardise(price)/2", data), data, "standardise(price)/2")
+    assert result == pytest.approx(2 * np.std(price), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["comfort[low]", "constant[bus]"])

@@ -41,7 +41,7 @@ def data() -> ChoiceData:
 
 @pytest.fixture(scope="module")
 def model(data: ChoiceData) -> PCMCNet:
-    """Six networks, of which the third and the last see bins."""
+    """Six networks. The third and the last use bins."""
     return PCMCNet(**OPTIONS).fit(data, progress=False)
 
 
@@ -49,11 +49,11 @@ def everything(model: PCMCNet, data: ChoiceData) -> Batch:
     return model.encoder_.encode(data).batch(np.arange(len(data)))
 
 
-# -- the mean -------------------------------------------------------------------------------------------------------
+# -- mean -----------------------------------------------------------------------------------------------------------
 
 
 class Fixed(ChoiceNetwork):
-    """A network whose probabilities are written down."""
+    """A network with given probabilities."""
 
     def __init__(self, p: list[list[float]]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Fixed(ChoiceNetwork):
 
 
 def test_an_average_is_the_mean_of_probabilities(model: PCMCNet, data: ChoiceData) -> None:
-    """(.2, .8) and (.6, .4): the mean is (.4, .6), and padding has none."""
+    """The mean of (.2, .8) and (.6, .4) is (.4, .6). Padding has probability 0."""
     batch = everything(model, data)
     batch = replace(batch, mask=torch.tensor([[True, True, False]]))
     average = AveragedNetwork([Fixed([[0.2, 0.8, 0.0]]), Fixed([[0.6, 0.4, 0.0]])], [nn.Identity()])
@@ -117,14 +117,14 @@ def test_a_pickled_average_holds_no_table(data: ChoiceData, options: dict[str, A
     assert np.array_equal(pickle.loads(sent).predict_proba(data), model.predict_proba(data))
 
 
-def test_an_average_computes_in_chunks_as_its_members_do(model: PCMCNet) -> None:
+def test_an_average_computes_in_the_chunks_of_its_members(model: PCMCNet) -> None:
     assert model.network_.computes_in_chunks == members_of(model.network_)[0].computes_in_chunks
 
 
 # -- bins -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_sees_numbers_as_they_are() -> None:
+def test_the_first_member_uses_plain_numbers() -> None:
     for members in range(1, 9):
         for period in BIN_PERIODS:
             bins = bins_per_member(members, period)
@@ -133,12 +133,12 @@ def test_the_first_member_sees_numbers_as_they_are() -> None:
             assert sum(number > 0 for number in bins) == (members // period if period else 0)
 
 
-def test_a_third_of_the_members_has_bins_if_nothing_decides(model: PCMCNet) -> None:
+def test_a_third_of_the_members_has_bins_by_default(model: PCMCNet) -> None:
     assert OPTIONS["members"] == AUTO_MEMBERS
     assert model.spec_ == NetworkSpec(bins=(0, 0, 8, 0, 0, 16))
 
 
-def test_a_view_is_what_the_member_was_trained_on(model: PCMCNet, data: ChoiceData) -> None:
+def test_a_member_gets_the_inputs_it_was_trained_on(model: PCMCNet, data: ChoiceData) -> None:
     sets = np.arange(len(data))
     for bins in (0, 8, 16):
         encoder = model.encoder_.with_bins(bins)
@@ -151,7 +151,7 @@ def test_a_view_is_what_the_member_was_trained_on(model: PCMCNet, data: ChoiceDa
         assert (seen.numeric.shape[2] > model.encoder_.features.n_numeric) == (bins > 0)
 
 
-def test_bins_come_before_the_indicators_of_gaps() -> None:
+def test_bins_come_before_missing_value_indicators() -> None:
     table = {name: np.asarray(values).copy() for name, values in trips(40, slope=-0.3).items()}
     table["minutes"] = table["minutes"].astype(float)
     table["minutes"][::7] = np.nan
@@ -166,23 +166,23 @@ def test_bins_come_before_the_indicators_of_gaps() -> None:
 
 
 def test_views_follow_the_average_to_its_device(model: PCMCNet) -> None:
-    """A device without numbers stands for a GPU."""
+    """The meta device replaces a GPU."""
     network = deepcopy(model.network_).to("meta")
     assert {tensor.device.type for tensor in (*network.parameters(), *network.buffers())} == {"meta"}
     assert any(True for _ in model.network_.views.buffers())  # type: ignore[union-attr]
 
 
-def test_slopes_go_through_the_bins(model: PCMCNet, data: ChoiceData) -> None:
+def test_slopes_include_the_bins(model: PCMCNet, data: ChoiceData) -> None:
     network = deepcopy(model.network_).double().eval()
     batch = everything(model, data)
-    away = batch.numeric.double() + 0.003  # from knots, where a curve has two slopes
+    away = batch.numeric.double() + 0.003  # away from knots, where the function has two slopes
     batch = replace(batch, numeric=away, individual_numeric=batch.individual_numeric.double())
     step = torch.zeros_like(batch.numeric)
     step[:, 0, 0] = 1e-6
     with torch.no_grad():
         up, down = (network(replace(batch, numeric=batch.numeric + by)) for by in (step, -step))
     slopes = jacobian_by_output(network, batch, NumericInput(individual=False, k=0))[:, :, 0]
-    # Central differences with a step of 1e-6 in float64.
+    # central differences with a step of 1e-6 in float64
     torch.testing.assert_close(slopes[batch.mask], ((up - down) / 2e-6)[batch.mask], atol=1e-6, rtol=1e-4)
 
 
@@ -213,7 +213,7 @@ def test_a_spec_counts_its_members() -> None:
         NetworkSpec(classes=2, bins=(0, 0)),
     ],
 )
-def test_an_architecture_that_no_fit_has_is_refused(spec: NetworkSpec) -> None:
+def test_an_impossible_architecture_is_refused(spec: NetworkSpec) -> None:
     with pytest.raises(ArtifactError, match="has an unknown architecture"):
         spec.require_valid(1_000)
 

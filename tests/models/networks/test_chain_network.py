@@ -31,7 +31,7 @@ FAST: dict[str, Any] = {"hidden": (8, 8), "epochs": 2, "weight_decay": 0.1}
 
 
 def shopping(persons: int = 30, sets: int = 3, seed: int = 0) -> ChoiceData:
-    """Households that like a brand each, the more so the larger they are; three brands at prices."""
+    """Simulate households with a favourite of three brands. Larger households prefer it more."""
     rng = np.random.default_rng(seed)
     S = persons * sets
     household, size = np.repeat(np.arange(persons), sets), np.repeat(rng.normal(size=persons), sets)
@@ -85,33 +85,33 @@ def random_network(data: ChoiceData, **options: Any) -> tuple[ChainMixture, Batc
 # -- mixtures of chains ---------------------------------------------------------------------------------------------
 
 
-def test_a_mixture_weights_the_chains_by_the_shares(model: PCMCNet, data: ChoiceData) -> None:
-    laws = [
+def test_a_mixture_weights_chains_by_their_shares(model: PCMCNet, data: ChoiceData) -> None:
+    probabilities = [
         np.stack([stationary_distribution(torch.from_numpy(q)).numpy() for q in model.rates(data, of_class=k)])
         for k in (1, 2, 3)
     ]  # 3 x (S, 3)
     shares = model.membership(data)  # (S, 3)
-    mixed = np.einsum("sk,ksj->sj", shares, np.stack(laws))
+    mixed = np.einsum("sk,ksj->sj", shares, np.stack(probabilities))
     np.testing.assert_allclose(shares.sum(1), 1, atol=1e-6)
     np.testing.assert_allclose(model.predict_proba(data), mixed.ravel(), atol=2e-6)  # float32
-    assert np.abs(laws[0] - laws[1]).max() > 0.01
+    assert np.abs(probabilities[0] - probabilities[1]).max() > 0.01
 
 
-def test_choices_of_a_person_count_together() -> None:
-    """Person 7 chose twice, with .5, .1 and .2, .6 in classes of shares 3/4, 1/4: 3/4 .5 .2 + 1/4 .1 .6 = .09."""
+def test_choices_of_a_person_are_joint() -> None:
+    """Person 7 chose with .5, .1 and with .2, .6 in two classes of shares 3/4, 1/4: 3/4 .5 .2 + 1/4 .1 .6 = .09."""
     p = torch.tensor([[0.5, 0.1], [0.2, 0.6], [0.4, 0.8]], dtype=torch.float64)
     share_logits = torch.tensor([[math.log(3), 0.0]] * 3, dtype=torch.float64)
-    found = joint_losses(share_logits, p.log(), torch.tensor([7, 7, 2]))
+    result = joint_losses(share_logits, p.log(), torch.tensor([7, 7, 2]))
     expected = [-math.log(0.09) / 2, -math.log(0.09) / 2, -math.log(0.75 * 0.4 + 0.25 * 0.8)]
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-14)
 
 
-def test_the_loss_of_a_batch_is_the_loss_of_its_persons(data: ChoiceData) -> None:
+def test_the_loss_of_a_batch_is_that_of_its_persons(data: ChoiceData) -> None:
     network, batch = random_network(data)
     log_m, p = network.log_membership(batch), network.classwise(batch)[1]
     chosen = p[torch.arange(len(data)), :, batch.chosen].log()  # (S, 3)
     assert batch.person is not None
-    persons = [batch.person == who for who in np.unique(batch.person.numpy())]
+    persons = [batch.person == individual for individual in np.unique(batch.person.numpy())]
     joint = torch.stack([torch.logsumexp(log_m[own][0] + chosen[own].sum(0), 0) for own in persons]).sum()
     torch.testing.assert_close(network.set_losses(batch).sum(), -joint)
     alone = replace(batch, person=None)
@@ -121,7 +121,7 @@ def test_the_loss_of_a_batch_is_the_loss_of_its_persons(data: ChoiceData) -> Non
 
 
 def test_copies_share_their_probability_in_a_mixture(data: ChoiceData) -> None:
-    """Uniform expansion: it holds in every class, and shares of classes do not see the set."""
+    """Uniform expansion holds in every class, and shares of classes do not depend on the set."""
     network, batch = random_network(data)
     twice = replace(
         batch,
@@ -142,8 +142,8 @@ def test_a_mixture_of_monotone_chains_is_monotone(data: ChoiceData) -> None:
     assert (q[:, 0] < p[:, 0] - 1e-6).any()
 
 
-def test_choices_reveal_the_class_of_a_person(model: PCMCNet, data: ChoiceData) -> None:
-    """Bayes: prior times the product over the person's sets."""
+def test_posterior_shares_follow_bayes_rule(model: PCMCNet, data: ChoiceData) -> None:
+    """Prior times the product over the sets of the person."""
     prior, posterior = model.membership(data), model.posterior(data)
     own = np.flatnonzero(data.groups(None) == data.groups(None)[0])
     picked = data.offsets[own] + data.require_chosen("a test")[own]
@@ -151,8 +151,8 @@ def test_choices_reveal_the_class_of_a_person(model: PCMCNet, data: ChoiceData) 
     expected = prior[own[0]] * p.prod(0)
     np.testing.assert_allclose(posterior[own[0]], expected / expected.sum(), rtol=1e-5)
     given = model.predict_proba_given(data, data).reshape(-1, 3)
-    laws = np.exp(model._class_log_p(data)).reshape(-1, 3, 3)  # (S, J, K)
-    np.testing.assert_allclose(given[0], laws[0] @ posterior[0], rtol=1e-5)
+    probabilities = np.exp(model._class_log_p(data)).reshape(-1, 3, 3)  # (S, J, K)
+    np.testing.assert_allclose(given[0], probabilities[0] @ posterior[0], rtol=1e-5)
 
 
 def test_a_mixture_is_saved_with_its_classes(model: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
@@ -172,16 +172,16 @@ def test_rates_of_a_mixture_need_a_class(model: PCMCNet, data: ChoiceData) -> No
     assert not has_single_chain(model)
 
 
-def test_the_chain_of_a_set_names_its_class(model: PCMCNet, data: ChoiceData) -> None:
+def test_the_chain_of_a_set_belongs_to_a_class(model: PCMCNet, data: ChoiceData) -> None:
     shares = model.membership(data)[0]
-    found = chain(model, data, 0)
-    assert found.of_class == int(shares.argmax()) + 1
-    assert found.share == pytest.approx(shares.max())
-    assert found.name == f"choice set 0, class {found.of_class} ({found.share:.0%})"
+    result = chain(model, data, 0)
+    assert result.of_class == int(shares.argmax()) + 1
+    assert result.share == pytest.approx(shares.max())
+    assert result.name == f"choice set 0, class {result.of_class} ({result.share:.0%})"
     np.testing.assert_array_equal(chain(model, data, 0, of_class=2).rates, model.rates(data, of_class=2)[0])
 
 
-def test_offers_are_made_to_a_mixture_of_chains(model: PCMCNet, data: ChoiceData) -> None:
+def test_offers_can_be_optimised_for_a_mixture_of_chains(model: PCMCNet, data: ChoiceData) -> None:
     value = structure_of(model, data.subset([0, 1]), np.array([1.0, 2.0, 3.0]))
     assert isinstance(value, Chains)
     np.testing.assert_allclose(value.weights, model.membership(data)[:2])
@@ -193,7 +193,7 @@ def test_offers_are_made_to_a_mixture_of_chains(model: PCMCNet, data: ChoiceData
     np.testing.assert_allclose(value.probabilities(shown, np.array([0]))[0, :2], p, atol=1e-5)  # float32
 
 
-@pytest.mark.slow  # the exported elimination is traced first
+@pytest.mark.slow  # tracing the exported elimination takes time
 def test_an_exported_mixture_has_the_same_probabilities(model: PCMCNet, data: ChoiceData) -> None:
     batch = model.encoder_.encode(data).batch(np.arange(len(data)))
     assert isinstance(model.network_, ChainMixture)
@@ -263,20 +263,20 @@ def test_flows_of_an_average_are_the_mean_flows_of_its_members(average: PCMCNet,
             for member, seen in network.chain_inputs(batch)
         ]
     off_diagonal = ~torch.eye(batch.mask.shape[1], dtype=torch.bool)
-    found, expected = (x[:, off_diagonal] for x in (p.unsqueeze(2) * rates, torch.stack(flows).mean(0)))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)  # float32
+    result, expected = (x[:, off_diagonal] for x in (p.unsqueeze(2) * rates, torch.stack(flows).mean(0)))
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-7)  # float32
     assert len(flows) == 3
 
 
 def test_fixed_chains_of_an_average_are_those_of_its_members(average: PCMCNet, data: ChoiceData) -> None:
     shares, rates = average.fixed_chains(data)
     assert np.array_equal(shares, np.full((len(data), 3), 1 / 3))
-    laws = [stationary_distribution(torch.from_numpy(of_set)).numpy().mean(0) for of_set in rates]
-    np.testing.assert_allclose(np.concatenate(laws), average.predict_proba(data), rtol=1e-5)
+    probabilities = [stationary_distribution(torch.from_numpy(of_set)).numpy().mean(0) for of_set in rates]
+    np.testing.assert_allclose(np.concatenate(probabilities), average.predict_proba(data), rtol=1e-5)
 
 
 def test_the_best_offer_of_an_average_is_proven() -> None:
-    """Enumeration of all offers finds no better one."""
+    """An enumeration of all offers has no better one."""
     table = trips(60, slope=-0.3)
     roles = {key: ROLES[key] for key in ("alternative", "individual", "features")}
     model = PCMCNet(hidden=(6,), epochs=2, weight_decay=0.1, members=3).fit(read(table, **roles), progress=False)
@@ -329,23 +329,23 @@ def test_only_one_small_chain_has_a_compiled_form(model: PCMCNet, average: PCMCN
 
 @pytest.mark.slow
 def test_a_mixture_of_two_chains_is_recovered() -> None:
-    """20,000 sets of 4; classes by a number of the individual; rates with features of both ends: KL below 0.003."""
+    """20,000 sets of 4. Classes depend on an individual column, rates on features of both alternatives: KL < 0.003."""
     rng = np.random.default_rng(0)
     S, J = 20_000, 4
-    x, who = rng.normal(size=(S, J, 2)), rng.normal(size=S)
-    first = 1 / (1 + np.exp(-0.5 - 2 * who))
+    x, individuals = rng.normal(size=(S, J, 2)), rng.normal(size=S)
+    first = 1 / (1 + np.exp(-0.5 - 2 * individuals))
     log_q = [
         1.5 * x[:, None, :, 0] + np.tanh(x[:, :, None, 1] * x[:, None, :, 0]),
         -1.0 * x[:, None, :, 0] + 1.5 * x[:, None, :, 1] - 0.5 * np.tanh(x[:, :, None, 0] - x[:, None, :, 0]),
     ]
-    laws = [stationary_distribution(torch.from_numpy(np.exp(q))).numpy() for q in log_q]
-    p = first[:, None] * laws[0] + (1 - first[:, None]) * laws[1]
+    probabilities = [stationary_distribution(torch.from_numpy(np.exp(q))).numpy() for q in log_q]
+    p = first[:, None] * probabilities[0] + (1 - first[:, None]) * probabilities[1]
     chosen = (rng.random((S, 1)) < p.cumsum(1)).argmax(1)
     table = {
         "set": np.repeat(np.arange(S), J),
         "x": x[..., 0].ravel(),
         "y": x[..., 1].ravel(),
-        "who": np.repeat(who, J),
+        "who": np.repeat(individuals, J),
         "chosen": (np.arange(J) == chosen[:, None]).ravel(),
     }
     data = ChoiceData.from_long(table, choice_set="set", chosen="chosen", features=["x", "y"], individual=["who"])

@@ -1,4 +1,4 @@
-"""The drawing of a fitted network: what it says is true, and it can be read."""
+"""The diagram of a fitted network: its content is correct, and it is legible."""
 
 import itertools
 import re
@@ -24,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Part(NamedTuple):
-    """A box as drawn: its frame and its texts with their places."""
+    """A box of the diagram: its frame and its texts with positions."""
 
     x: float
     y: float
@@ -38,24 +38,24 @@ class Part(NamedTuple):
 
 
 def parts(svg: str) -> list[Part]:
-    """Read the boxes of a drawing back from its text."""
-    found = []
+    """Parse the boxes of a diagram."""
+    result = []
     for group in ET.fromstring(svg).iter(f"{SVG}g"):
         frame = group.find(f"{SVG}rect")
         assert frame is not None
         texts = [(float(t.attrib["x"]), float(t.attrib["y"]), t.text or "") for t in group.iter(f"{SVG}text")]
-        found.append(Part(*(float(frame.attrib[k]) for k in ("x", "y", "width", "height")), texts))
-    return found
+        result.append(Part(*(float(frame.attrib[k]) for k in ("x", "y", "width", "height")), texts))
+    return result
 
 
 def counts(svg: str) -> list[int]:
     """Return the parameter counts of all boxes."""
-    found = [re.fullmatch(r"([\d,]+) parameters?", word) for part in parts(svg) for word in part.words]
-    return [int(m[1].replace(",", "")) for m in found if m]
+    result = [re.fullmatch(r"([\d,]+) parameters?", word) for part in parts(svg) for word in part.words]
+    return [int(m[1].replace(",", "")) for m in result if m]
 
 
 def fit_wide(individual: int, features: int, *, name: str = "column", **options: Any) -> PCMCNet:
-    """Fit to a table of so many columns, numbers and categories in turn."""
+    """Fit to a table with given numbers of columns, alternately numeric and categorical."""
     rng, sets = np.random.default_rng(0), 20
     table: dict[str, Any] = {"s": np.repeat(np.arange(sets), 3), "took": np.tile([1, 0, 0], sets)}
     for side, many in (("I", individual), ("S", features)):
@@ -69,10 +69,10 @@ def fit_wide(individual: int, features: int, *, name: str = "column", **options:
     return model
 
 
-# -- what it says -------------------------------------------------------------------------------------------------
+# -- content ------------------------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_network_are_named_with_their_sizes(fitted: PCMCNet) -> None:
+def test_diagrams_name_the_parts_of_a_network_with_their_sizes(fitted: PCMCNet) -> None:
     """Purpose has 2 categories: 1 wide and 3 weights with the unseen; comfort 3: 2 wide, 8 weights; mode 5: 3 wide, 18.
 
     16 inputs. The utility: 4 + 6 constants, 2 slopes, 7 of S_j, 2 x 7 of I and S_j.
@@ -91,7 +91,7 @@ def test_the_parts_of_a_network_are_named_with_their_sizes(fitted: PCMCNet) -> N
     assert "<title>PCMC-Net, 207 parameters in all</title>" in fitted.diagram()
 
 
-def test_without_labels_and_utility_neither_is_drawn(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_labels_and_utility_are_drawn_only_if_used(trips: ChoiceData, quick: dict[str, Any]) -> None:
     """10 inputs: 2 of the individual, 4 of each alternative."""
     model = PCMCNet(**quick | {"labels": False, "utility": "none", "epochs": 1}).fit(trips, progress=False)
     words = [part.words for part in parts(model.diagram())]
@@ -103,7 +103,7 @@ def test_without_labels_and_utility_neither_is_drawn(trips: ChoiceData, quick: d
     ]
 
 
-def test_labels_alone_are_drawn_and_a_label_that_is_a_feature_is_drawn_once(
+def test_a_label_that_is_also_a_feature_is_drawn_once(
     make_trips: Callable[..., Any], roles: dict[str, Any], quick: dict[str, Any]
 ) -> None:
     for features, column in (([], "label, 5 → 3"), (["mode"], "category, 5 → 3")):
@@ -122,14 +122,14 @@ def test_labels_alone_are_drawn_and_a_label_that_is_a_feature_is_drawn_once(
         ("softplus", 0.25, "g = softplus(f) + 0.25", "q = g exp(u_j)"),
     ],
 )
-def test_the_rate_is_written_as_it_is_computed(rate: str, epsilon: float, inner: str, outer: str) -> None:
+def test_the_diagram_shows_the_formula_of_the_rate(rate: str, epsilon: float, inner: str, outer: str) -> None:
     model = fit_wide(0, 1, hidden=(), rate=rate, epsilon=epsilon)
     layer, utility = (part.words for part in parts(model.diagram())[-3:-1])
     assert layer == ["2 → 1", inner, "3 parameters"]
     assert utility == ["utility u_j", "linear in columns of j", "and S_j", outer, "2 parameters"]
 
 
-def test_the_papers_network_has_no_individual_and_its_own_rates(make_mlba: MakeMlba) -> None:
+def test_the_papers_network_is_drawn_without_individual(make_mlba: MakeMlba) -> None:
     model = PCMCNet.paper(epochs=1).fit(make_mlba(20), progress=False)
     words = [part.words for part in parts(model.diagram())]
     assert words[0][0] == "alternative S_i"
@@ -140,13 +140,13 @@ def test_the_papers_network_has_no_individual_and_its_own_rates(make_mlba: MakeM
 
 @pytest.mark.parametrize("hidden", [(), (4,), (8, 4), (4,) * 9], ids=str)
 @pytest.mark.parametrize(("individual", "features"), [(0, 1), (1, 2), (12, 30)])
-def test_the_counts_add_up(individual: int, features: int, hidden: tuple[int, ...]) -> None:
+def test_parameter_counts_add_up(individual: int, features: int, hidden: tuple[int, ...]) -> None:
     model = fit_wide(individual, features, hidden=hidden)
     assert sum(counts(model.diagram())) == model.num_parameters
 
 
-def test_long_lists_are_cut_short() -> None:
-    """30 columns, numbers and categories of 7 in turn: 15 and 15 times 4 make 75, and the 7 shown 16; 6 for I."""
+def test_long_lists_are_truncated() -> None:
+    """30 columns, alternately numbers and categories of 7: 15 + 15 x 4 = 75 inputs; the 7 shown have 16. I has 6."""
     drawing = fit_wide(3, 30, hidden=(4,) * 9).diagram()
     words = [part.words for part in parts(drawing)]
     assert words[1][-1] == "and 23 more"
@@ -157,24 +157,24 @@ def test_long_lists_are_cut_short() -> None:
     assert words[-4] == ["and 6 more", "120 parameters"]
 
 
-def test_a_column_with_gaps_has_a_second_input() -> None:
+def test_a_column_with_missing_values_has_a_second_input() -> None:
     table = {"s": [0, 0, 1, 1], "took": [1, 0, 0, 1], "x": [1.0, np.nan, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"], missing="indicator")
     drawing = PCMCNet(hidden=(), epochs=1, weight_decay=0.1).fit(data, progress=False).diagram()
     assert parts(drawing)[1].words == ["2 wide", "number, or missing", "0 parameters"]
 
 
-def test_a_saved_model_draws_the_same(fitted: PCMCNet, saved: Path) -> None:
+def test_a_loaded_model_has_the_same_diagram(fitted: PCMCNet, saved: Path) -> None:
     assert load(saved).diagram() == fitted.diagram()
 
 
-# -- that it can be read ------------------------------------------------------------------------------------------
+# -- legibility ---------------------------------------------------------------------------------------------------
 
 NAMES = ["column", "W" * 40, "a<b>&\"c'", "客户所在的国家和地区名称", "tab\tand\nline \x01"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=["plain", "wide", "markup", "chinese", "control"])
-def test_every_text_stays_in_its_box_and_no_box_meets_another(name: str) -> None:
+def test_texts_stay_in_their_boxes_and_boxes_do_not_overlap(name: str) -> None:
     drawing = fit_wide(3, 11, name=name, hidden=(512, 512, 256, 8, 8, 8), dropout=0.25).diagram()
     boxes = parts(drawing)
     height = float(ET.fromstring(drawing).attrib["height"])
@@ -186,7 +186,7 @@ def test_every_text_stays_in_its_box_and_no_box_meets_another(name: str) -> None
         for x, y, text in box.texts:
             assert box.x < x
             assert x + text_width(text) < box.x + box.width
-            assert box.y + SIZE <= y + 3  # capitals are lower than the size
+            assert box.y + SIZE <= y + 3  # capitals are lower than the font size
             assert y + 3 <= box.y + box.height
     for a, b in itertools.combinations(boxes, 2):
         apart_in_x = a.x + a.width < b.x or b.x + b.width < a.x
@@ -194,22 +194,22 @@ def test_every_text_stays_in_its_box_and_no_box_meets_another(name: str) -> None
 
 
 def segments(svg: str) -> list[tuple[float, float, float, float]]:
-    """Return the straight pieces of all arrows, each from left to right or from top to bottom."""
-    found = []
+    """Return the straight segments of all arrows, each from left to right or from top to bottom."""
+    result = []
     for path in ET.fromstring(svg).iter(f"{SVG}path"):
         if path.attrib.get("class") == "arrow":
             x, y = map(float, re.findall(r"M([\d.]+) ([\d.]+)", path.attrib["d"])[0])
             for direction, to in re.findall(r"([HV])([\d.]+)", path.attrib["d"]):
                 a, b = (float(to), y) if direction == "H" else (x, float(to))
-                found.append((min(x, a), min(y, b), max(x, a), max(y, b)))
+                result.append((min(x, a), min(y, b), max(x, a), max(y, b)))
                 x, y = a, b
-    return found
+    return result
 
 
 @pytest.mark.parametrize("utility", ["linear", "none"])
 @pytest.mark.parametrize("hidden", [(), (4,), (4,) * 9], ids=str)
 @pytest.mark.parametrize(("individual", "features"), [(0, 1), (1, 2), (12, 30)])
-def test_no_arrow_goes_through_a_box(individual: int, features: int, hidden: tuple[int, ...], utility: str) -> None:
+def test_no_arrow_crosses_a_box(individual: int, features: int, hidden: tuple[int, ...], utility: str) -> None:
     drawing = fit_wide(individual, features, hidden=hidden, utility=utility).diagram()
     arrows = segments(drawing)
     assert len(arrows) > 6
@@ -218,21 +218,21 @@ def test_no_arrow_goes_through_a_box(individual: int, features: int, hidden: tup
         assert beside or bottom <= box.y or top >= box.y + box.height
 
 
-def test_names_come_out_as_they_are_and_what_xml_forbids_is_replaced() -> None:
+def test_names_are_escaped_and_invalid_xml_characters_replaced() -> None:
     words = [w for part in parts(fit_wide(0, 1, name="<&>\x01").diagram()) for w in part.words]
     assert "<&>� S0" in words
 
 
-def test_counts_are_never_cut() -> None:
+def test_parameter_counts_are_never_truncated() -> None:
     drawing = fit_wide(2, 2, hidden=(2000, 2000)).diagram()
     assert 4_002_000 in counts(drawing)
     assert "…" not in drawing
 
 
-# -- where it goes ------------------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------------------
 
 
-def test_the_drawing_is_written_where_asked(fitted: PCMCNet, tmp_path: Path) -> None:
+def test_the_diagram_is_written_to_the_given_path(fitted: PCMCNet, tmp_path: Path) -> None:
     target = tmp_path / "new" / "network.svg"
     assert fitted.diagram(target) == target.read_text("utf-8")
     assert fitted.diagram(str(target)) == fitted.diagram()
@@ -240,25 +240,23 @@ def test_the_drawing_is_written_where_asked(fitted: PCMCNet, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("path", ["network.png", "network", 3])
-def test_a_path_that_is_not_of_an_svg_file_is_refused(path: Any, fitted: PCMCNet) -> None:
+def test_a_path_without_svg_ending_is_refused(path: Any, fitted: PCMCNet) -> None:
     with pytest.raises(InputError, match=r"expected a file name that ends in .svg, got"):
         fitted.diagram(path)
 
 
-def test_a_place_that_cannot_be_written_is_named(fitted: PCMCNet, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(fitted: PCMCNet, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file/network.svg cannot be written: "):
         fitted.diagram(tmp_path / "file" / "network.svg")
 
 
-def test_a_model_that_is_not_fitted_has_nothing_to_draw() -> None:
+def test_an_unfitted_model_has_no_diagram() -> None:
     with pytest.raises(NotFittedError, match="not fitted"):
         PCMCNet().diagram()
 
 
-def test_the_drawing_in_the_documentation_is_what_its_page_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_diagram_in_the_documentation_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (DOCS / "models" / "pcmcnet.md").read_text("utf-8")
     (block,) = (code for code in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if ".diagram(" in code)
     monkeypatch.chdir(tmp_path)
@@ -266,7 +264,7 @@ def test_the_drawing_in_the_documentation_is_what_its_page_draws(
     assert (tmp_path / "diagram.svg").read_text("utf-8") == (DOCS / "diagram.svg").read_text("utf-8")
 
 
-def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> None:
+def test_contents_are_drawn_with_the_sizes_of_their_encoders() -> None:
     rng, n = np.random.default_rng(0), 40
     table = {
         "s": np.repeat(np.arange(n // 2), 2),
@@ -284,4 +282,4 @@ def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> Non
     side = zip(model.encoder_.features.contents, model.network_.alternative.encoders, strict=True)
     given = ["image, 4 × 6", "text", "vector, 100", "multi, 3"]
     widths = [encoder_width(encoder, code) for code, encoder in side]
-    assert words[1:5] == [f"{what} → {width}" for what, width in zip(given, widths, strict=True)]
+    assert words[1:5] == [f"{alternatives} → {width}" for alternatives, width in zip(given, widths, strict=True)]

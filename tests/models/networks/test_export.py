@@ -32,7 +32,7 @@ QUICK: dict[str, Any] = {"hidden": (8, 8), "epochs": 2, "weight_decay": 1.0}
 
 
 def page() -> dict[str, Any]:
-    """Return the reader that the documentation shows."""
+    """Return the reader from the documentation."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "export.md").read_text("utf-8"), re.M | re.S)
     names: dict[str, Any] = {"np": np}
     exec(next(block for block in blocks if "def inputs_of" in block), names)
@@ -42,12 +42,12 @@ def page() -> dict[str, Any]:
 INPUTS_OF: Callable[..., dict[str, Any]] = page()["inputs_of"]
 
 
-def draw(sizes: Any, seed: int, *, gaps: float = 0.2, new: float = 0.0) -> list[dict[str, Any]]:
-    """Draw choice sets as dicts, with a share of missing values and of words that training does not have."""
+def draw(sizes: Any, seed: int, *, missing: float = 0.2, new: float = 0.0) -> list[dict[str, Any]]:
+    """Draw choice sets as dicts, with a share of missing values and unseen categories."""
     rng = np.random.default_rng(seed)
 
     def maybe(value: Any) -> Any:
-        return None if rng.random() < gaps else value
+        return None if rng.random() < missing else value
 
     def word(*words: str) -> str:
         return f"new {rng.integers(9)}" if rng.random() < new else str(rng.choice(words))
@@ -102,13 +102,13 @@ def encoder(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ask(folder: Path) -> Callable[[dict[str, Any]], Any]:
+def run_onnx(folder: Path) -> Callable[[dict[str, Any]], Any]:
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     return lambda inputs: session.run(["probabilities"], inputs)[0]
 
 
 def real(p: Any, sets: list[dict[str, Any]]) -> Any:
-    """Take the probabilities of the alternatives, set after set."""
+    """Return the probabilities of the alternatives, one set after another."""
     return np.concatenate([row[: len(one["alternatives"])] for row, one in zip(p, sets, strict=True)])
 
 
@@ -124,59 +124,57 @@ QUICK_SIZES, MORE_SIZES = [[1], [5, 2, 1, 4], [60, 1, 33]], [[2], [1, 1, 1], lis
     ids=lambda s: f"{len(s)}-{max(s)}",
 )
 def test_onnx_gives_the_probabilities_of_the_model(
-    model: PCMCNet, encoder: dict[str, Any], ask: Any, sizes: list[int]
+    model: PCMCNet, encoder: dict[str, Any], run_onnx: Any, sizes: list[int]
 ) -> None:
     sets = draw(sizes, seed=len(sizes), new=0.3)
-    p = ask(INPUTS_OF(sets, encoder))
+    p = run_onnx(INPUTS_OF(sets, encoder))
     assert p.shape == (len(sizes), max(sizes))
     assert p.dtype == np.float32
     np.testing.assert_allclose(real(p, sets), model.predict_proba(rows(sets)), rtol=0, atol=1e-5)
     assert all((row[size:] == 0).all() for row, size in zip(p, sizes, strict=True))
 
 
-def test_after_an_export_a_network_is_still_compiled_in_one_graph(folder: Path) -> None:
-    """An export to ONNX leaves torch's compiler with fewer ways to call min and max."""
+def test_a_network_compiles_to_one_graph_after_an_export(folder: Path) -> None:
+    """An export to ONNX restricts how torch.compile can call min and max."""
     torch.compiler.reset()
     net = PairwiseRates(0, 2, hidden=(6, 5))
-    given = (torch.zeros(1, 0), torch.ones(1, 3, 2), torch.ones(1, 3, dtype=torch.bool))
+    inputs = (torch.zeros(1, 0), torch.ones(1, 3, 2), torch.ones(1, 3, dtype=torch.bool))
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(*given), net(*given))
+    torch.testing.assert_close(compiled(*inputs), net(*inputs))
 
 
-def test_padding_may_lie_anywhere_and_hold_anything(encoder: dict[str, Any], ask: Any) -> None:
+def test_padding_may_be_anywhere_with_any_values(encoder: dict[str, Any], run_onnx: Any) -> None:
     inputs = INPUTS_OF(draw([3], seed=5), encoder)
-    expected = ask(inputs)[0]
+    expected = run_onnx(inputs)[0]
     wide = {name: np.insert(x, [0, 1, 3], 0, axis=1) if x.shape[1:2] == (3,) else x for name, x in inputs.items()}
     wide["numeric"][:, ~wide["mask"][0]] = np.nan
-    found = ask(wide)[0]
-    np.testing.assert_allclose(found[wide["mask"][0]], expected, rtol=0, atol=1e-6)
-    assert (found[~wide["mask"][0]] == 0).all()
+    result = run_onnx(wide)[0]
+    np.testing.assert_allclose(result[wide["mask"][0]], expected, rtol=0, atol=1e-6)
+    assert (result[~wide["mask"][0]] == 0).all()
 
 
-def test_a_number_that_is_none_spoils_its_own_set_alone(encoder: dict[str, Any], ask: Any) -> None:
+def test_nan_affects_only_its_own_set(encoder: dict[str, Any], run_onnx: Any) -> None:
     inputs = INPUTS_OF(draw([3, 3], seed=6), encoder)
-    expected = ask(inputs)
+    expected = run_onnx(inputs)
     inputs["numeric"][0, 1, 0] = np.nan
-    found = ask(inputs)
-    assert np.isnan(found[0]).any()
-    np.testing.assert_array_equal(found[1], expected[1])
+    result = run_onnx(inputs)
+    assert np.isnan(result[0]).any()
+    np.testing.assert_array_equal(result[1], expected[1])
 
 
-def test_a_program_of_torch_gives_the_probabilities_of_the_model(
+def test_a_torch_export_gives_the_probabilities_of_the_model(
     model: PCMCNet, encoder: dict[str, Any], tmp_path: Path
 ) -> None:
     program, sets = torch.export.load(model.export(tmp_path / "model.pt2")), draw([4, 1, 9], seed=7)
     inputs = {name: torch.from_numpy(x) for name, x in INPUTS_OF(sets, encoder).items()}
-    assert list(program.graph_signature.user_inputs) == [given["name"] for given in encoder["inputs"]]
+    assert list(program.graph_signature.user_inputs) == [entry["name"] for entry in encoder["inputs"]]
     p = program.module()(**inputs).numpy()
     np.testing.assert_allclose(real(p, sets), model.predict_proba(rows(sets)), rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_a_process_without_the_library_reads_a_program_of_torch(
-    model: PCMCNet, encoder: dict[str, Any], tmp_path: Path
-) -> None:
-    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):  # for the caller's own code
+def test_a_torch_export_runs_without_the_library(model: PCMCNet, encoder: dict[str, Any], tmp_path: Path) -> None:
+    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):  # settings of the caller's code
         model.export(tmp_path / "model.pt2")
     assert json.loads((tmp_path / "model.encoder.json").read_text("utf-8")) == encoder
     sets = draw([4, 1, 9], seed=7)
@@ -201,16 +199,16 @@ def check(model: PCMCNet, sets: list[dict[str, Any]], tmp_path: Path) -> list[st
     model.export(tmp_path / "model.onnx")
     inputs = INPUTS_OF(sets, json.loads((tmp_path / "model.encoder.json").read_text("utf-8")))
     session, expected = onnxruntime.InferenceSession(tmp_path / "model.onnx"), model.predict_proba(rows(sets))
-    for _ in range(3):  # in memory that the run before has written to
+    for _ in range(3):  # later runs reuse memory of earlier ones
         np.testing.assert_allclose(real(session.run(None, inputs)[0], sets), expected, rtol=0, atol=1e-5)
     empty = [x.name for x in onnx.load(tmp_path / "model.onnx").graph.initializer if 0 in x.dims]
-    assert not empty  # the runtime leaves a product over nothing as it finds the memory
+    assert not empty  # the runtime does not initialise the result of an empty product
     return list(inputs)
 
 
 @pytest.mark.slow
-def test_the_paper_s_network_can_be_exported(tmp_path: Path) -> None:
-    sets = draw([3, 2, 4, 1, 5] * 8, seed=2, gaps=0.0)
+def test_the_papers_network_can_be_exported(tmp_path: Path) -> None:
+    sets = draw([3, 2, 4, 1, 5] * 8, seed=2, missing=0.0)
     data = ChoiceData.from_long(rows(sets), choice_set="trip", chosen="took", features=["price"])
     fitted = PCMCNet.paper(hidden=(8,), epochs=1, batch_size=8).fit(data, progress=False)
     assert check(fitted, sets, tmp_path) == ["numeric", "mask"]
@@ -240,7 +238,7 @@ def test_every_form_of_the_network_can_be_exported(options: dict[str, Any], tmp_
 
 
 @pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_rates_of_alternatives_that_are_any_factor_apart_are_not_lost(members: int, tmp_path: Path) -> None:
+def test_rates_of_very_different_sizes_are_kept(members: int, tmp_path: Path) -> None:
     model = PCMCNet(**QUICK, utility="none", members=members)
     model.fit(ChoiceData.from_long(rows(draw([4] * 40, 1)), **ROLES), progress=False)
     torch.manual_seed(6)
@@ -250,7 +248,7 @@ def test_rates_of_alternatives_that_are_any_factor_apart_are_not_lost(members: i
 
 
 @pytest.mark.slow
-def test_categories_alone_can_be_exported(tmp_path: Path) -> None:
+def test_a_network_of_categories_can_be_exported(tmp_path: Path) -> None:
     sets = draw([3, 2, 4, 1, 5] * 8, seed=2)
     roles = {**ROLES, "individual": ["purpose"], "features": ["comfort"], "kinds": {}}
     fitted = PCMCNet(**QUICK).fit(ChoiceData.from_long(rows(sets), **roles), progress=False)
@@ -258,14 +256,14 @@ def test_categories_alone_can_be_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_input_without_columns_is_left_out(tmp_path: Path) -> None:
+def test_inputs_without_columns_are_omitted(tmp_path: Path) -> None:
     sets = draw([3, 2, 4, 1, 5] * 8, seed=2)
     roles = {**ROLES, "individual": [], "features": [], "kinds": {}}
     fitted = PCMCNet(**QUICK).fit(ChoiceData.from_long(rows(sets), **roles), progress=False)
     assert check(fitted, sets, tmp_path) == ["categorical", "mask"]
 
 
-def test_the_law_in_plain_operators_keeps_the_relative_accuracy_of_small_probabilities() -> None:
+def test_exported_distributions_are_accurate_for_small_probabilities() -> None:
     gen = torch.Generator().manual_seed(0)
     rates = torch.exp(12 * torch.randn(6, 7, 7, generator=gen, dtype=torch.float64))
     mask = torch.arange(7) < torch.tensor([[7], [1], [2], [5], [7], [6]])
@@ -274,23 +272,23 @@ def test_the_law_in_plain_operators_keeps_the_relative_accuracy_of_small_probabi
     )
 
 
-# -- the files -------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_graph_is_of_plain_operators_with_named_axes_and_its_own_encoder(folder: Path, encoder: Any) -> None:
+def test_the_graph_has_standard_operators_named_axes_and_an_encoder(folder: Path, encoder: Any) -> None:
     graph = onnx.load(folder / "model.onnx")
     assert [(entry.domain, entry.version) for entry in graph.opset_import] == [("", 18)]
     assert not graph.functions
     shapes = {x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] for x in graph.graph.input}
-    assert shapes == {given["name"]: given["shape"] for given in encoder["inputs"]}
+    assert shapes == {expected["name"]: expected["shape"] for expected in encoder["inputs"]}
     (output,) = graph.graph.output
     assert output.name == encoder["output"]["name"] == "probabilities"
     assert [json.loads(entry.value) for entry in graph.metadata_props if entry.key == "encoder.json"] == [encoder]
     assert str(ROOT).encode() not in (folder / "model.onnx").read_bytes()
 
 
-def test_the_encoder_lists_every_entry_in_the_order_of_the_inputs(encoder: dict[str, Any]) -> None:
-    entries = {given["name"]: given.get("entries") for given in encoder["inputs"]}
+def test_the_encoder_lists_entries_in_the_order_of_inputs(encoder: dict[str, Any]) -> None:
+    entries = {inputs["name"]: inputs.get("entries") for inputs in encoder["inputs"]}
     assert [(e["column"], e["entry"]) for e in entries["numeric"]] == [
         ("price", "number"),
         ("constant", "number"),
@@ -298,10 +296,10 @@ def test_the_encoder_lists_every_entry_in_the_order_of_the_inputs(encoder: dict[
     ]
     assert [(e["column"], e["missing"]) for e in entries["categorical"]] == [("comfort", 1), ("mode", 0)]
     assert entries["categorical"][0]["categories"] == ["<missing>", "high", "low"]
-    assert all(len(e) == given["shape"][-1] for given in encoder["inputs"] if (e := given.get("entries")))
+    assert all(len(e) == inputs["shape"][-1] for inputs in encoder["inputs"] if (e := inputs.get("entries")))
 
 
-def spoilt(side: str, column: str, value: Any) -> list[dict[str, Any]]:
+def altered(side: str, column: str, value: Any) -> list[dict[str, Any]]:
     (one,) = draw([2], seed=8)
     {"individual": one["individual"], "alternatives": one["alternatives"][0]}[side][column] = value
     return [one]
@@ -325,15 +323,15 @@ def spoilt(side: str, column: str, value: Any) -> list[dict[str, Any]]:
         ("alternatives", "comfort", ["low"], "comfort: expected a text"),
     ],
 )
-def test_the_page_s_reader_refuses_what_the_model_would(
+def test_the_documented_reader_refuses_what_the_model_refuses(
     side: str, column: str, value: Any, message: str, encoder: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        INPUTS_OF(spoilt(side, column, value), encoder)
+        INPUTS_OF(altered(side, column, value), encoder)
 
 
 @pytest.mark.parametrize("side", ["individual", "alternatives"])
-def test_the_page_s_reader_misses_every_column_that_is_not_given(side: str, encoder: dict[str, Any]) -> None:
+def test_the_documented_reader_names_missing_columns(side: str, encoder: dict[str, Any]) -> None:
     columns = {e["column"] for given in encoder["inputs"] for e in given.get("entries", [])}
     (one,) = draw([2], seed=8)
     row = {"individual": one["individual"], "alternatives": one["alternatives"][1]}[side]
@@ -345,7 +343,7 @@ def test_the_page_s_reader_misses_every_column_that_is_not_given(side: str, enco
     assert INPUTS_OF([one], encoder)
 
 
-def test_the_page_s_reader_refuses_other_encoders_and_empty_sets(encoder: dict[str, Any]) -> None:
+def test_the_documented_reader_refuses_other_encoders_and_empty_sets(encoder: dict[str, Any]) -> None:
     sets = draw([2], seed=8)
     for other in ({}, {**encoder, "version": 2}, {**encoder, "format": "another"}):
         with pytest.raises(ValueError, match="expected an encoder of version 1"):
@@ -355,22 +353,22 @@ def test_the_page_s_reader_refuses_other_encoders_and_empty_sets(encoder: dict[s
             INPUTS_OF(empty, encoder)
 
 
-def test_the_page_s_reader_takes_a_word_that_is_new_as_the_model_does(encoder: dict[str, Any]) -> None:
-    inputs = INPUTS_OF(spoilt("alternatives", "comfort", "new"), encoder)
+def test_the_documented_reader_treats_unseen_categories_as_the_model(encoder: dict[str, Any]) -> None:
+    inputs = INPUTS_OF(altered("alternatives", "comfort", "new"), encoder)
     assert inputs["categorical"][0, 0, 0] == 0
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------
+# -- invalid input ---------------------------------------------------------------------------------------------------
 
 
-def test_another_ending_is_refused_before_any_work(model: PCMCNet, tmp_path: Path) -> None:
+def test_an_unknown_file_ending_is_refused_before_the_export(model: PCMCNet, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a file name that ends in \.onnx or \.pt2, got .*model\.pb"):
         model.export(tmp_path / "model.pb")
     assert not list(tmp_path.iterdir())
 
 
-def test_other_models_and_other_columns_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    sets = draw([3, 2, 4, 2, 5] * 4, seed=2, gaps=0.0)
+def test_unsupported_models_and_columns_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    sets = draw([3, 2, 4, 2, 5] * 4, seed=2, missing=0.0)
     roles = {"choice_set": "trip", "chosen": "took", "features": ["price", "comfort"]}
     with pytest.raises(NotFittedError):
         PCMCNet().export(tmp_path / "model.onnx")

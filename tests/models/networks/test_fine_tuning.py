@@ -35,35 +35,35 @@ def fitted(data: ChoiceData) -> PCMCNet:
     return PCMCNet(**QUICK).fit(data, progress=False)
 
 
-def test_a_fit_goes_on_from_the_weights_given(data: ChoiceData, fitted: PCMCNet) -> None:
+def test_a_fit_continues_from_the_given_weights(data: ChoiceData, fitted: PCMCNet) -> None:
     before = fitted.predict_proba(data)
     still = PCMCNet(**{**QUICK, "epochs": 1, "lr": 1e-12}).fit(data, init=fitted, progress=False)
     np.testing.assert_allclose(still.predict_proba(data), before, atol=1e-6)
     more = PCMCNet(**QUICK).fit(data, init=fitted, progress=False)
     assert more.history[0]["train_loss"] < fitted.history[0]["train_loss"]
-    np.testing.assert_array_equal(fitted.predict_proba(data), before)  # it stays as it was
+    np.testing.assert_array_equal(fitted.predict_proba(data), before)  # unchanged
     assert more.record_.init == InitRecord(fingerprint=data.fingerprint(), epochs=2)
 
 
-def test_a_model_may_go_on_from_itself(data: ChoiceData, fitted: PCMCNet) -> None:
-    options = {**QUICK, "weight_decay": "auto"}  # whose search runs several fits, each from the same start
+def test_a_model_can_continue_from_itself(data: ChoiceData, fitted: PCMCNet) -> None:
+    options = {**QUICK, "weight_decay": "auto"}  # the search runs several fits, each from the same start
     model = PCMCNet(**options).fit(data, init=fitted, progress=False)
-    again = PCMCNet(**QUICK).fit(data, progress=False)
-    again.config = model.config
-    assert again.fit(data, init=again, progress=False) is again
-    np.testing.assert_array_equal(again.predict_proba(data), model.predict_proba(data))
+    continued = PCMCNet(**QUICK).fit(data, progress=False)
+    continued.config = model.config
+    assert continued.fit(data, init=continued, progress=False) is continued
+    np.testing.assert_array_equal(continued.predict_proba(data), model.predict_proba(data))
 
 
-def test_a_new_table_is_read_by_the_encoder_of_the_old_one(data: ChoiceData, fitted: PCMCNet, tmp_path: Path) -> None:
+def test_a_new_table_is_encoded_as_the_old_one(data: ChoiceData, fitted: PCMCNet, tmp_path: Path) -> None:
     other = ChoiceData.from_long(table(3, brands="abxy"), **{**ROLES, "features": ["brand", "price"]})
     model = PCMCNet(**QUICK, dropout=0.5).fit(other, init=fitted, progress=False)
-    assert model.encoder_.features == fitted.encoder_.features  # x and y have the reserved code
+    assert model.encoder_.features == fitted.encoder_.features  # x and y have the code of unseen categories
     assert model.encoder_.schema == model.schema == other.schema
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(other), model.predict_proba(other))
 
 
-def test_a_pointer_network_can_go_on_too(data: ChoiceData) -> None:
+def test_a_pointer_network_can_be_continued(data: ChoiceData) -> None:
     options: dict[str, Any] = {**QUICK, "hidden": 4}
     first = PointerNetwork(**options).fit(data, progress=False)
     more = PointerNetwork(**options).fit(data, init=first, progress=False)
@@ -92,7 +92,7 @@ def test_a_pointer_network_can_go_on_too(data: ChoiceData) -> None:
         ({}, {"kinds": {"price": "spline"}}, r"with kinds \{\}, but this table has \{'price': 'spline'\}"),
     ],
 )
-def test_what_would_give_weights_another_meaning_is_refused(
+def test_options_that_change_the_meaning_of_weights_are_refused(
     fitted: PCMCNet, options: dict[str, Any], roles: dict[str, Any], message: str
 ) -> None:
     model = PCMCNet(**{**QUICK, **options})
@@ -102,7 +102,7 @@ def test_what_would_give_weights_another_meaning_is_refused(
         _ = model.schema
 
 
-def test_only_a_fitted_network_of_the_same_kind_can_be_gone_on_from(data: ChoiceData, fitted: PCMCNet) -> None:
+def test_init_must_be_a_fitted_network_of_the_same_class(data: ChoiceData, fitted: PCMCNet) -> None:
     with pytest.raises(ConfigError, match="init: expected a fitted PCMCNet, got MNL"):
         PCMCNet(**QUICK).fit(data, init=MNL().fit(data))
     with pytest.raises(NotFittedError):
@@ -129,7 +129,7 @@ def test_a_run_is_not_resumed_with_another_start(data: ChoiceData, fitted: PCMCN
 # -- callbacks -------------------------------------------------------------------------------------------------------
 
 
-def test_a_callback_can_end_a_fit_with_what_was_learnt(data: ChoiceData, tmp_path: Path) -> None:
+def test_a_callback_can_stop_a_fit_and_keep_its_weights(data: ChoiceData, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
     def enough(entry: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ def test_a_callback_can_end_a_fit_with_what_was_learnt(data: ChoiceData, tmp_pat
         torch.testing.assert_close(model.network_.state_dict()[name], weights)
 
 
-def test_any_other_exception_of_a_callback_leaves_the_model_as_it_was(data: ChoiceData) -> None:
+def test_other_exceptions_of_a_callback_leave_the_model_unchanged(data: ChoiceData) -> None:
     def fail(entry: dict[str, Any]) -> None:
         raise RuntimeError("no")
 

@@ -62,11 +62,11 @@ NEEDS_COMPILER = pytest.mark.skipif(
 
 
 class Interruption(KeyboardInterrupt):
-    """What ends a run in these tests."""
+    """Interrupts a run."""
 
 
 def choices(sets: int, *, persons: int | None = None, weight: list[float] | None = None, seed: int = 0) -> ChoiceData:
-    """Sets of three with two features, of which the first drives the choice."""
+    """Return sets of three with two features. The first determines the choice."""
     table = logit_choices(sets, {"x": 1.0, "y": 0.0}, seed, sizes=(3, 3))
     roles: dict[str, Any] = {"features": ["x", "y"]}
     if persons is not None:
@@ -100,7 +100,7 @@ def facts(model: PCMCNet) -> tuple[Any, Any]:
 
 
 class Scripted(ShortFits):
-    """Short fits whose losses are written down: by decay after each epoch, or of every choice by classes or bins."""
+    """Short fits with given losses: by decay after each epoch, or of every choice by classes or bins."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Scripted(ShortFits):
 
 
 def decay_of(losses: dict[float, float], **more: Any) -> tuple[NetworkConfig, DecaySearch, list[float]]:
-    """Choose a decay by losses that are written down; return the options, the search, and the decays in their order."""
+    """Choose a decay by given losses. Return the options, the search, and the decays in the order of trials."""
     tried: list[float] = []
     part = choices(30)
 
@@ -146,16 +146,16 @@ def decay_of(losses: dict[float, float], **more: Any) -> tuple[NetworkConfig, De
 @pytest.mark.parametrize(
     ("losses", "tried"),
     [
-        ({4: 0.5, 1: 0.6, 16: 0.7}, [4, 1, 16]),  # the walk begins at the bottom
-        ({4: 0.5, 1: 0.6, 16: 0.4, 64: 0.3}, [4, 1, 16, 64]),  # up to the end of the ladder
+        ({4: 0.5, 1: 0.6, 16: 0.7}, [4, 1, 16]),  # the search starts at the bottom
+        ({4: 0.5, 1: 0.6, 16: 0.4, 64: 0.3}, [4, 1, 16, 64]),  # to the top of the ladder
         ({4: 0.6, 1: 0.5, 0.25: 0.7}, [4, 1, 0.25]),
         ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.45}, [4, 1, 0.25, 0.0625]),
-        ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.3}, [4, 1, 0.25, 0.0625]),  # to the last rung of a small table
-        ({4: 0.5, 1: 0.5, 16: 0.5}, [4, 1, 16]),  # equal: the stronger decay is tried
-        ({4: 0.6, 1: 0.5, 0.25: 0.5}, [4, 1, 0.25]),  # an equal loss ends the walk
+        ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.3}, [4, 1, 0.25, 0.0625]),  # to the last rung for a small table
+        ({4: 0.5, 1: 0.5, 16: 0.5}, [4, 1, 16]),  # after an equal loss, the stronger decay is tried
+        ({4: 0.6, 1: 0.5, 0.25: 0.5}, [4, 1, 0.25]),  # an equal loss ends the search
     ],
 )
-def test_the_walk_goes_on_while_the_loss_falls(losses: dict[float, float], tried: list[float]) -> None:
+def test_the_search_continues_while_the_loss_falls(losses: dict[float, float], tried: list[float]) -> None:
     _, search, order = decay_of(losses)
     assert order == tried
     assert [trial.value for trial in search.trials] == sorted(tried, reverse=True)
@@ -177,38 +177,38 @@ def test_a_large_table_has_the_whole_ladder() -> None:
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
-        ({4: 0.8, 1: 0.5, 0.25: 0.7}, 4**-0.1),  # above .3, below .2: (.3 - .2) / .5 / 2 = 1/10 of a step down
+        ({4: 0.8, 1: 0.5, 0.25: 0.7}, 4**-0.1),  # .3 above and .2 below: (.3 - .2) / .5 / 2 = 1/10 of a step down
         ({16: 0.8, 4: 0.5, 1: 0.7}, 4 * 4**-0.1),
-        ({16: 0.7, 4: 0.5, 1: 0.8}, 4 * 4**0.1),  # and up
+        ({16: 0.7, 4: 0.5, 1: 0.8}, 4 * 4**0.1),  # 1/10 of a step up
         ({4: 0.7, 1: 0.5, 0.25: 0.7}, 1.0),  # equal neighbours
-        ({4: 0.7, 1: 0.5, 0.25: 0.5}, 4**-MAX_SHIFT),  # half a step without the limit
+        ({4: 0.7, 1: 0.5, 0.25: 0.5}, 4**-MAX_SHIFT),  # limited; otherwise half a step
         ({4: 0.5 + 1e-12, 1: 0.5, 0.25: 0.9}, 4**MAX_SHIFT),
         ({4: 0.5, 1: 0.6, 16: 0.4, 64: 0.3}, 64.0),  # at an end there is no parabola
         ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.3}, 0.0625),
-        ({16: 0.5, 4: 0.5, 1: 0.5}, 16.0),  # the first of equal ones has no neighbour above
+        ({16: 0.5, 4: 0.5, 1: 0.5}, 16.0),  # the first of equal losses has no neighbour above
     ],
 )
-def test_the_decay_is_at_the_bottom_of_a_parabola(losses: dict[float, float], expected: float) -> None:
+def test_the_decay_is_at_the_minimum_of_a_parabola(losses: dict[float, float], expected: float) -> None:
     config, _, _ = decay_of(losses)
     assert config.decay == pytest.approx(expected, rel=1e-9)
     best = min(losses, key=losses.__getitem__)
     assert best / 2 < config.decay < best * 2
 
 
-def test_a_parabola_is_met_exactly() -> None:
-    """Losses (log4 decay - 0.2)^2 have their bottom at 4^0.2."""
+def test_a_parabola_is_interpolated_exactly() -> None:
+    """Losses (log4 decay - 0.2)^2 have their minimum at 4^0.2."""
     config, _, _ = decay_of({decay: (math.log(decay, 4) - 0.2) ** 2 for decay in DECAYS})
     assert config.decay == pytest.approx(4**0.2, rel=1e-12)
 
 
 def test_the_decay_of_a_sample_is_multiplied_by_its_share() -> None:
-    """A prior of a given strength weighs a third as much against three times as many sets."""
+    """A given prior has a third of the weight against three times as many sets."""
     config, _, _ = decay_of({4: 0.7, 1: 0.5, 0.25: 0.7}, share=1 / 3)
     assert config.decay == pytest.approx(1 / 3, rel=1e-12)
 
 
-def test_folds_count_by_the_weight_of_their_held_out_sets() -> None:
-    """Folds of 1 set of weight 3 and of 1 of weight 1 with losses 1 and 5: the mean is 2."""
+def test_folds_are_weighted_by_their_held_out_sets() -> None:
+    """Two folds have one set each, of weights 3 and 1 and losses 1 and 5: the mean is 2."""
     data = choices(4, weight=[3.0, 1.0, 3.0, 1.0])
     folds = [fold_of(data.subset([2, 3]), data.subset([0])), fold_of(data.subset([2]), data.subset([1]))]
     fits = Scripted(lambda fold, _: [9.0, 1.0 if fold.weights[0] == 3 else 5.0], folds=folds)
@@ -259,18 +259,18 @@ def test_a_fold_that_diverges_counts_in_every_epoch() -> None:
     ("curve", "expected"),
     [
         ((1.0, 0.8, 0.7, 0.6), 20),  # still falling
-        ((1.0, 0.5, 0.54, 0.549), 20),  # rose by less than .05, the noise of 100 sets
-        ((1.0, 0.5, 0.54, 0.551), 10),  # rose by more: half of the epochs
+        ((1.0, 0.5, 0.54, 0.549), 20),  # rises by less than .05, the noise of 100 sets
+        ((1.0, 0.5, 0.54, 0.551), 10),  # rises by more: half of the epochs
         ((0.5, 0.6, 0.7, 0.8), 5),
     ],
 )
-def test_epochs_are_cut_if_the_loss_rose_beyond_noise(curve: tuple[float, ...], expected: int) -> None:
+def test_epochs_are_reduced_if_the_loss_rises_beyond_noise(curve: tuple[float, ...], expected: int) -> None:
     assert shorter_length(curve, 20, 100) == expected
     assert shorter_length(curve, 1, 100) == 1
 
 
-def test_given_epochs_are_not_cut() -> None:
-    """The best trial had its least loss after a quarter of its epochs."""
+def test_given_epochs_are_not_reduced() -> None:
+    """The best trial had its lowest loss after a quarter of its epochs."""
     part = choices(2_000)
     fits = Scripted(lambda _, decay: [0.5, 0.7, 0.8, 0.6 + decay / 100], folds=[fold_of(part, part)])
     assert choose_decay(NetworkConfig(epochs=8), fits)[0].epochs == 8
@@ -287,7 +287,7 @@ def classes_of(losses: Callable[[Fold, int, int], Sequence[float]], **more: Any)
     return choose_classes("auto", NetworkConfig(weight_decay=1.0), fits, None)
 
 
-def test_classes_grow_while_held_out_sets_gain() -> None:
+def test_classes_are_added_while_held_out_sets_gain() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, 40)
     levels = {1: 1.0 + noise, 2: np.full(40, 0.8), 3: np.full(40, 0.8) + noise / 10, 4: np.zeros(40)}
     number, trials = classes_of(lambda _, classes, __: levels[classes].tolist())
@@ -304,7 +304,7 @@ def test_a_gain_within_noise_adds_no_class() -> None:
     assert number == 1
 
 
-def test_classes_that_diverge_are_not_taken() -> None:
+def test_numbers_of_classes_that_diverge_are_not_chosen() -> None:
     def losses(_: Fold, classes: int, __: int) -> list[float]:
         if classes > 1:
             raise TrainingError("diverged")
@@ -325,8 +325,8 @@ def test_a_resumed_run_repeats_no_trial_of_classes(tmp_path: Path) -> None:
     assert [trial.value for trial in again[1]] == [1, 2]
 
 
-def test_losses_of_one_person_err_together() -> None:
-    """Ten persons with four equal gains each: the error is that of ten numbers."""
+def test_losses_of_a_person_count_as_one_observation() -> None:
+    """Ten persons with four equal gains each have the standard error of ten numbers."""
     gains = np.repeat(np.random.default_rng(0).normal(size=10), 4)
     mean, error = mean_gain(gains, np.ones(40), np.repeat(np.arange(10), 4))
     assert mean == pytest.approx(gains.mean())
@@ -334,7 +334,7 @@ def test_losses_of_one_person_err_together() -> None:
     assert error == pytest.approx(2 * mean_gain(gains, np.ones(40), np.arange(40))[1])
 
 
-def test_a_number_of_classes_is_not_searched() -> None:
+def test_a_given_number_of_classes_is_not_searched() -> None:
     never: Any = None
     assert choose_classes(3, NetworkConfig(), never, None) == (3, ())
     assert choose_classes("auto", NetworkConfig(), None, None) == (1, ())
@@ -342,7 +342,7 @@ def test_a_number_of_classes_is_not_searched() -> None:
 
 def test_classes_are_learnt_with_a_given_decay() -> None:
     rng = np.random.default_rng(0)
-    first = rng.integers(2, size=60)  # a coin decides
+    first = rng.integers(2, size=60)  # choices at random
     table = {"id": np.repeat(np.arange(60), 2), "y": np.stack([first, 1 - first], 1).ravel(), "x": rng.normal(size=120)}
     data = ChoiceData.from_long(table, choice_set="id", chosen="y", features=["x"])
     model = PCMCNet(classes="auto", weight_decay=1.0, epochs=2, hidden=(4,)).fit(data, progress=False)
@@ -356,7 +356,7 @@ def test_classes_are_learnt_with_a_given_decay() -> None:
 
 
 def bin_period(data: ChoiceData, losses: dict[int, Floats]) -> int:
-    """Choose how many members have bins by the losses of fits with a number of bins; others diverge."""
+    """Choose how many members have bins by given losses for numbers of bins. Other fits diverge."""
 
     def choice_losses(_: Fold, classes: int, bins: int) -> list[float]:
         assert classes == 1
@@ -369,24 +369,24 @@ def bin_period(data: ChoiceData, losses: dict[int, Floats]) -> int:
 
 
 def test_held_out_sets_decide_how_many_members_have_bins(data: ChoiceData) -> None:
-    straight = np.random.default_rng(0).uniform(0.5, 1.5, len(data))
-    mixed = np.where(np.arange(len(data)) % 9 < 4, straight - 1.2, straight + 1.4)
-    assert bin_period(data, {0: straight, 8: straight + 0.5}) == 0  # worse on each set
-    assert bin_period(data, {0: straight, 8: straight - 0.5}) == 2  # better on each
-    assert bin_period(data, {0: straight, 8: mixed}) == 3  # often much worse, often better
-    assert bin_period(data, {0: straight}) == 0  # fits with bins diverged
+    plain = np.random.default_rng(0).uniform(0.5, 1.5, len(data))
+    mixed = np.where(np.arange(len(data)) % 9 < 4, plain - 1.2, plain + 1.4)
+    assert bin_period(data, {0: plain, 8: plain + 0.5}) == 0  # worse on each set
+    assert bin_period(data, {0: plain, 8: plain - 0.5}) == 2  # better on each set
+    assert bin_period(data, {0: plain, 8: mixed}) == 3  # much worse on some sets, better on others
+    assert bin_period(data, {0: plain}) == 0  # fits with bins diverged
 
 
 def test_bins_count_by_their_share_of_the_average() -> None:
-    """Probabilities .2 without and .5 with bins: none, a third and half of the members have them."""
-    straight, binned = np.full(4, -np.log(0.2)), np.full(4, -np.log(0.5))
+    """Probabilities are .2 without and .5 with bins. None, a third or half of the members have bins."""
+    plain, binned = np.full(4, -np.log(0.2)), np.full(4, -np.log(0.5))
     expected = {0: 0.2, 3: 0.2 * 2 / 3 + 0.5 / 3, 2: 0.35}
     assert set(expected) == set(BIN_PERIODS)
     for period, p in expected.items():
-        np.testing.assert_allclose(np.exp(-average_nll(straight, binned, period)), p)
+        np.testing.assert_allclose(np.exp(-average_nll(plain, binned, period)), p)
 
 
-def test_signs_leave_no_room_for_bins(data: ChoiceData) -> None:
+def test_signed_columns_have_no_bins(data: ChoiceData) -> None:
     signed = PCMCNet(**AVERAGED, monotone={"price": "decreasing"}).fit(data, progress=False)
     assert signed.spec_.bins == (0, 0, 0)
     assert not any(code.knots for code in signed.encoder_.features.numeric)
@@ -405,12 +405,12 @@ def test_a_table_without_numbers_has_no_bins() -> None:
 def short_fits(data: ChoiceData, valid: ChoiceData | None = None, **run: Any) -> ShortFits | None:
     model = PCMCNet(hidden=(4,), epochs=2, members=1)
     settings = FitRun(seed=0, device="cpu", **run)
-    made: Trainer = model._trainer(data, valid, settings)
-    return ShortFits.of(made, data, valid)
+    network_trainer: Trainer = model._trainer(data, valid, settings)
+    return ShortFits.of(network_trainer, data, valid)
 
 
-def test_a_plain_trial_is_not_fitted_again(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither more classes nor bins are taken for it."""
+def test_a_plain_trial_is_reused(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials with more classes or bins are not confused with it."""
     widths, train = [], trainer.train
 
     def noted(network: Any, *arguments: Any, **options: Any) -> Any:
@@ -459,15 +459,15 @@ def test_a_trial_is_half_as_long_as_a_fit(data: ChoiceData) -> None:
 
 
 @pytest.mark.parametrize(("sets", "folds", "share"), [(100, 2, 4), (200, 1, 5)])
-def test_two_quarters_are_held_out_of_a_small_table(
+def test_two_folds_of_a_quarter_are_held_out_of_a_small_table(
     sets: int, folds: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selection, "SMALL_TABLE_SETS", 200)
-    made = held_out_folds(choices(sets), None, seed=0)
-    assert len(made) == folds
-    ids = [set(fold.held_out[0].set_ids.tolist()) for fold in made]
+    created = held_out_folds(choices(sets), None, seed=0)
+    assert len(created) == folds
+    ids = [set(fold.held_out[0].set_ids.tolist()) for fold in created]
     assert len(set.union(*ids)) == sum(map(len, ids)) == folds * sets // share
-    for fold in made:
+    for fold in created:
         assert sorted([*fold.train.set_ids, *fold.held_out[0].set_ids]) == list(range(sets))
 
 
@@ -530,18 +530,18 @@ def test_too_few_sets_have_no_folds(sets: int, folds: int) -> None:
 # -- trial log ------------------------------------------------------------------------------------------------------
 
 
-def test_trials_in_the_log_are_not_made_again(tmp_path: Path) -> None:
-    path, made = tmp_path / SEARCH, []
+def test_trials_in_the_log_are_not_repeated(tmp_path: Path) -> None:
+    path, created = tmp_path / SEARCH, []
 
     def trial() -> list[float]:
-        made.append(1)
+        created.append(1)
         return [0.5, 0.25]
 
     first = TrialLog.open(path, {"seed": 3, "hidden": (4,)}, resume=False)
     assert first.run_once("1/0", trial) == first.run_once("1/0", trial) == [0.5, 0.25]
     again = TrialLog.open(path, {"seed": 3, "hidden": (4,)}, resume=True)
     assert again.run_once("1/0", trial) == [0.5, 0.25]
-    assert len(made) == 1
+    assert len(created) == 1
     again.run_once("1/1", trial)
     assert set(json.loads(path.read_text())["losses"]) == {"1/0", "1/1"}
 
@@ -559,7 +559,7 @@ def test_trials_nested_too_deeply_are_refused(tmp_path: Path) -> None:
         TrialLog.open(tmp_path / SEARCH, {"seed": 4}, resume=True)
 
 
-def test_a_new_run_makes_its_trials_again(tmp_path: Path) -> None:
+def test_a_new_run_repeats_its_trials(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
     TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.5])
     assert TrialLog.open(path, {"seed": 3}, resume=False).run_once("1/0", lambda: [0.7]) == [0.7]
@@ -605,10 +605,10 @@ def test_a_fit_with_the_learnt_decay_has_the_same_weights() -> None:
     given = PCMCNet(**LEARNING, weight_decay=learnt.record_.weight_decay).fit(data, progress=False)
     assert weights(given) == weights(learnt)
     assert len(given.history) == LEARNING["epochs"]
-    assert learnt.config.weight_decay == "auto"  # the option stays as it was given
+    assert learnt.config.weight_decay == "auto"  # the option is unchanged
 
 
-def test_one_seed_gives_one_search() -> None:
+def test_the_same_seed_gives_the_same_search() -> None:
     first, second, other = (PCMCNet(**LEARNING).fit(choices(60), seed=s, progress=False) for s in (1, 1, 2))
     assert weights(first) == weights(second)
     assert facts(first) == facts(second)
@@ -643,17 +643,17 @@ def test_a_validation_part_may_have_other_columns() -> None:
     assert model.record_.decay_search is not None
 
 
-def test_sets_of_weight_0_take_no_part_in_trials() -> None:
+def test_sets_of_weight_0_are_not_used_in_trials() -> None:
     model = PCMCNet(**LEARNING).fit(choices(60, weight=[1.0] * 40 + [0.0] * 20), progress=False)
     search = model.record_.decay_search
     assert (search.fitted_sets, search.held_out_sets) == (30, 20)
 
 
-def test_a_pointer_network_learns_its_decay_too() -> None:
+def test_a_pointer_network_learns_its_decay() -> None:
     assert PointerNetwork(hidden=4, epochs=2).fit(choices(60), progress=False).record_.decay_search is not None
 
 
-def test_trials_report_no_epochs() -> None:
+def test_trials_do_not_report_epochs() -> None:
     shown: list[int] = []
     PCMCNet(**LEARNING).fit(choices(60), progress=False, on_epoch=lambda entry: shown.append(entry["epoch"]))
     assert shown == [1, 2, 3, 4]
@@ -699,7 +699,7 @@ def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pyt
     assert not averaging.is_small_table(data)
 
 
-def test_a_stopped_fit_trains_members_for_as_many_epochs(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_fit_trains_all_members_for_as_many_epochs(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths, train = [], trainer.train
 
     def noted(*arguments: Any, **options: Any) -> Any:
@@ -731,7 +731,7 @@ def test_epochs_of_all_members_are_reported(data: ChoiceData, caplog: pytest.Log
     ]
 
 
-def test_a_resumed_fit_goes_on_with_the_interrupted_member(data: ChoiceData, tmp_path: Path) -> None:
+def test_a_resumed_fit_continues_the_interrupted_member(data: ChoiceData, tmp_path: Path) -> None:
     def fit(last: int, **how: Any) -> tuple[PCMCNet, list[int]]:
         reported: list[int] = []
 
@@ -768,10 +768,10 @@ def test_members_of_a_refit_are_trained_on_both_parts(data: ChoiceData, tmp_path
 
 
 @NEEDS_COMPILER
-def test_parallel_members_are_those_trained_one_after_the_other(
+def test_parallel_members_equal_sequential_members(
     data: ChoiceData, threads: Callable[[int], None], tmp_path: Path
 ) -> None:
-    """A callback gets its epochs in the calling thread; without one, several threads train the same networks."""
+    """With a callback, members are trained in the calling thread; without one, in several threads."""
     fit, names = PCMCNet(hidden=(6,), epochs=2, weight_decay=4.0, members=4).fit, set()
     fit(data, progress=False, on_epoch=lambda entry: names.add(threading.current_thread().name))
     one_by_one = PCMCNet(hidden=(6,), epochs=2, weight_decay=4.0, members=4)
@@ -816,7 +816,7 @@ def test_a_member_that_fails_is_named_and_the_others_are_cancelled(
 
 
 def counting(left: list[int]) -> Any:
-    """A progress display that ends the fit at the report numbered by ``left[0]``; counts all of them below 0."""
+    """Return a progress display that interrupts the fit after ``left[0]`` reports, or counts reports below 0."""
 
     @contextmanager
     def watch(epochs: int, *, show: bool) -> Iterator[Any]:
@@ -835,15 +835,15 @@ def counting(left: list[int]) -> Any:
 def test_a_run_interrupted_anywhere_resumes_to_the_same_weights(
     everywhere: bool, with_valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a trial, between trials and in the fit itself; a trial that ended is not made again.
+    """Runs are interrupted within a trial, between trials and in the fit. Finished trials are not repeated.
 
-    The quick tests take half of the places with a validation part, and the other half without one.
+    The quick tests cover half of the points with a validation part, and the other half without one.
     """
     train, valid = choices(60), choices(40, seed=1) if with_valid else None
     options, left = {**LEARNING, "members": 1}, [0]
     monkeypatch.setattr(loop, "show_epochs", counting(left))
     whole = PCMCNet(**options).fit(train, valid, progress=False)
-    reports, each = -left[0], 2  # epochs of a trial: half of the 4 of the fit
+    reports, each = -left[0], 2  # epochs of a trial: half of the 4 epochs of a fit
     trials = len(whole.record_.decay_search.trials) * 2
     assert reports == trials * each + LEARNING["epochs"]
     places = (1, each, each + 1, trials * each, trials * each + 1, reports)
@@ -872,8 +872,8 @@ def test_a_saved_run_leaves_no_trials_behind(tmp_path: Path) -> None:
     assert weights(load(tmp_path / "run")) == weights(model)  # type: ignore[arg-type]
 
 
-def test_a_resumed_fit_with_members_and_bins_is_the_whole_fit(data: ChoiceData, tmp_path: Path) -> None:
-    """The trials of bins are kept as well: interrupted in the last member, a fit repeats none of them."""
+def test_a_resumed_fit_with_members_and_bins_equals_a_whole_fit(data: ChoiceData, tmp_path: Path) -> None:
+    """A fit that is interrupted in the last member repeats no trials of bins."""
     options: dict[str, Any] = {"hidden": (4,), "epochs": 2}
 
     def interrupt(entry: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The start of a network is the logit inside it, at the maximum of its penalised likelihood."""
+"""A network starts at the penalised maximum likelihood estimate of its logit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def started(data: ChoiceData, *, labels: bool = True) -> tuple[LinearUtility, En
 
 
 def penalised(utility: LinearUtility, encoder: Encoder, data: ChoiceData) -> Tensor:
-    """Negative log-likelihood of the plain part, written out set by set, and the prior's share."""
+    """Return the negative log-likelihood of the linear part, set by set, plus the prior."""
     sets, double = encoder.encode(data), utility.double()
     u = double.plain(
         sets.numeric.double(), sets.categorical, [DistinctContents(c.table, c.codes) for c in sets.contents]
@@ -46,7 +46,7 @@ def penalised(utility: LinearUtility, encoder: Encoder, data: ChoiceData) -> Ten
 
 
 def rich_table(sets: int = 80, seed: int = 0) -> dict[str, Any]:
-    """Sets of two with a vector, a list and a text, of which each has a say in the choice."""
+    """Return sets of two with a vector, a list and a text that all affect the choice."""
     rng, n = np.random.default_rng(seed), 2 * sets
     v = rng.normal(size=(n, 2)).astype(np.float32)
     pool, quiet = rng.random(n) < 0.5, rng.random(n) < 0.5
@@ -65,44 +65,44 @@ def rich(sets: int = 80) -> ChoiceData:
     return ChoiceData.from_long(rich_table(sets), choice_set="s", chosen="took", features=list(kinds), kinds=kinds)
 
 
-# -- the maximum ---------------------------------------------------------------------------------------------------
+# -- maximum -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_at_the_start_the_gradient_is_0(trips: ChoiceData, labels: bool) -> None:
-    """L-BFGS stops at gradients of 1e-5; the weights are then rounded to float32. From 0 it would be above 1."""
+def test_the_gradient_is_0_at_the_start(trips: ChoiceData, labels: bool) -> None:
+    """L-BFGS stops at gradients of 1e-5, and weights are rounded to float32. At weights of 0 it would be above 1."""
     utility, encoder = started(trips, labels=labels)
-    found = torch.autograd.grad(penalised(utility, encoder, trips), utility.plain_weights)
-    assert max(float(g.abs().max()) for g in found if g.numel()) < 1e-3
+    result = torch.autograd.grad(penalised(utility, encoder, trips), utility.plain_weights)
+    assert max(float(g.abs().max()) for g in result if g.numel()) < 1e-3
     fresh = LinearUtility(encoder.features, 2, 3)
     before = torch.autograd.grad(penalised(fresh, encoder, trips), fresh.plain_weights)
     assert max(float(g.abs().max()) for g in before if g.numel()) > 1
 
 
-def test_at_the_start_the_gradient_is_0_with_contents_and_on_a_part_of_the_table() -> None:
-    """The part has contents of its own, numbered anew."""
+def test_the_gradient_is_0_with_contents_and_on_a_subset() -> None:
+    """The contents of a subset are numbered differently."""
     whole = rich(80)
     encoder = Encoder.learn(whole)
     for data in (whole, whole.subset(np.arange(3, 60))):
         utility = LinearUtility(encoder.features, 0, 3)
         start_as_logit(utility, encoder.encode(data))
         assert len(list(utility.worths)) == 3
-        found = torch.autograd.grad(penalised(utility, encoder, data), utility.plain_weights)
-        assert max(float(g.abs().max()) for g in found if g.numel()) < 1e-3
+        result = torch.autograd.grad(penalised(utility, encoder, data), utility.plain_weights)
+        assert max(float(g.abs().max()) for g in result if g.numel()) < 1e-3
         assert all(bool(p.any()) for p in utility.worths.parameters())
 
 
-def test_only_the_plain_weights_are_set(trips: ChoiceData) -> None:
+def test_only_the_linear_weights_are_set(trips: ChoiceData) -> None:
     utility, _ = started(trips)
     assert utility.taste is not None
     assert not utility.worth.any()
     assert not utility.taste.any()
     assert utility.slopes.any()
-    assert [c[0].item() for c in utility.constants] == [0.0, 0.0]  # never seen
+    assert [c[0].item() for c in utility.constants] == [0.0, 0.0]  # unseen category
 
 
-def test_where_the_prior_does_not_matter_it_is_the_logit_of_mnl() -> None:
-    """2,000 sets outweigh a standard normal prior: its share is of the order of 1 in 2,000."""
+def test_the_start_agrees_with_mnl_if_the_prior_is_weak() -> None:
+    """With 2,000 sets, the effect of a standard normal prior is of the order of 1 in 2,000."""
     rng, sets = np.random.default_rng(0), 2_000
     x = rng.normal(size=(sets, 3))
     u = 0.8 * x + np.array([0.0, 0.5, -0.5]) + rng.gumbel(size=x.shape)
@@ -118,7 +118,7 @@ def test_where_the_prior_does_not_matter_it_is_the_logit_of_mnl() -> None:
     scale = encoder.features.numeric[0].scale
     assert utility.slopes[0].item() / scale == pytest.approx(logit.coefficients["x"], rel=0.01)
     _, bus, car, walk = utility.constants[0].flatten().tolist()
-    expected = [logit.coefficients[f"constant[{mode}]"] for mode in ("bus", "walk")]  # above that of car
+    expected = [logit.coefficients[f"constant[{mode}]"] for mode in ("bus", "walk")]  # relative to that of car
     assert [bus - car, walk - car] == pytest.approx(expected, rel=0.01)
 
 
@@ -126,7 +126,7 @@ def test_where_the_prior_does_not_matter_it_is_the_logit_of_mnl() -> None:
 
 
 def pair(weight: list[float] | None) -> ChoiceData:
-    """Twenty sets of the same two labels; the first ten take a, the others b."""
+    """Return twenty sets of the same two labels. The first ten choose a, the others b."""
     table: dict[str, Any] = {
         "s": np.repeat(np.arange(20), 2),
         "mode": ["a", "b"] * 20,
@@ -138,8 +138,8 @@ def pair(weight: list[float] | None) -> ChoiceData:
     return ChoiceData.from_long(table, choice_set="s", chosen="took", alternative="mode", **given)
 
 
-def test_weights_of_sets_count_and_their_scale_does_not() -> None:
-    """Alike, a and b are worth the same; where those who took a weigh three times as much, a is worth more."""
+def test_weights_of_sets_matter_but_their_scale_does_not() -> None:
+    """With equal weights a and b have equal utilities. If choices of a weigh three times as much, a has more."""
     even, heavy, heavier = (
         started(pair(weight))[0].constants[0].flatten().tolist()
         for weight in (None, [3.0] * 10 + [1.0] * 10, [30.0] * 10 + [10.0] * 10)
@@ -156,10 +156,10 @@ def test_weights_of_sets_count_and_their_scale_does_not() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.0])
-def test_a_network_that_is_held_firmly_starts_as_the_logit(
+def test_a_network_with_strong_decay_starts_as_the_logit(
     factor: float, trips: ChoiceData, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slopes: list[Tensor] = []  # that training starts from
+    slopes: list[Tensor] = []  # the weights at the start of training
 
     def noted(network: PCMCNetwork, *arguments: Any, **options: Any) -> Any:
         assert network.utility is not None

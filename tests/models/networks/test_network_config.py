@@ -1,4 +1,4 @@
-"""Monotone columns: the probability of an alternative falls with its own price in whatever was learnt."""
+"""Monotone columns: the probability of an alternative falls with its price, whatever the data."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {"hidden": (8, 8), "epochs": 6, "weight_decay": 0.05, "b
 
 @pytest.fixture(scope="module")
 def data() -> ChoiceData:
-    """Choices that like high prices: without signs a network learns just that."""
+    """Choices prefer high prices. A network without signs would learn this."""
     return read(trips(120, slope=0.3), **ROLES)
 
 
@@ -38,7 +38,7 @@ def model(data: ChoiceData) -> PCMCNet:
 
 
 def rises(model: Any, data: ChoiceData, column: str = "price") -> float:
-    """The most that a log-probability rises as the value of its alternative goes through a grid."""
+    """Return the largest rise of a log-probability as the value of its alternative increases on a grid."""
     values, most = np.asarray(data.features[column].values, np.float64), -np.inf  # type: ignore[union-attr]
     place = np.arange(len(values)) - np.repeat(data.offsets[:-1], data.sizes)
     for k in range(data.largest):
@@ -50,11 +50,11 @@ def rises(model: Any, data: ChoiceData, column: str = "price") -> float:
     return most
 
 
-# -- the promise ---------------------------------------------------------------------------------------------------
+# -- monotonicity --------------------------------------------------------------------------------------------------
 
 
-def test_a_probability_falls_with_its_price_where_the_table_says_the_opposite(data: ChoiceData, model: PCMCNet) -> None:
-    """Rises of 1e-5 are rounding errors of log-probabilities in float32."""
+def test_a_probability_falls_with_its_price_against_the_data(data: ChoiceData, model: PCMCNet) -> None:
+    """Log-probabilities in float32 have rounding errors of 1e-5."""
     free = PCMCNet(**QUICK).fit(data, progress=False)
     assert rises(free, data) > 0.1
     assert rises(model, data) < 1e-5
@@ -66,37 +66,37 @@ def test_a_probability_falls_with_its_price_where_the_table_says_the_opposite(da
     [{"hidden": ()}, {"weight_decay": 4.0}, {"activation": "tanh", "dropout": 0.2}, {"utility": "none"}],
     ids=lambda options: next(iter(options)),
 )
-def test_it_does_so_with_other_options(data: ChoiceData, options: dict[str, Any]) -> None:
-    found = PCMCNet(**{**QUICK, "epochs": 2, **options}, monotone=FALLS).fit(data, progress=False)
-    assert rises(found, data) < 1e-5
+def test_monotonicity_holds_with_other_options(data: ChoiceData, options: dict[str, Any]) -> None:
+    result = PCMCNet(**{**QUICK, "epochs": 2, **options}, monotone=FALLS).fit(data, progress=False)
+    assert rises(result, data) < 1e-5
 
 
-def test_it_composes_with_the_papers_settings(data: ChoiceData) -> None:
-    found = PCMCNet.paper((8,), epochs=1, batch_size=16, monotone=FALLS).fit(data, progress=False)
-    assert rises(found, data) < 1e-5
+def test_monotonicity_holds_with_the_papers_settings(data: ChoiceData) -> None:
+    result = PCMCNet.paper((8,), epochs=1, batch_size=16, monotone=FALLS).fit(data, progress=False)
+    assert rises(result, data) < 1e-5
 
 
-def test_choices_that_obey_are_learnt(data: ChoiceData) -> None:
-    """Increasing in the price, as people are here: better than no knowledge of the price."""
-    found = PCMCNet(**QUICK, monotone={"price": "increasing", "minutes": "decreasing"}).fit(data, progress=False)
-    assert elasticity(found, data, "price").own.mean() > 0.5
-    assert rises(found, data, "minutes") < 1e-5
+def test_effects_with_the_right_sign_are_learnt(data: ChoiceData) -> None:
+    """The data prefer high prices, so an increasing effect of the price is learnt."""
+    result = PCMCNet(**QUICK, monotone={"price": "increasing", "minutes": "decreasing"}).fit(data, progress=False)
+    assert elasticity(result, data, "price").own.mean() > 0.5
+    assert rises(result, data, "minutes") < 1e-5
 
 
-def test_known_prices_obey_where_others_are_missing() -> None:
+def test_monotonicity_holds_with_missing_prices() -> None:
     table = trips(60, slope=0.3)
     gone = np.arange(len(table["price"])) % 7 == 0
     table["price"] = np.where(gone, np.nan, table["price"])
     data = read(table, **ROLES, missing="indicator")
     model = PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)
-    known = read(trips(60, slope=0.3), **ROLES, missing="indicator")
-    assert rises(model, known) < 1e-5
+    complete = read(trips(60, slope=0.3), **ROLES, missing="indicator")
+    assert rises(model, complete) < 1e-5
 
 
-# -- what a network goes through -----------------------------------------------------------------------------------
+# -- training, saving, export --------------------------------------------------------------------------------------
 
 
-def test_all_weights_are_feasible_after_a_fit(model: PCMCNet) -> None:
+def test_all_weights_have_the_right_sign_after_a_fit(model: PCMCNet) -> None:
     parts = [part for part in model.network_.modules() if isinstance(part, SignedLinear)]
     assert len(parts) == 4
     for part in parts:
@@ -106,7 +106,7 @@ def test_all_weights_are_feasible_after_a_fit(model: PCMCNet) -> None:
     assert utility.slopes[0] <= 0
 
 
-def test_saved_loaded_and_trained_further(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
+def test_a_loaded_network_stays_monotone_when_trained_further(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
     loaded = pn.load(model.save(tmp_path / "model"))
     assert loaded.config == model.config
     np.testing.assert_array_equal(loaded.predict_proba(data), model.predict_proba(data))
@@ -116,7 +116,7 @@ def test_saved_loaded_and_trained_further(data: ChoiceData, model: PCMCNet, tmp_
         PCMCNet(**QUICK).fit(data, init=loaded, progress=False)
 
 
-def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
+def test_a_resumed_fit_equals_an_uninterrupted_one(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
     def stop(entry: Any) -> None:
         if entry["epoch"] == 3:
             raise KeyboardInterrupt
@@ -127,16 +127,16 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(data: ChoiceData, mo
     np.testing.assert_array_equal(resumed.predict_proba(data), model.predict_proba(data))
 
 
-def test_members_of_an_ensemble_obey(data: ChoiceData) -> None:
+def test_members_of_an_ensemble_are_monotone(data: ChoiceData) -> None:
     member = PCMCNet(**{**QUICK, "epochs": 2}, monotone=FALLS)
     assert rises(Ensemble(member, 2).fit(data, progress=False), data) < 1e-5
 
 
-def test_a_fit_to_a_table_on_disk_obeys(data: ChoiceData, tmp_path: Path) -> None:
+def test_a_fit_to_a_table_on_disk_is_monotone(data: ChoiceData, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table(trips(120, slope=0.3)), tmp_path / "trips.parquet")
     scanned = ChoiceData.scan(tmp_path / "trips.parquet", **ROLES)
-    found = PCMCNet(**{**QUICK, "epochs": 2}, monotone=FALLS).fit(scanned, progress=False)
-    assert rises(found, data) < 1e-5
+    result = PCMCNet(**{**QUICK, "epochs": 2}, monotone=FALLS).fit(scanned, progress=False)
+    assert rises(result, data) < 1e-5
 
 
 @pytest.mark.slow
@@ -153,45 +153,47 @@ def test_an_exported_graph_gives_the_same_probabilities(data: ChoiceData, model:
 
 
 @pytest.mark.parametrize("individual", [False, True], ids=["price", "income"])
-def test_derivatives_know_of_tastes_that_are_cut(model: PCMCNet, data: ChoiceData, individual: bool) -> None:
-    """A taste strong enough that the coefficient of the price is 0 for some individuals."""
-    again = PCMCNet(**{**QUICK, "epochs": 1}, monotone=FALLS).fit(data, progress=False)
-    network = again.network_
+def test_derivatives_are_exact_for_clipped_tastes(model: PCMCNet, data: ChoiceData, individual: bool) -> None:
+    """The taste is so strong that the price coefficient is clipped to 0 for some individuals."""
+    clipped = PCMCNet(**{**QUICK, "epochs": 1}, monotone=FALLS).fit(data, progress=False)
+    network = clipped.network_
     assert isinstance(network, PCMCNetwork)
     assert network.utility is not None
     assert network.utility.taste is not None
     place = network.alternative.width - len(network.utility.slopes)
     with torch.no_grad():
         network.utility.taste[place] = 1.0
-    batch = again.encoder_.encode(data).batch(np.arange(len(data)))
+    batch = clipped.encoder_.encode(data).batch(np.arange(len(data)))
     with torch.no_grad():
-        who, _ = network.represent(batch)
-        total = network.utility.slopes[0] + network.utility.weights(who)[:, place]
+        individual_vectors, _ = network.represent(batch)
+        total = network.utility.slopes[0] + network.utility.weights(individual_vectors)[:, place]
     assert (total <= 0).all()
     assert (total > -1e-7).any()
     assert (total < -0.1).any()
     at = NumericInput(individual, 0)
-    torch.testing.assert_close(again._jacobian(batch, at), jacobian_by_output(network, batch, at), rtol=1e-4, atol=1e-5)
-    assert rises(again, data) < 1e-5
+    torch.testing.assert_close(
+        clipped._jacobian(batch, at), jacobian_by_output(network, batch, at), rtol=1e-4, atol=1e-5
+    )
+    assert rises(clipped, data) < 1e-5
 
 
-def test_the_start_as_a_logit_is_the_best_one_with_right_signs(data: ChoiceData) -> None:
-    """The coefficient of the price wants to be positive: the best that is not is 0, and the others make up for it."""
+def test_the_logit_start_is_the_best_one_with_the_right_signs(data: ChoiceData) -> None:
+    """The unconstrained price coefficient is positive, so the constrained maximum has it at 0."""
     encoder = Encoder.learn(data, labels=True)
     free = LinearUtility(encoder.features, 2, 9)
     start_as_logit(free, encoder.encode(data))
     assert free.slopes[0] > 0.1
     signs = torch.zeros(len(free.slopes))
     signs[0] = -1.0
-    kept = LinearUtility(encoder.features, 2, 9, signs=signs)
-    start_as_logit(kept, encoder.encode(data))
-    assert kept.slopes[0] == 0
-    without = LinearUtility(encoder.features, 2, 9, signs=-signs)
-    start_as_logit(without, encoder.encode(data))
-    torch.testing.assert_close(without.slopes, free.slopes, rtol=1e-3, atol=1e-3)
+    constrained = LinearUtility(encoder.features, 2, 9, signs=signs)
+    start_as_logit(constrained, encoder.encode(data))
+    assert constrained.slopes[0] == 0
+    unaffected = LinearUtility(encoder.features, 2, 9, signs=-signs)
+    start_as_logit(unaffected, encoder.encode(data))
+    torch.testing.assert_close(unaffected.slopes, free.slopes, rtol=1e-3, atol=1e-3)
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_the_start_as_a_logit_is_the_best_one_with_right_signs(data: ChoiceData)
         ({"monotone": FALLS, "rate": "softplus"}, "not supported with rate='softplus'"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PCMCNet(**options)
 
@@ -223,7 +225,7 @@ def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: s
         PCMCNet(**QUICK, monotone={column: "decreasing"}).fit(data, progress=False)
 
 
-def test_a_curve_is_refused() -> None:
+def test_a_monotone_spline_column_is_refused() -> None:
     data = read(trips(40), **ROLES, kinds={"price": "spline"})
     with pytest.raises(ConfigError, match="'price', a column of kind spline"):
         PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)

@@ -1,4 +1,4 @@
-"""Derivatives of networks agree with central differences in float64, by either way to the Jacobian."""
+"""Both methods for the Jacobian of a network agree with central differences in float64."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from pcmcnet.models.networks.neural_model import NeuralModel
 
 FEATURE, INDIVIDUAL = NumericInput(individual=False, k=0), NumericInput(individual=True, k=0)
 SMOOTH: dict[str, Any] = {"hidden": (8, 8), "activation": "tanh", "epochs": 3, "weight_decay": 0.0, "batch_size": 8}
-ONE_NEURON: dict[str, Any] = {"hidden": (), "rate": "softplus"}  # with exp, the individual would scale all rates alike
+ONE_NEURON: dict[str, Any] = {"hidden": (), "rate": "softplus"}  # with exp, the individual would only scale all rates
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def double_batch(model: NeuralModel, data: ChoiceData) -> Batch:
 
 
 def by_differences(network: torch.nn.Module, batch: Batch, at: NumericInput, step: float = 1e-5) -> torch.Tensor:
-    """(B, J, J) or (B, J): one input after the other is moved up and down."""
+    """Return (B, J, J) or (B, J) differences: each input is moved up and down."""
 
     def moved(place: int, by: float) -> torch.Tensor:
         name = "individual_numeric" if at.individual else "numeric"
@@ -48,13 +48,13 @@ def by_differences(network: torch.nn.Module, batch: Batch, at: NumericInput, ste
     return slopes[0] if at.individual else torch.stack(slopes, 2)
 
 
-def real(found: torch.Tensor, batch: Batch) -> torch.Tensor:
-    return found[batch.mask if found.ndim == 2 else batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)]
+def real(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    return values[batch.mask if values.ndim == 2 else batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)]
 
 
 @pytest.mark.parametrize("at", [FEATURE, INDIVIDUAL], ids=["feature", "individual"])
 @pytest.mark.parametrize("options", [{}, {"rate": "softplus"}, {"rate": "relu", "epsilon": 0.5}, ONE_NEURON])
-def test_both_ways_agree_with_differences_in_float64(
+def test_both_methods_agree_with_differences_in_float64(
     trips: ChoiceData, at: NumericInput, options: dict[str, Any]
 ) -> None:
     model = PCMCNet(**{**SMOOTH, **options}).fit(trips, progress=False)
@@ -63,23 +63,23 @@ def test_both_ways_agree_with_differences_in_float64(
     batch = double_batch(model, trips)
     expected = real(by_differences(network, batch, at), batch)
     assert expected.abs().max() > 1e-4
-    # The second order of the step, and rates max(0, f) + 0.5 that turn on or off within it.
+    # The error of second order, and kinks of rates max(0, f) + 0.5 within the step.
     for jacobian in (jacobian_by_pairs(network, batch, at), jacobian_by_output(network, batch, at)):
         torch.testing.assert_close(real(jacobian, batch), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("at", [FEATURE, INDIVIDUAL], ids=["feature", "individual"])
-def test_a_pointer_network_is_differentiated(trips: ChoiceData, at: NumericInput) -> None:
+def test_a_pointer_network_has_exact_derivatives(trips: ChoiceData, at: NumericInput) -> None:
     model = PointerNetwork(hidden=8, epochs=2, weight_decay=0.0, batch_size=8).fit(trips, progress=False)
     network, batch = model.network_.double().eval(), double_batch(model, trips)
-    found = real(jacobian_by_output(network, batch, at), batch)
-    torch.testing.assert_close(found, real(by_differences(network, batch, at), batch), rtol=1e-6, atol=1e-8)
+    result = real(jacobian_by_output(network, batch, at), batch)
+    torch.testing.assert_close(result, real(by_differences(network, batch, at), batch), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("column", ["price", "minutes", "income"])
-def test_slopes_are_in_units_of_the_table_and_in_its_order(model: PCMCNet, trips: ChoiceData, column: str) -> None:
-    """A move of the raw column by 0.3 % changes the float32 network's answer as its derivative says."""
-    found = model._slopes(trips, column)
+def test_slopes_are_in_units_and_order_of_the_table(model: PCMCNet, trips: ChoiceData, column: str) -> None:
+    """A change of the raw column by 0.3 % changes the float32 probabilities as predicted by the derivative."""
+    result = model._slopes(trips, column)
     individual = column == "income"
     s = int(np.argmax(trips.sizes))
     inside = np.arange(trips.offsets[s], trips.offsets[s + 1])
@@ -96,22 +96,22 @@ def test_slopes_are_in_units_of_the_table_and_in_its_order(model: PCMCNet, trips
         logs.append(trips.from_rows(model.predict_log_proba(replace(trips, **new)))[inside])
     expected = (logs[0] - logs[1]) / (0.006 * x[place])
     if individual:
-        got = found[inside]
+        got = result[inside]
     else:
         start = int((trips.sizes[:s] ** 2).sum())
-        got = found[start : start + n * n].reshape(n, n)[:, k]
-    # As elasticities: float32 keeps log p to some 1e-7, which the step of 0.3 % divides.
+        got = result[start : start + n * n].reshape(n, n)[:, k]
+    # As elasticities: float32 has errors of about 1e-7 in log p, divided by the step of 0.3 %.
     np.testing.assert_allclose(got * x[place], expected * x[place], rtol=1e-3, atol=1e-4)
 
 
-def test_the_budget_of_pairs_changes_nothing(model: PCMCNet, trips: ChoiceData) -> None:
+def test_slopes_do_not_depend_on_the_pair_budget(model: PCMCNet, trips: ChoiceData) -> None:
     small = PCMCNet(**SMOOTH, pair_budget=40)
     small.__dict__.update({**model.__dict__, "config": small.config})
-    # Matrix products in float32 round differently for other shapes.
+    # Float32 matrix products round differently for other shapes.
     np.testing.assert_allclose(small._slopes(trips, "price"), model._slopes(trips, "price"), rtol=1e-4, atol=1e-7)
 
 
-def test_a_column_that_the_network_does_not_know_has_no_slope(
+def test_a_column_that_is_not_an_input_has_no_slope(
     trips: ChoiceData, make_trips: Callable[..., Any], roles: dict[str, Any]
 ) -> None:
     fewer = {**roles, "features": ["price", "comfort"], "individual": ["purpose"]}
@@ -121,13 +121,13 @@ def test_a_column_that_the_network_does_not_know_has_no_slope(
     assert model._slopes(trips, "price").any()
 
 
-def test_no_sets_have_no_slopes(model: PCMCNet, trips: ChoiceData) -> None:
+def test_an_empty_table_has_no_slopes(model: PCMCNet, trips: ChoiceData) -> None:
     assert model._slopes(trips.subset([]), "price").shape == (0,)
 
 
 @pytest.mark.parametrize("bend", [0.0, 2.5])
-def test_the_slope_of_a_code_is_its_derivative(bend: float) -> None:
-    """d asinh(x / b) / dx = 1 / sqrt(x^2 + b^2), at 0 too."""
+def test_the_slope_of_a_bent_number_is_its_derivative(bend: float) -> None:
+    """d asinh(x / b) / dx = 1 / sqrt(x^2 + b^2), also at 0."""
     code = NumericCode("price", mean=1.5, scale=0.7, indicator=False, bend=bend)
     x = np.array([-4.0, 0.0, 1e-3, 3.0, 80.0])
     expected = (code.standardise(x + 1e-6) - code.standardise(x - 1e-6)) / 2e-6
@@ -141,9 +141,9 @@ def test_the_slope_of_a_code_is_its_derivative(bend: float) -> None:
     "model", [PCMCNet(**SMOOTH), PointerNetwork(hidden=8, epochs=2, weight_decay=0.0)], ids=["pcmcnet", "dpn"]
 )
 @pytest.mark.parametrize("column", ["price", "income"])
-def test_a_gpu_finds_the_same_slopes(model: NeuralModel, column: str, trips: ChoiceData) -> None:
+def test_slopes_on_a_gpu_agree_with_a_cpu(model: NeuralModel, column: str, trips: ChoiceData) -> None:
     model.fit(trips, device="cpu", progress=False)
     expected = model._slopes(trips, column)
     model.network_.cuda()
-    # Products and sums in float32, in another order.
+    # float32 products and sums in another order
     np.testing.assert_allclose(model._slopes(trips, column), expected, rtol=1e-3, atol=1e-5)

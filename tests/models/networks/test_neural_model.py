@@ -20,7 +20,7 @@ MakeTrips = Callable[..., pa.Table]
 
 
 class Interruption(KeyboardInterrupt):
-    """What ends a fit in these tests."""
+    """Interrupts a fit."""
 
 
 @pytest.fixture
@@ -37,17 +37,17 @@ def untimed(model: PCMCNet) -> list[dict[str, Any]]:
     return [{k: v for k, v in entry.items() if k != "seconds"} for entry in model.history]
 
 
-# -- chance --------------------------------------------------------------------------------------------------------
+# -- random numbers ------------------------------------------------------------------------------------------------
 
 
-def test_one_seed_gives_one_model_and_another_seed_another(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_the_seed_determines_the_model(trips: ChoiceData, quick: dict[str, Any]) -> None:
     a, b, c = (PCMCNet(**quick).fit(trips, seed=seed, progress=False) for seed in (3, 3, 4))
     assert weights(a) == weights(b)
     assert weights(a) != weights(c)
 
 
 @pytest.mark.parametrize("rate", ["exp", "relu"])
-def test_the_callers_random_state_neither_matters_nor_changes(
+def test_the_random_state_of_the_caller_has_no_effect_and_is_kept(
     rate: str, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
     results = []
@@ -63,8 +63,8 @@ def test_the_callers_random_state_neither_matters_nor_changes(
 # -- weights of sets -----------------------------------------------------------------------------------------------
 
 
-def test_a_set_of_weight_0_leaves_no_trace(make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]) -> None:
-    """Sets 20 to 29 have weight 0, categories of their own and prices out of all proportion."""
+def test_sets_of_weight_0_have_no_effect(make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]) -> None:
+    """Sets 20 to 29 have weight 0, unique categories and extreme prices."""
     table = make_trips()
     idle = table["trip"].to_numpy() >= 20
     for name, values in {
@@ -75,7 +75,7 @@ def test_a_set_of_weight_0_leaves_no_trace(make_trips: MakeTrips, roles: dict[st
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     everything = ChoiceData.from_long(table, **roles)
     rest = ChoiceData.from_long(table.filter(pa.array(~idle)), **roles)
-    valid = everything.subset(np.argsort(everything.weights == 0, kind="stable")[5:])  # with idle sets in it
+    valid = everything.subset(np.argsort(everything.weights == 0, kind="stable")[5:])  # includes sets of weight 0
     assert (everything.weights == 0).any()
     assert (valid.weights == 0).any()
     a = PCMCNet(**quick).fit(everything, valid, progress=False)
@@ -85,24 +85,24 @@ def test_a_set_of_weight_0_leaves_no_trace(make_trips: MakeTrips, roles: dict[st
     assert a.encoder_ == b.encoder_
 
 
-def test_a_validation_set_of_weight_0_may_hold_what_the_model_cannot_take(
+def test_validation_sets_of_weight_0_may_have_invalid_values(
     make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]
 ) -> None:
-    """A gap in a column that had none in training is refused, unless it stands in a set that does not count."""
+    """A missing value in a column that had none in training is refused, unless its set has weight 0."""
     table = make_trips()
     price = np.where(table["trip"].to_numpy() == 7, np.nan, table["price"].to_numpy())
     table = table.set_column(table.column_names.index("price"), "price", pa.array(price))
     data = ChoiceData.from_long(table, **roles, missing="indicator")
-    gap = data.set_ids == 7
-    weighted = replace(data, weights=np.where(gap, 0.0, data.weights))
-    model = PCMCNet(**quick).fit(weighted.subset(~gap), weighted, progress=False)
+    incomplete = data.set_ids == 7
+    weighted = replace(data, weights=np.where(incomplete, 0.0, data.weights))
+    model = PCMCNet(**quick).fit(weighted.subset(~incomplete), weighted, progress=False)
     assert np.isfinite(model.history[-1]["valid_loss"])
     with pytest.raises(SchemaError, match=r"column 'price' has [0-9] missing values, but had none when the model was"):
-        PCMCNet(**quick).fit(data.subset(~gap), data, progress=False)
+        PCMCNet(**quick).fit(data.subset(~incomplete), data, progress=False)
 
 
 @pytest.mark.parametrize(("tails", "is_bent"), [("bend", True), ("keep", False)])
-def test_long_tails_are_bent_unless_they_are_to_be_kept(
+def test_long_tails_are_bent_unless_tails_is_keep(
     make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any], tails: Any, is_bent: bool
 ) -> None:
     table = make_trips(seed=1)
@@ -112,7 +112,7 @@ def test_long_tails_are_bent_unless_they_are_to_be_kept(
     assert next(code.bend > 0 for code in model.encoder_.features.numeric if code.name == "price") == is_bent
 
 
-def test_an_unknown_way_with_tails_is_refused() -> None:
+def test_an_unknown_option_for_tails_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown tails 'bent'. Did you mean 'bend'\?"):
         PCMCNet(tails="bent")
 
@@ -125,7 +125,7 @@ def test_weights_of_sets_change_the_fit(trips: ChoiceData, quick: dict[str, Any]
 # -- validation and refit ------------------------------------------------------------------------------------------
 
 
-def test_what_is_learnt_before_the_network_comes_from_the_training_part_alone(
+def test_encoders_are_learnt_from_the_training_part_alone(
     make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any], parts: tuple[ChoiceData, ChoiceData]
 ) -> None:
     train, valid = parts
@@ -139,7 +139,7 @@ def test_what_is_learnt_before_the_network_comes_from_the_training_part_alone(
         assert comfort.categories == ("high", "low", "middle")
 
 
-def test_a_validation_part_is_scored_each_epoch_and_the_best_epoch_kept(
+def test_the_epoch_with_the_best_validation_loss_is_kept(
     parts: tuple[ChoiceData, ChoiceData], quick: dict[str, Any]
 ) -> None:
     train, valid = parts
@@ -149,7 +149,7 @@ def test_a_validation_part_is_scored_each_epoch_and_the_best_epoch_kept(
     assert -model.score(valid) == pytest.approx(min(losses), rel=1e-6)
 
 
-def test_refit_trains_on_both_parts_for_as_many_epochs_as_the_best_took(
+def test_refit_trains_on_both_parts_for_the_best_number_of_epochs(
     parts: tuple[ChoiceData, ChoiceData], quick: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     train, valid = parts
@@ -162,7 +162,7 @@ def test_refit_trains_on_both_parts_for_as_many_epochs_as_the_best_took(
     assert [entry["valid_loss"] is not None for entry in model.history] == [True] * len(model.history)
 
 
-def test_refit_without_a_validation_part_changes_nothing(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_refit_without_a_validation_part_has_no_effect(trips: ChoiceData, quick: dict[str, Any]) -> None:
     with_it = PCMCNet(**quick | {"refit": True}).fit(trips, progress=False)
     assert weights(with_it) == weights(PCMCNet(**quick).fit(trips, progress=False))
     assert with_it.record_.refit is False
@@ -172,7 +172,7 @@ def test_refit_without_a_validation_part_changes_nothing(trips: ChoiceData, quic
 
 
 def counting(left: list[int]) -> Any:
-    """A progress display that ends the fit at the report numbered by ``left[0]``; counts all of them below 0."""
+    """Return a progress display that interrupts the fit after ``left[0]`` reports, or counts reports below 0."""
 
     @contextmanager
     def watch(epochs: int, *, show: bool) -> Iterator[Any]:
@@ -187,7 +187,7 @@ def counting(left: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "refit"])
-def test_a_fit_interrupted_after_any_epoch_of_either_phase_goes_on_bit_for_bit(
+def test_a_fit_interrupted_after_any_epoch_resumes_bit_for_bit(
     with_valid: bool,
     parts: tuple[ChoiceData, ChoiceData],
     quick: dict[str, Any],
@@ -226,7 +226,7 @@ def test_a_folder_with_an_unfinished_run_is_refused_unless_resumed(
     ("options", "seed", "named"),
     [({"lr": 0.5}, 0, "options.lr"), ({}, 1, "seed"), ({"hidden": (9,)}, 0, "options.hidden")],
 )
-def test_the_run_of_another_model_is_not_gone_on_with(
+def test_the_run_of_another_model_is_not_resumed(
     options: dict[str, Any], seed: int, named: str, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
     PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
@@ -234,7 +234,7 @@ def test_the_run_of_another_model_is_not_gone_on_with(
         PCMCNet(**quick | options).fit(trips, seed=seed, progress=False, run_folder=tmp_path, resume=True)
 
 
-def test_the_run_of_another_table_is_not_gone_on_with(
+def test_the_run_of_another_table_is_not_resumed(
     parts: tuple[ChoiceData, ChoiceData], quick: dict[str, Any], tmp_path: Path
 ) -> None:
     train, valid = parts
@@ -246,21 +246,21 @@ def test_the_run_of_another_table_is_not_gone_on_with(
 # -- prediction ----------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_do_not_depend_on_the_batches_they_were_computed_in(
+def test_probabilities_do_not_depend_on_batches(
     fitted: PCMCNet, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = fitted.predict_log_proba(trips)
-    monkeypatch.setattr(fitted, "config", replace(fitted.config, pair_budget=1))  # every set alone
+    in_one_batch = fitted.predict_log_proba(trips)
+    monkeypatch.setattr(fitted, "config", replace(fitted.config, pair_budget=1))  # one set per batch
     # Matrix products in float32 round differently for other shapes.
-    np.testing.assert_allclose(fitted.predict_log_proba(trips), together, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fitted.predict_log_proba(trips), in_one_batch, rtol=1e-5, atol=1e-6)
 
 
-def test_asking_twice_gives_the_same_answer_whatever_the_dropout(fitted: PCMCNet, trips: ChoiceData) -> None:
+def test_predictions_use_no_dropout(fitted: PCMCNet, trips: ChoiceData) -> None:
     fitted.network_.train()
     np.testing.assert_array_equal(fitted.predict_proba(trips), fitted.predict_proba(trips))
 
 
-# -- what it tells -------------------------------------------------------------------------------------------------
+# -- summary and progress ------------------------------------------------------------------------------------------
 
 
 def test_the_summary_lists_parts_and_facts(fitted: PCMCNet, trips: ChoiceData) -> None:
@@ -272,21 +272,21 @@ def test_the_summary_lists_parts_and_facts(fitted: PCMCNet, trips: ChoiceData) -
     assert sum(int(row[-1].replace(",", "")) for row in summary.rows) == fitted.num_parameters
 
 
-def test_the_summary_tells_the_validation_loss_of_the_weights_kept(
+def test_the_summary_shows_the_validation_loss_of_the_best_epoch(
     parts: tuple[ChoiceData, ChoiceData], quick: dict[str, Any]
 ) -> None:
     model = PCMCNet(**quick).fit(*parts, progress=False)
-    kept = model.history[model.record_.epochs - 1]["valid_loss"]
-    assert model.summary().facts["validation NLL"] == f"{kept:.4f}"
+    best = model.history[model.record_.epochs - 1]["valid_loss"]
+    assert model.summary().facts["validation NLL"] == f"{best:.4f}"
 
 
 @pytest.mark.parametrize("ask", [lambda m: m.num_parameters, lambda m: m.summary()])
-def test_a_network_that_is_not_fitted_has_nothing_to_tell(ask: Callable[[PCMCNet], Any]) -> None:
+def test_an_unfitted_network_has_no_summary_or_parameters(ask: Callable[[PCMCNet], Any]) -> None:
     with pytest.raises(NotFittedError, match="this PCMCNet is not fitted"):
         ask(PCMCNet())
 
 
-def test_progress_is_one_line_per_epoch_in_a_log_and_can_be_silenced(
+def test_progress_is_one_line_per_epoch_and_can_be_turned_off(
     trips: ChoiceData, quick: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "pcmcnet"):
@@ -296,10 +296,10 @@ def test_progress_is_one_line_per_epoch_in_a_log_and_can_be_silenced(
     assert [m.partition(":")[0] for m in caplog.messages] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------------------------------------
 
 
-def test_choice_sets_of_one_alternative_teach_nothing(quick: dict[str, Any]) -> None:
+def test_sets_of_one_alternative_are_refused(quick: dict[str, Any]) -> None:
     table = {"s": [0, 1, 2], "x": [1.0, 2.0, 3.0], "took": [1, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"])
     with pytest.raises(InputError, match="every choice set has a single alternative: there is nothing to learn"):
@@ -307,7 +307,7 @@ def test_choice_sets_of_one_alternative_teach_nothing(quick: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta"])
-def test_a_device_that_is_not_there_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_an_unavailable_device_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"device '{device}' is not available "):
         PCMCNet(**quick).fit(trips, device=device, progress=False)
 
@@ -319,5 +319,5 @@ def test_a_model_trained_on_a_gpu_predicts_there_and_loads_on_a_cpu(
     model = PCMCNet(**quick).fit(trips, device="cuda", progress=False)
     assert next(model.network_.parameters()).is_cuda
     back = load(model.save(tmp_path / "model"))
-    # Float32 sums in another order on another device.
+    # float32 sums in another order on another device
     np.testing.assert_allclose(back.predict_proba(trips), model.predict_proba(trips), atol=1e-5)

@@ -24,19 +24,19 @@ MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 
 class OwnScore(SetNetwork):
-    """A score of each alternative by itself."""
+    """Scores each alternative independently."""
 
     def __init__(self, encoder: Encoder, config: Any, own: Any = None) -> None:
         super().__init__(encoder, config, own)
         self.net = perceptron_of(config, self.individual.width + self.alternative.width)
 
-    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
-        out: Tensor = self.net(with_individual(what, who)).squeeze(-1)
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        out: Tensor = self.net(with_individual(alternatives, individual)).squeeze(-1)
         return out
 
 
 class OwnScores(SetModel):
-    """The model of it."""
+    """The model of OwnScore."""
 
     name = "own-scores"
     config_class = SetNetworkConfig
@@ -58,7 +58,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
         OwnScores(**options)
 
 
-def test_the_mean_of_a_set_leaves_padding_out() -> None:
+def test_the_mean_of_a_set_excludes_padding() -> None:
     values = torch.tensor([[[1.0], [2.0], [6.0]], [[1.0], [2.0], [torch.nan]]])
     assert set_means(values, MASK).tolist() == [[3.0], [1.5]]
 
@@ -72,12 +72,12 @@ def test_padding_gets_no_probability_and_no_gradient() -> None:
     assert utilities.grad[1].tolist() == [0.5, -0.5, 0.0]
 
 
-def test_utilities_without_bounds_give_a_distribution() -> None:
+def test_unbounded_utilities_give_probabilities() -> None:
     utilities = torch.tensor([[torch.inf, -torch.inf, torch.nan], [1.0, 2.0, 3.0]])
     assert log_softmax_of_sets(utilities, MASK).exp().sum(1).tolist() == pytest.approx([1.0, 1.0])
 
 
-def test_a_fresh_network_is_a_uniform_law_and_one_held_firmly_starts_as_a_logit(trips: ChoiceData) -> None:
+def test_networks_start_uniform_or_as_a_logit_under_strong_decay(trips: ChoiceData) -> None:
     encoder = Encoder.learn(trips)
     batch = encoder.encode(trips).batch(np.arange(len(trips)))
     model = OwnScores(hidden=(4,))
@@ -90,14 +90,14 @@ def test_a_fresh_network_is_a_uniform_law_and_one_held_firmly_starts_as_a_logit(
         assert torch.allclose(fresh(batch)[:, 0], uniform) is not starts
 
 
-def test_without_a_utility_it_is_the_network_alone(trips: ChoiceData) -> None:
+def test_a_model_without_utility_is_the_network_alone(trips: ChoiceData) -> None:
     network = OwnScores(utility="none")._build(Encoder.learn(trips), 1)
     assert network.utility is None
     assert network.prior_weights == []
     assert OwnScores(utility="none", epochs=1, weight_decay=4.0).fit(trips, progress=False).num_parameters > 0
 
 
-def test_tables_without_anything_to_learn_are_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
+def test_tables_without_differences_are_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
     with pytest.raises(InputError, match="OwnScores needs features or labels of alternatives: declare"):
         OwnScores(labels=False).fit(data, progress=False)

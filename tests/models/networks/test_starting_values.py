@@ -1,4 +1,4 @@
-"""A network that knows labels alone starts as the chain of items."""
+"""A network of labels alone starts as the chain of items."""
 
 from itertools import combinations
 from pathlib import Path
@@ -21,10 +21,10 @@ from pcmcnet.models.networks.starting_values import (
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "s", "chosen": "took", "alternative": "item"}
-CYCLE = np.array([[0, 9, 1, 2], [1, 0, 9, 2], [9, 1, 0, 2], [3, 3, 3, 0]], float)  # a to b to c to a, and d beside
+CYCLE = np.array([[0, 9, 1, 2], [1, 0, 9, 2], [9, 1, 0, 2], [3, 3, 3, 0]], float)  # a to b to c to a, and a separate d
 
 
-def law(rates: np.ndarray) -> np.ndarray:
+def stationary(rates: np.ndarray) -> np.ndarray:
     """Solve p G = 0, sum p = 1 by least squares."""
     generator = rates - np.diag(rates.sum(1))
     rows = np.vstack([generator.T, np.ones(len(rates))])
@@ -32,13 +32,13 @@ def law(rates: np.ndarray) -> np.ndarray:
 
 
 def choices(sets: int, *, seed: int = 0, weight: float | None = None, **columns: Any) -> ChoiceData:
-    """Draw from the chain on random subsets of four items; more columns have a value for each item."""
+    """Draw from the chain on random subsets of four items. Additional columns have a value for each item."""
     rng = np.random.default_rng(seed)
     subsets = [np.array(c) for size in (2, 3, 4) for c in combinations(range(4), size)]
     rows = []
     for s in range(sets):
         items = subsets[rng.integers(len(subsets))]
-        took = rng.choice(items, p=law(CYCLE[np.ix_(items, items)] * (1 - np.eye(len(items)))))
+        took = rng.choice(items, p=stationary(CYCLE[np.ix_(items, items)] * (1 - np.eye(len(items)))))
         rows += [(s, int(i), int(i == took)) for i in items]
     s, items, took = map(np.array, zip(*rows, strict=True))
     table = {"s": s, "item": np.array(list("abcd"))[items], "took": took}
@@ -50,7 +50,7 @@ def choices(sets: int, *, seed: int = 0, weight: float | None = None, **columns:
 
 
 def started(data: ChoiceData, decay: float) -> torch.Tensor:
-    """The table of log-rates of the labels, without that of labels never seen."""
+    """Return the log-rates of the labels, without those of unseen labels."""
     encoder = Encoder.learn(data, labels=True)
     n = label_codes_if_alone(encoder)
     assert n is not None
@@ -59,27 +59,27 @@ def started(data: ChoiceData, decay: float) -> torch.Tensor:
     return table[1:, 1:]
 
 
-def test_the_table_is_that_of_the_item_chain_with_a_ridge_in_step_with_the_decay() -> None:
+def test_the_start_is_the_item_chain_with_a_ridge_from_the_decay() -> None:
     data = choices(300)
     expected = PCMC(ridge=RIDGE_PER_DECAY * 0.5, speeds=1.0, restarts=1, max_iter=ITEM_STEPS).fit(data).log_rates_
     np.testing.assert_allclose(started(data, 0.5), expected, atol=1e-4)
-    firm = started(data, 500.0)
+    strong = started(data, 500.0)
     strengths = BradleyTerry().fit(data).strengths_
-    np.testing.assert_allclose(firm - firm.T, strengths[None, :] - strengths[:, None], atol=0.05)
+    np.testing.assert_allclose(strong - strong.T, strengths[None, :] - strengths[:, None], atol=0.05)
 
 
-def test_the_scale_of_weights_does_not_matter() -> None:
+def test_the_start_does_not_depend_on_the_scale_of_weights() -> None:
     torch.testing.assert_close(started(choices(200, weight=1e6), 1.0), started(choices(200), 1.0), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{"utility": "none"}, {"rate": "softplus", "epsilon": 0.1}])
-def test_only_chains_of_exponential_rates_with_a_utility_have_a_table(options: dict[str, Any]) -> None:
+def test_only_exponential_rates_with_a_utility_have_item_rates(options: dict[str, Any]) -> None:
     encoder = Encoder.learn(choices(60), labels=True)
     assert PCMCNetwork(encoder, PCMCNet().config).items is not None
     assert PCMCNetwork(encoder, PCMCNet(**options).config).items is None
 
 
-def test_where_more_is_known_than_labels_there_is_no_table() -> None:
+def test_item_rates_need_a_table_of_a_few_labels_alone() -> None:
     assert label_codes_if_alone(Encoder.learn(choices(60, price=[1.0, 2.0, 3.0, 4.0]), labels=True)) is None
     many = np.arange(10 * (MAX_ITEM_LABELS + 1)) % (MAX_ITEM_LABELS + 1)
     table = {
@@ -90,8 +90,8 @@ def test_where_more_is_known_than_labels_there_is_no_table() -> None:
     assert label_codes_if_alone(Encoder.learn(ChoiceData.from_long(table, **ROLES), labels=True)) is None
 
 
-def test_a_cycle_is_learnt_from_labels_alone_and_survives_saving(tmp_path: Path) -> None:
-    """No logit can: in a cycle a beats b, b beats c and c beats a."""
+def test_a_cycle_is_learnt_from_labels_and_saved(tmp_path: Path) -> None:
+    """No logit can learn a cycle: a beats b, b beats c and c beats a."""
     train, fresh = choices(400), choices(400, seed=1)
     model = PCMCNet(hidden=(8,), epochs=4).fit(train, progress=False)
     assert -model.score(fresh) < -BradleyTerry().fit(train).score(fresh) - 0.05
@@ -99,7 +99,7 @@ def test_a_cycle_is_learnt_from_labels_alone_and_survives_saving(tmp_path: Path)
     np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(fresh), model.predict_proba(fresh))
 
 
-def test_labels_never_seen_share_their_probability() -> None:
+def test_unseen_labels_have_equal_probabilities() -> None:
     model = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.25).fit(choices(200), progress=False)
     sets = ChoiceData.from_long({"s": [0] * 4, "item": ["a", "x", "b", "y"]}, choice_set="s", alternative="item")
     p = model.predict_proba(sets)
@@ -108,7 +108,7 @@ def test_labels_never_seen_share_their_probability() -> None:
 
 
 @pytest.mark.slow
-def test_commute_modes_by_labels_alone_are_predicted_as_by_the_item_chain() -> None:
+def test_commutes_are_predicted_as_by_the_item_chain() -> None:
     path = FOLDER / "sfwork.parquet"
     if not path.exists():
         pytest.skip(f"needs {path}, which is not part of the repository")

@@ -46,19 +46,19 @@ def test_nothing_can_be_assigned_to_a_trainer(trips: ChoiceData, quick: dict[str
         trainer.train(trips, (), trainer.config).epochs = 1  # type: ignore[misc]
 
 
-def test_a_known_encoder_is_not_learnt(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_a_given_encoder_is_not_learnt(trips: ChoiceData, quick: dict[str, Any]) -> None:
     trainer, encoder = trainer_of(trips, quick), Encoder.learn(trips.subset(np.arange(10)), labels=True)
     assert trainer.train(trips, (), trainer.config, encoder=encoder).encoder is encoder
 
 
-def test_the_number_of_classes_goes_to_the_network(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_the_network_has_the_given_number_of_classes(trips: ChoiceData, quick: dict[str, Any]) -> None:
     trainer = trainer_of(trips, quick)
     for classes in (1, 2):
         network: Any = trainer.train(trips, (), trainer.config, classes=classes).network
         assert network.classes == classes
 
 
-def test_several_validation_tables_are_one(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_several_validation_tables_are_joined(trips: ChoiceData, quick: dict[str, Any]) -> None:
     train, valid = trips.split((0.6, 0.4), seed=0)
     trainer = trainer_of(train, quick)
     halves = valid.subset(np.arange(6)), valid.subset(np.arange(6, len(valid)))
@@ -68,7 +68,7 @@ def test_several_validation_tables_are_one(trips: ChoiceData, quick: dict[str, A
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def test_the_epochs_are_those_of_the_weights_kept(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_the_recorded_epochs_are_those_of_the_best_weights(trips: ChoiceData, quick: dict[str, Any]) -> None:
     train, valid = trips.split((0.6, 0.4), seed=0)
     trainer = trainer_of(train, quick)
     trained = trainer.train(train, (valid,), replace(trainer.config, epochs=6))
@@ -79,7 +79,7 @@ def test_the_epochs_are_those_of_the_weights_kept(trips: ChoiceData, quick: dict
     assert np.average(nll, weights=valid.weights) == pytest.approx(min(losses), rel=1e-6)
 
 
-def test_predictions_do_not_depend_on_the_batches(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_predictions_do_not_depend_on_batches(trips: ChoiceData, quick: dict[str, Any]) -> None:
     trainer = trainer_of(trips, quick)
     trained = trainer.train(trips, (), trainer.config)
     few, many = (network_log_proba(trained.network, trained.encoder, trips, budget) for budget in (1, 10**6))
@@ -126,7 +126,7 @@ def test_sets_of_one_alternative_are_refused(quick: dict[str, Any]) -> None:
         trainer.train(data, (), trainer.config)
 
 
-def test_the_callers_random_state_stays(trips: ChoiceData, quick: dict[str, Any]) -> None:
+def test_the_random_state_of_the_caller_is_kept(trips: ChoiceData, quick: dict[str, Any]) -> None:
     trainer, before = trainer_of(trips, quick), torch.get_rng_state()
     trainer.train(trips, (), trainer.config)
     assert torch.equal(torch.get_rng_state(), before)
