@@ -117,8 +117,8 @@ def test_groups_stay_whole_and_widen_intervals(kinds: Kinds, trips: ChoiceData) 
     for fit, tested in zip(kinds["Tilt"].fits, kinds["Tilt"].predicted, strict=True):
         people = [{*part.keep["person"].plain().tolist()} for part in (fit.parts[0], tested)]
         assert not people[0] & people[1]
-    given = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by=trips.groups("person"))
-    assert given["t"].intervals == result["t"].intervals
+    by_groups = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by=trips.groups("person"))
+    assert by_groups["t"].intervals == result["t"].intervals
     assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != result["t"].intervals
 
 
@@ -328,7 +328,7 @@ def test_the_folder_of_another_table_is_refused(kinds: Kinds, trips: ChoiceData,
         quietly({"a": kinds["Tilt"]()}, trips.subset(np.arange(39)), folds=2, folder=tmp_path)
 
 
-def test_nothing_is_written_for_bad_input(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+def test_invalid_input_writes_nothing(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         quietly({"a": kinds["Tilt"]()}, trips, valid=2, folder=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

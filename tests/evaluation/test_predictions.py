@@ -52,12 +52,14 @@ def test_float32_rounding_is_accepted(data: ChoiceData) -> None:
 
 @pytest.mark.parametrize("shape", [(4,), (5, 1), ()])
 def test_a_wrong_number_of_predictions_is_refused(shape: tuple[int, ...], data: ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"Says\.predict_log_proba: expected one .* the 5 table rows, got shape \("):
+    with pytest.raises(
+        InputError, match=r"GivenLogProbabilities\.predict_log_proba: expected one .* the 5 table rows, got shape \("
+    ):
         predicted_log_p(GivenLogProbabilities(np.zeros(shape)), data)
 
 
 def test_nan_is_refused_with_its_row_and_set(data: ChoiceData) -> None:
-    where = r"Says\.predict_log_proba, row 1 \(choice set Y\): .* got NaN; 2 such rows\. .* lower lr"
+    where = r"GivenLogProbabilities\.predict_log_proba, row 1 \(choice set Y\): .* got NaN; 2 such rows\. .* lower lr"
     with pytest.raises(InputError, match=where):
         predicted_log_p(GivenLogProbabilities([np.log(0.9), np.nan, 0, np.nan, np.log(0.1)]), data)
 
@@ -129,9 +131,13 @@ def test_scores_are_reordered_and_need_not_sum_to_1(data: ChoiceData) -> None:
 
 
 def test_scores_are_checked(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match=r"Ranks\.predict_scores: expected one score .* the 5 table rows, got shape"):
+    with pytest.raises(
+        InputError, match=r"GivenRanking\.predict_scores: expected one score .* the 5 table rows, got shape"
+    ):
         predicted_scores(GivenRanking([1.0]), data)
     with pytest.raises(InputError, match=r"predict_scores, row 1 \(choice set Y\): expected a score, got NaN; 1 such"):
         predicted_scores(GivenRanking([1, np.nan, 1, 1, 1]), data)
-    with pytest.raises(InputError, match=r"Says\.predict_scores: a model that gives a ranking needs this method"):
+    with pytest.raises(
+        InputError, match=r"GivenLogProbabilities\.predict_scores: a model that gives a ranking needs this method"
+    ):
         predicted_scores(GivenLogProbabilities([]), data)

@@ -310,7 +310,7 @@ def test_a_table_is_read_by_the_schema_of_the_model(data: ChoiceData, tmp_path: 
 
 
 def test_a_table_needs_a_model_with_a_schema() -> None:
-    with pytest.raises(InputError, match="data: expected ChoiceData, got dict, and Says has no schema"):
+    with pytest.raises(InputError, match="data: expected ChoiceData, got dict, and GivenProbabilities has no schema"):
         evaluate(GivenProbabilities(P), table())
 
 

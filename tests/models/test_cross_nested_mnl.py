@@ -135,8 +135,12 @@ def test_unidentified_allocations_are_reported(data: ChoiceData) -> None:
 
 
 def test_given_allocations_are_fixed(data: ChoiceData, model: CrossNestedMNL) -> None:
-    given = {"street": {"car": 1, "bus": 0.3}, "public": {"bus": 0.7, "metro": 0.8}, "rail": {"metro": 0.2, "train": 1}}
-    one = CrossNestedMNL(nests=given, formula="x").fit(data)
+    nests = {
+        "street": {"car": 1, "bus": 0.3},
+        "public": {"bus": 0.7, "metro": 0.8},
+        "rail": {"metro": 0.2, "train": 1},
+    }
+    one = CrossNestedMNL(nests=nests, formula="x").fit(data)
     parts = {"alpha[bus,street]": 0.3, "alpha[metro,public]": 0.8}
     other = CrossNestedMNL(nests=NESTS, formula="x", fixed=parts).fit(data)
     assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-9)

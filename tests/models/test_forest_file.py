@@ -128,7 +128,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "no number to compare with": node("threshold", np.nan),
     "no weight": node("weighted_n_node_samples", 0.0),
     "more weight than the whole tree": node("weighted_n_node_samples", 1e9, at=-1),
-    "an impurity that is none": node("impurity", np.inf),
+    "an infinite impurity": node("impurity", np.inf),
     "a share that is no number": lambda tree: tree["values"].__setitem__(0, np.nan),
     "a share below 0": lambda tree: tree["values"].__setitem__(0, [[-1.0, 2.0]]),
     "shares that are counts": lambda tree: tree.update(values=tree["values"] * 7),

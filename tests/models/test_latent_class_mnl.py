@@ -309,7 +309,7 @@ def test_profiles_describe_the_members_of_a_class(model: LatentClassMNL, data: C
     assert "home town" in facts["class 2"]
 
 
-def test_columns_that_add_nothing_are_named_in_the_summary() -> None:
+def test_collinear_columns_are_named_in_the_summary() -> None:
     table = trips(200, income=1.0)
     table["double"], table["still"] = 2 * table["income"], np.ones(800)
     data = read(table, ("income", "double", "still"))
@@ -537,9 +537,9 @@ def test_earlier_choices_improve_later_predictions(
 
 def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceData], model: LatentClassMNL) -> None:
     fitted, data = panel_model
-    nobody = read_panel(panel(400, income=1.5), person=None)
+    without_persons = read_panel(panel(400, income=1.5), person=None)
     with pytest.raises(InputError, match="the table has no person column: read it with person='person'"):
-        fitted.predict_proba_given(nobody, data)
+        fitted.predict_proba_given(without_persons, data)
     with pytest.raises(InputError, match="earlier choices need classes of persons"):
         model.predict_proba_given(data, data)
 

@@ -61,7 +61,7 @@ def test_ranks_are_dense_for_any_values() -> None:
 
 
 def test_top_n_accuracy_follows_the_ranking(three: ChoiceData) -> None:
-    """Choices are one of two tied at rank 1, a sole rank 1, and third of three: top 1 is 1/2, 1, 0; top 2 is 1, 1, 0."""
+    """Choices: one of two tied at rank 1, a sole rank 1, and third of three: top 1 is 1/2, 1, 0; top 2 is 1, 1, 0."""
     model = RankBy("price").fit(three)
     report = evaluate(model, three, top=(1, 2, 3))
     np.testing.assert_allclose([report.top[n] for n in (1, 2, 3)], [0.5, 2 / 3, 1], rtol=1e-12)

@@ -18,9 +18,7 @@ KNOWN = Encoder.learn(ChoiceData.from_long(TABLE, choice_set="s", chosen="took",
 
 
 @given(seed=st.integers(0, 2**16), size=st.floats(0.1, 5), n=st.integers(2, 6), samples=st.integers(1, 4))
-def test_adding_an_alternative_never_raises_the_probability_of_another(
-    seed: int, size: float, n: int, samples: int
-) -> None:
+def test_an_added_alternative_raises_no_other_probability(seed: int, size: float, n: int, samples: int) -> None:
     """Regularity, whatever the weights and the alternatives are."""
     generator = torch.Generator().manual_seed(seed)
     network = RandomUtilities(KNOWN, RUMnetConfig(hidden=(5,), samples=samples, noise=2)).double().eval()

@@ -35,7 +35,7 @@ def test_each_of_the_equal_intervals_has_one_draw(sequence: str) -> None:
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
-def test_draws_are_uniform_and_independent_across_persons_and_dimensions(sequence: str) -> None:
+def test_draws_are_uniform_and_independent(sequence: str) -> None:
     """With 200 persons x 50 draws, means and correlations are within 4 standard errors."""
     t = PersonDraws(sequence, 3, 50, seed=0).of(hash_ids(range(200))).double()  # type: ignore[arg-type]
     assert float(t.abs().max()) < 1

@@ -214,8 +214,8 @@ def test_no_arrow_crosses_a_box(individual: int, features: int, hidden: tuple[in
     arrows = segments(drawing)
     assert len(arrows) > 6
     for (left, top, right, bottom), box in itertools.product(arrows, parts(drawing)):
-        beside = right <= box.x or left >= box.x + box.width
-        assert beside or bottom <= box.y or top >= box.y + box.height
+        separate = right <= box.x or left >= box.x + box.width
+        assert separate or bottom <= box.y or top >= box.y + box.height
 
 
 def test_names_are_escaped_and_invalid_xml_characters_replaced() -> None:

@@ -602,9 +602,9 @@ def test_a_fit_learns_its_decay_and_reports_it(tmp_path: Path) -> None:
 def test_a_fit_with_the_learnt_decay_has_the_same_weights() -> None:
     data = choices(60)
     learnt = PCMCNet(**LEARNING).fit(data, progress=False)
-    given = PCMCNet(**LEARNING, weight_decay=learnt.record_.weight_decay).fit(data, progress=False)
-    assert weights(given) == weights(learnt)
-    assert len(given.history) == LEARNING["epochs"]
+    with_decay = PCMCNet(**LEARNING, weight_decay=learnt.record_.weight_decay).fit(data, progress=False)
+    assert weights(with_decay) == weights(learnt)
+    assert len(with_decay.history) == LEARNING["epochs"]
     assert learnt.config.weight_decay == "auto"  # the option is unchanged
 
 
