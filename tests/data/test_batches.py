@@ -1,4 +1,4 @@
-"""Batches: every set once, within both limits, padded by nothing that matters."""
+"""Batches hold every set once, within both limits, and padding has no effect."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +21,7 @@ generators = st.one_of(st.none(), st.integers(0, 2**16))
 
 
 def encoded(sizes: list[int]) -> EncodedSets:
-    """Feature x is the number of the row, category c its parity, individual w the number of the set."""
+    """Feature x is the row number, category c its parity, individual w the set number."""
     ids = np.repeat(np.arange(len(sizes)), sizes)
     n = len(ids)
     first = np.append(True, ids[1:] != ids[:-1])
@@ -39,14 +39,17 @@ def rng(seed: int | None) -> np.random.Generator | None:
 # -- by hand ---------------------------------------------------------------------------------------------
 
 
-def test_sets_of_like_size_go_together_within_the_budget() -> None:
-    """Sizes sorted: 1, 1, 2, 3. The ones cost 2 pairs, with the 2 they would cost 12 > 8; 2 and 3 would cost 18."""
+def test_sets_of_similar_size_share_a_batch_within_the_budget() -> None:
+    """Sorted sizes: 1, 1, 2, 3.
+
+    The two sets of one have 2 pairs. With the set of two they would have 12 > 8; sets of 2 and 3 would have 18.
+    """
     plan = plan_batches(np.array([3, 1, 2, 1]), batch_size=3, pair_budget=8)
     assert [batch.tolist() for batch in plan] == [[1, 3], [2], [0]]
 
 
 def test_a_batch_is_padded_to_its_own_largest_set() -> None:
-    """Sets 2 and 0 of sizes 1 and 3 lie at rows 5 and 0 to 2."""
+    """Sets 2 and 0 of sizes 1 and 3 are at rows 5 and 0 to 2."""
     sets = encoded([3, 2, 1])
     batch = sets.batch(np.array([2, 0]))
     assert batch.mask.tolist() == [[True, False, False], [True, True, True]]
@@ -63,7 +66,7 @@ def test_a_batch_is_padded_to_its_own_largest_set() -> None:
 
 
 @given(sizes=sizes_of_sets, seed=generators, **limits)
-def test_every_set_comes_exactly_once_within_both_limits(
+def test_every_set_is_in_one_batch_within_both_limits(
     sizes: np.ndarray, batch_size: int, pair_budget: int, seed: int | None
 ) -> None:
     plan = plan_batches(sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng(seed))
@@ -106,11 +109,11 @@ def test_sorting_by_size_wastes_little_on_padding() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=12), seed=generators, **limits)
-def test_batches_hold_the_rows_of_their_sets_and_no_other_real_ones(
+def test_batches_hold_exactly_the_rows_of_their_sets(
     sizes: list[int], batch_size: int, pair_budget: int, seed: int | None
 ) -> None:
     sets = encoded(sizes)
-    seen = 0
+    rows_so_far = 0
     for index in plan_batches(sets.sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng(seed)):
         batch = sets.batch(index)
         assert batch.mask.sum(1).tolist() == sets.sizes[index].tolist()
@@ -118,13 +121,13 @@ def test_batches_hold_the_rows_of_their_sets_and_no_other_real_ones(
         rows = torch.cat([torch.arange(sets.starts[s], sets.starts[s] + sets.counts[s]) for s in index.tolist()])
         torch.testing.assert_close(batch.numeric[batch.mask], sets.numeric[rows], rtol=0, atol=0)
         assert batch.categorical[batch.mask].tolist() == sets.categorical[rows].tolist()
-        seen += len(rows)
-    assert seen == sum(sizes)
+        rows_so_far += len(rows)
+    assert rows_so_far == sum(sizes)
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=6))
-def test_padding_repeats_values_of_the_set_itself(sizes: list[int]) -> None:
-    """Whatever a layer computes from padding stays finite, and no other set leaks into it."""
+def test_padding_repeats_values_of_its_set(sizes: list[int]) -> None:
+    """What a layer computes from padding stays finite, and no other set leaks into it."""
     sets = encoded(sizes)
     batch: Batch = sets.batch(np.arange(len(sizes)))
     first = batch.numeric[:, :1].expand_as(batch.numeric)
@@ -147,7 +150,7 @@ def test_a_limit_below_one_is_refused(batch_size: int, pair_budget: int) -> None
 
 
 def cut_without_a_window(sizes: list[int], batch_size: int, pair_budget: int, *, tight: bool) -> list[list[int]]:
-    """Fill batches one set at a time; a tight one of a quarter of the budget takes no set that pads it by over 5 %."""
+    """Fill batches one by one; a tight batch of a quarter of the budget takes no set that adds over 5 % padding."""
     plan: list[list[int]] = []
     for k in sorted(range(len(sizes)), key=lambda k: sizes[k]):
         together = [*plan[-1], k] if plan else [k]
@@ -161,7 +164,7 @@ def cut_without_a_window(sizes: list[int], batch_size: int, pair_budget: int, *,
 
 
 @given(sizes=sizes_of_sets, tight=st.booleans(), **limits)
-def test_the_plan_is_that_of_filling_batches_one_set_at_a_time(
+def test_the_plan_matches_a_simple_loop_over_sets(
     sizes: np.ndarray, batch_size: int, pair_budget: int, tight: bool
 ) -> None:
     plan = plan_batches(sizes, batch_size=batch_size, pair_budget=pair_budget, tight=tight)
@@ -174,7 +177,7 @@ def test_the_plan_is_that_of_filling_batches_one_set_at_a_time(
 TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents") and name != "person"]
 
 
-def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles: Any) -> None:
+def test_joined_chunks_have_their_sets_in_the_given_order(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     encoder = Encoder.learn(data)
     chunks = [encoder.encode(data.subset([k])) for k in (1, 0)]
@@ -187,8 +190,8 @@ def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles:
     assert (whole.device, whole.mean_pairs) == (torch.device("cpu"), (4 + 9) / 2)
 
 
-def test_one_feature_that_differs_at_the_very_end_is_found() -> None:
-    """The last pair of 20,000 differs, in c alone: far behind the rows that are looked at first."""
+def test_a_feature_that_varies_only_in_the_last_row_is_found() -> None:
+    """Only the last pair of 20,000 differs, and only in c: far behind the rows that are compared first."""
     sets = encoded([2] * 20_000)
     alike = replace(sets, numeric=sets.numeric[::2].repeat_interleave(2, 0), categorical=torch.ones(40_000, 1))
     assert not alike.varies_within_sets()
@@ -196,7 +199,7 @@ def test_one_feature_that_differs_at_the_very_end_is_found() -> None:
     assert alike.varies_within_sets()
 
 
-def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any, roles: Any) -> None:
+def test_encoded_sets_are_replaced_in_place_if_they_fit(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     encoder = Encoder.learn(data)
     whole, second = encoder.encode(data), encoder.encode(data.subset([1]))
@@ -210,13 +213,13 @@ def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any,
     assert second.copy_(encoder.encode(data)) is None
 
 
-def test_a_process_takes_the_sets_that_it_holds_the_first_of_them_too() -> None:
+def test_a_process_takes_all_sets_that_it_holds() -> None:
     portion = DistributedSets(sizes=np.array([2, 3, 1, 2]), local=None, place=np.array([-1, 0, 1, -1]))
     assert portion.share(np.array([3, 2, 1, 0])).tolist() == [1, 0]
     assert portion.share(np.array([0, 3])).tolist() == []
 
 
-def test_pictures_of_bytes_become_shares_of_full_light_and_other_contents_stay() -> None:
+def test_pixels_become_numbers_from_0_to_1() -> None:
     codes, index = torch.tensor([1, 0, 1]), torch.tensor([[0, 2], [1, 1]])
     pixels = CodedContents(codes, torch.tensor([[0, 51], [255, 102]], dtype=torch.uint8)).at(index)
     torch.testing.assert_close(pixels.values, torch.tensor([[0.0, 0.2], [1.0, 0.4]]))
@@ -226,18 +229,18 @@ def test_pictures_of_bytes_become_shares_of_full_light_and_other_contents_stay()
 
 
 @given(persons=st.lists(st.integers(0, 8), min_size=1, max_size=40), seed=st.integers(0, 99), **limits)
-def test_batches_of_persons_hold_all_sets_of_each(
+def test_batches_by_person_keep_the_sets_of_a_person_together(
     persons: list[int], seed: int, batch_size: int, pair_budget: int
 ) -> None:
-    who, rng = np.array(persons), np.random.default_rng(seed)
-    sizes = rng.integers(1, 6, len(who))
-    plan = plan_person_batches(who, sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng)
-    assert sorted(np.concatenate(plan).tolist()) == list(range(len(who)))
+    person_of_set, rng = np.array(persons), np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, len(person_of_set))
+    plan = plan_person_batches(person_of_set, sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(person_of_set)))
     for sets in plan:
-        together = [int(k) for k in who[sets]]
+        together = [int(k) for k in person_of_set[sets]]
         changes = sum(a != b for a, b in pairwise(together))
-        assert changes == len(set(together)) - 1  # one after the other
-        assert all((who == k).sum() == together.count(k) for k in together)
-        last = (who == together[-1]).sum()
+        assert changes == len(set(together)) - 1  # the sets of a person are adjacent
+        assert all((person_of_set == k).sum() == together.count(k) for k in together)
+        last = (person_of_set == together[-1]).sum()
         assert len(set(together)) == 1 or len(sets) - last < batch_size
         assert len(set(together)) == 1 or len(sets) * sizes[sets].max() ** 2 <= pair_budget

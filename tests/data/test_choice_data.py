@@ -1,4 +1,4 @@
-"""Choice data: one structure whatever the source, results in the order of the table, parts by sets and groups."""
+"""Choice data: the same structure from every source, results in table order, splits by sets and groups."""
 
 import gzip
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError, SchemaError
 
-# -- one structure, whatever the source ------------------------------------------------------------------
+# -- the same structure from every source ----------------------------------------------------------------
 
 
 def to_csv(table: pa.Table, folder: Path) -> Path:
@@ -87,7 +87,7 @@ SOURCES: dict[str, Callable[[pa.Table, Path], Any]] = {
 def test_every_source_gives_the_same_choice_data(
     source: str, kinds: str, trips: Any, roles: Any, tmp_path: Path
 ) -> None:
-    """Declared categories cover a text, an integer, a fraction and a truth value; a mapping is the reference."""
+    """Declared categories cover text, integers, fractions and booleans; a mapping is the reference."""
     trips |= {"direct": [True, False, True, True, False], "stars": [1.0, 2.0, 1.0, 2.5, 2.0], "ok": [1, 1, 0, 1, 1]}
     roles |= {"features": ["time", "seats", "shade", "direct", "stars"], "available": "ok"}
     if kinds == "declared":
@@ -100,16 +100,16 @@ def test_every_source_gives_the_same_choice_data(
     assert data.keep["person"].plain().tolist() == ["p", "q"]
 
 
-def test_a_schema_reads_as_its_words_do(trips: Any, roles: Any) -> None:
+def test_a_schema_reads_like_keyword_arguments(trips: Any, roles: Any) -> None:
     expected = ChoiceData.from_long(trips, **roles)
     data = ChoiceData.from_schema(trips, Schema(**roles))
     assert data.fingerprint() == expected.fingerprint()
-    again = ChoiceData.from_schema(trips, expected.schema)
-    assert again.schema == expected.schema
-    assert again.schema.categorical == ("town", "shade")
+    data = ChoiceData.from_schema(trips, expected.schema)
+    assert data.schema == expected.schema
+    assert data.schema.categorical == ("town", "shade")
 
 
-def test_reading_does_not_touch_the_table(trips: Any, roles: Any) -> None:
+def test_reading_does_not_change_the_table(trips: Any, roles: Any) -> None:
     frame = pd.DataFrame(trips)
     before = frame.copy()
     data = ChoiceData.from_long(frame, **roles)
@@ -117,18 +117,18 @@ def test_reading_does_not_touch_the_table(trips: Any, roles: Any) -> None:
     pd.testing.assert_frame_equal(frame, before)
 
 
-def test_a_missing_column_is_named_with_its_neighbour(trips: Any, roles: Any) -> None:
+def test_a_missing_column_is_named_with_the_closest_match(trips: Any, roles: Any) -> None:
     with pytest.raises(SchemaError, match=r"the table has no column 'seat'. Did you mean 'seats'\?"):
         ChoiceData.from_long(trips, **{**roles, "features": ["seat"]})
 
 
-def test_names_of_columns_may_be_written_in_any_script() -> None:
+def test_column_names_may_use_any_script() -> None:
     table = {"番号": [1, 1], "prix (€)": [1.0, 2.0], 'größe, "x"': ["á", "b"], "выбор": [0, 1]}
     data = ChoiceData.from_long(table, choice_set="番号", chosen="выбор", features=["prix (€)", 'größe, "x"'])
     assert data.features['größe, "x"'].plain().tolist() == ["á", "b"]
 
 
-def test_the_representation_says_what_is_inside(trips: Any, roles: Any) -> None:
+def test_the_repr_describes_the_contents(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     expected = (
         "ChoiceData(2 choice sets of 2 to 3 alternatives, 5 in all; 3 features, 2 individual columns; choices known)"
@@ -138,7 +138,7 @@ def test_the_representation_says_what_is_inside(trips: Any, roles: Any) -> None:
     assert "choices unknown" in repr(ChoiceData.from_long(trips, **{**roles, "chosen": None}))
 
 
-def test_what_needs_choices_says_so(trips: Any, roles: Any) -> None:
+def test_missing_choices_are_reported(trips: Any, roles: Any) -> None:
     assert ChoiceData.from_long(trips, **roles).require_chosen("fit").tolist() == [0, 2]
     unknown = ChoiceData.from_long(trips, **{**roles, "chosen": None})
     with pytest.raises(InputError, match="fit needs the choices: read the table with chosen=<column>"):
@@ -148,8 +148,8 @@ def test_what_needs_choices_says_so(trips: Any, roles: Any) -> None:
 # -- the order of the table ------------------------------------------------------------------------------
 
 
-def test_results_come_in_the_order_of_the_table() -> None:
-    """Sets b = rows 0, 3 and a = rows 1, 4; row 2 is unavailable. Alternatives lie as rows 0, 3, 1, 4."""
+def test_results_are_in_table_order() -> None:
+    """Sets b = rows 0, 3 and a = rows 1, 4; row 2 is unavailable. Alternatives have the order of rows 0, 3, 1, 4."""
     table = {"id": list("babba"), "ok": [1, 1, 0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="id", available="ok")
     assert data.to_rows([0.1, 0.2, 0.3, 0.4]).tolist() == [0.1, 0.3, 0.0, 0.2, 0.4]
@@ -162,7 +162,7 @@ def test_results_come_in_the_order_of_the_table() -> None:
 
 
 @given(seed=st.integers(0, 2**16), data=st.data())
-def test_to_rows_and_from_rows_undo_each_other(seed: int, data: st.DataObject) -> None:
+def test_to_rows_and_from_rows_are_inverse(seed: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, 4, 12)
     ok = (rng.random(12) < 0.6) | np.isin(np.arange(12), [np.flatnonzero(ids == i)[0] for i in np.unique(ids)])
@@ -175,7 +175,7 @@ def test_to_rows_and_from_rows_undo_each_other(seed: int, data: st.DataObject) -
     np.testing.assert_array_equal(part.from_rows(rows), values)
     assert np.isnan(rows[part.hidden_rows]).all()
     x = part.to_rows(part.features["x"].plain(), fill=-1)
-    assert (np.diff(x[x >= 0]) > 0).all()  # x is the row of the whole table: its order survives
+    assert (np.diff(x[x >= 0]) > 0).all()  # x is the row in the whole table: the order is kept
 
 
 def test_values_of_another_length_are_refused(trips: Any, roles: Any) -> None:
@@ -191,7 +191,7 @@ def test_values_of_another_length_are_refused(trips: Any, roles: Any) -> None:
 
 @pytest.fixture
 def hundred() -> ChoiceData:
-    """A hundred sets of two; set s belongs to person s // 4 and town s % 3."""
+    """Make a hundred sets of two; set s belongs to person s // 4 and town s % 3."""
     ids = np.repeat(np.arange(100), 2)
     table = {"id": ids, "y": np.tile([1, 0], 100), "town": ids % 3, "person": [f"p{i // 4}" for i in ids]}
     return ChoiceData.from_long(table, choice_set="id", chosen="y", individual=["town"], keep=["person"])
@@ -205,7 +205,7 @@ def all_ids(parts: Any) -> list[int]:
     return sorted(i for ids in ids_of(parts) for i in ids)
 
 
-def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
+def test_a_split_divides_the_sets_by_shares(hundred: ChoiceData) -> None:
     parts = hundred.split((0.7, 0.2, 0.1), seed=3)
     assert [len(part) for part in parts] == [70, 20, 10]
     assert all_ids(parts) == list(range(100))
@@ -213,7 +213,7 @@ def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
     assert ids_of(parts) != ids_of(hundred.split((0.7, 0.2, 0.1), seed=4))
 
 
-def test_sets_that_all_count_are_taken_without_a_copy(hundred: ChoiceData) -> None:
+def test_sets_with_positive_weights_are_not_copied(hundred: ChoiceData) -> None:
     assert hundred.with_positive_weight() is hundred
     some = replace(hundred, weights=np.where(np.arange(100) < 40, 0.0, 2.0))
     assert some.with_positive_weight().set_ids.tolist() == list(range(40, 100))
@@ -238,7 +238,7 @@ def test_groups_stay_whole(by: Any, hundred: ChoiceData) -> None:
         assert not set(rest.keep["person"].plain()) & set(fold.keep["person"].plain())
 
 
-def test_the_sets_of_a_declared_person_stay_together_unless_other_groups_are_asked_for(hundred: ChoiceData) -> None:
+def test_sets_of_a_person_stay_together_by_default(hundred: ChoiceData) -> None:
     panel = replace(hundred, schema=replace(hundred.schema, person="person"))
     assert ids_of(panel.split((0.5, 0.5), seed=1)) == ids_of(hundred.split((0.5, 0.5), seed=1, by="person"))
     for found, expected in zip(panel.folds(5, seed=1), hundred.folds(5, seed=1, by="person"), strict=True):
@@ -248,7 +248,7 @@ def test_the_sets_of_a_declared_person_stay_together_unless_other_groups_are_ask
     assert ids_of(panel.split((0.5, 0.5), by="town")) == ids_of(hundred.split((0.5, 0.5), by="town"))
 
 
-def test_an_individual_column_makes_groups_too(hundred: ChoiceData) -> None:
+def test_an_individual_column_can_define_groups(hundred: ChoiceData) -> None:
     folds = hundred.folds(3, by="town")
     assert sorted(set(fold.individual["town"].plain().tolist()).pop() for _, fold in folds) == [0, 1, 2]
 
@@ -263,12 +263,12 @@ def test_an_individual_column_makes_groups_too(hundred: ChoiceData) -> None:
         ([1, 2], r"by: expected one value per choice set \(100\), got shape \(2,\)"),
     ],
 )
-def test_groups_of_something_unknown_are_refused(by: Any, message: str, hundred: ChoiceData) -> None:
+def test_unknown_groups_are_refused(by: Any, message: str, hundred: ChoiceData) -> None:
     with pytest.raises(InputError, match=message):
         hundred.split(by=by)
 
 
-# -- a table from the wild -------------------------------------------------------------------------------
+# -- a published table -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -277,10 +277,10 @@ def itinerary() -> Path:
         files = distribution("larch").files or []
     except PackageNotFoundError:
         files = []
-    found = [Path(str(file.locate())) for file in files if file.name == "itinerary_data.csv.gz"]
-    if not found:
+    paths = [Path(str(file.locate())) for file in files if file.name == "itinerary_data.csv.gz"]
+    if not paths:
         pytest.skip("pip install --no-deps larch==6.0.46")
-    return found[0]
+    return paths[0]
 
 
 ITINERARY: dict[str, Any] = {
@@ -292,13 +292,13 @@ ITINERARY: dict[str, Any] = {
 }
 
 
-def test_an_individual_column_that_varies_in_the_itinerary_table_is_named(itinerary: Path) -> None:
+def test_a_varying_individual_column_of_itinerary_is_named(itinerary: Path) -> None:
     message = r"'dtd' varies within 396 choice sets \(first: \d+(, \d+){4}\). Declare .*conflict='first'"
     with pytest.raises(SchemaError, match=message):
         ChoiceData.from_long(itinerary, **ITINERARY)
 
 
-def test_the_itinerary_table_is_read_with_first_values(itinerary: Path) -> None:
+def test_the_itinerary_table_is_read_with_conflict_first(itinerary: Path) -> None:
     data = ChoiceData.from_long(itinerary, **ITINERARY, conflict="first")
     assert len(data) == 615
     assert data.sizes.max() == 50

@@ -1,4 +1,4 @@
-"""Tables cut between choice sets: in memory, one file as it is read, and a folder whose ids are read first."""
+"""Tables split between choice sets: in memory, one file while it is read, and a folder whose ids are read first."""
 
 import threading
 from functools import partial
@@ -41,7 +41,7 @@ def a_table(ids: object) -> pa.Table:
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
-def test_chunks_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object]) -> None:
+def test_chunks_are_whole_sets_of_about_the_requested_rows(kind: str, ids: list[object]) -> None:
     """Sets of 3, 2, 3 and 1 rows: the last cut at or before row 4 is at 3, the last at or before 8 at 8."""
     whole = a_table(ids)
     table: InMemory = whole
@@ -62,17 +62,17 @@ def test_chunks_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids
 @pytest.mark.parametrize(
     "ids",
     [[1, 1, 2, 2, 1, 1], [1, 1, None, None, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]],
-    ids=["apart", "gaps", "fractions"],
+    ids=["apart", "missing", "fractions"],
 )
-def test_tables_whose_sets_may_be_apart_are_read_whole(ids: list[object]) -> None:
+def test_tables_with_scattered_sets_are_read_in_one_chunk(ids: list[object]) -> None:
     assert FrameChunks.of(a_table(ids), SCHEMA, rows=2) is None
 
 
-def test_small_tables_are_read_whole() -> None:
+def test_small_tables_are_read_in_one_chunk() -> None:
     assert FrameChunks.of(a_table([1, 1, 2, 2]), SCHEMA, rows=4) is None
 
 
-FAR = 6_148_914_691_236_517_205  # from 0, and three times as far is 0 again in 64 bits
+FAR = 6_148_914_691_236_517_205  # 2**64 // 3, so differences of the ids overflow int64
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ FAR = 6_148_914_691_236_517_205  # from 0, and three times as far is 0 again in 
     [pa.array([7, 3, 7], pa.uint32()), pa.array([2, 1, 0, 2], pa.uint8()), pa.array([0, FAR, -FAR - 1, 0])],
     ids=["uint32", "uint8", "far apart"],
 )
-def test_ids_whose_differences_do_not_fit_their_type_are_told_apart(ids: pa.Array) -> None:
+def test_ids_whose_differences_overflow_are_distinguished(ids: pa.Array) -> None:
     assert set_starts(pa.chunked_array([ids])) is None
     starts = set_starts(pa.chunked_array([ids[:-1]]))
     assert starts is not None
     assert starts.tolist() == list(range(len(ids) - 1))
 
 
-def test_sets_that_go_across_chunks_begin_once() -> None:
+def test_sets_across_arrow_chunks_start_once() -> None:
     starts = set_starts(pa.chunked_array([["a", "a"], ["a", "b"], ["b"]]))
     assert starts is not None
     assert starts.tolist() == [0, 3]
 
 
-def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path: Path) -> None:
+def test_other_sources_become_an_arrow_table(tmp_path: Path) -> None:
     table = a_table([1, 1, 2, 2])
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     assert open_table(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
@@ -101,7 +101,7 @@ def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path:
     assert isinstance(open_table(table.to_pydict(), SCHEMA), pa.Table)
 
 
-def test_frames_with_columns_of_several_types_are_read_whole() -> None:
+def test_frames_with_columns_of_mixed_types_are_read_in_one_chunk() -> None:
     frame = open_table(a_table([1, 1, 2, 2]).to_pandas().assign(mode=["bus", 1, "car", 2]), SCHEMA)
     assert FrameChunks.of(frame, SCHEMA, rows=2) is None
 
@@ -130,10 +130,8 @@ def read_clean(path: Path, rows: int) -> list[Chunk]:
 @pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
 @pytest.mark.parametrize("group", [1, 4, 9])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 8])
-def test_chunks_are_whole_sets_in_the_order_of_the_file(
-    ids: list[object], group: int, rows: int, tmp_path: Path
-) -> None:
-    """Sets of 3, 2, 3 and 1 rows, also where a set is longer than the rows that are read at once."""
+def test_chunks_are_whole_sets_in_file_order(ids: list[object], group: int, rows: int, tmp_path: Path) -> None:
+    """Sets of 3, 2, 3 and 1 rows; some are longer than a block of rows."""
     chunks = read_clean(a_file(tmp_path, ids, row_group_size=group), rows)
     assert [size for chunk in chunks for size in chunk.sizes.tolist()] == [3, 2, 3, 1]
     tables = [read_table(chunk.rows, SCHEMA.columns) for chunk in chunks]
@@ -141,8 +139,8 @@ def test_chunks_are_whole_sets_in_the_order_of_the_file(
     assert pa.concat_tables(tables)["cost"].to_pylist() == list(range(9))
 
 
-def test_a_chunk_ends_with_the_last_set_that_is_read_whole(tmp_path: Path) -> None:
-    """The rows read at once are 5 5 5 2, 2 9 9 9, and 7: with the third it is known that the set 9 has ended."""
+def test_a_chunk_ends_with_the_last_complete_set(tmp_path: Path) -> None:
+    """The blocks are 5 5 5 2, 2 9 9 9, and 7: only the third shows that set 9 has ended."""
     chunks = read_clean(a_file(tmp_path, IDS["numbers"]), 4)
     assert [chunk.sizes.tolist() for chunk in chunks] == [[3], [2], [3, 1]]
 
@@ -157,22 +155,22 @@ def test_a_chunk_ends_with_the_last_set_that_is_read_whole(tmp_path: Path) -> No
         [1, 1, None, None, 2, 2],
         [1.0, 1.0, 2.0, 2.0, 3.0, 3.0],
     ],
-    ids=["apart", "unsigned apart", "names apart", "apart within a chunk", "gaps", "fractions"],
+    ids=["apart", "unsigned apart", "names apart", "apart within a chunk", "missing", "fractions"],
 )
-def test_a_file_whose_sets_may_lie_apart_ends_with_a_problem(ids: list[object], tmp_path: Path) -> None:
+def test_a_file_with_scattered_sets_ends_with_a_problem(ids: list[object], tmp_path: Path) -> None:
     *_, last = read(a_file(tmp_path, ids), 4)
     assert isinstance(last, ChunkProblem)
     assert "may not be adjacent" in last.reason
 
 
-def test_small_files_are_read_whole(tmp_path: Path) -> None:
+def test_small_files_are_read_in_one_chunk(tmp_path: Path) -> None:
     path = a_file(tmp_path, [1, 1, 2, 2])
     assert ParquetChunks.of(path, SCHEMA, 4) is None
     assert chunk_source(path, SCHEMA) is None
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    """The last of three groups of rows is damaged: the first can still be read."""
+    """The last of three row groups is damaged: the first can still be read."""
     path = a_file(tmp_path, [1, 1, 2, 2, 3, 3], row_group_size=2, use_dictionary=False)
     groups = pa.parquet.read_metadata(path)
     damaged = next(c for k in range(5) if (c := groups.row_group(2).column(k)).path_in_schema == "cost")
@@ -196,12 +194,12 @@ def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
         ParquetChunks.of(path, SCHEMA, 1)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"none\.parquet: no such file"):
         chunk_source(tmp_path / "none.parquet", SCHEMA)
 
 
-def test_tables_in_memory_are_cut_in_their_own_way(tmp_path: Path) -> None:
+def test_tables_in_memory_use_frame_chunks(tmp_path: Path) -> None:
     path = a_file(tmp_path, IDS["numbers"])
     assert isinstance(chunk_source(path, SCHEMA, 4), ParquetChunks)
     assert isinstance(chunk_source(pa.parquet.read_table(path), SCHEMA, 4), FrameChunks)
@@ -211,7 +209,7 @@ def test_tables_in_memory_are_cut_in_their_own_way(tmp_path: Path) -> None:
 
 
 def stream(ids: pa.Array, folder: Path, cuts: tuple[int, ...] = (0,)) -> TableStream:
-    """Write ids, with a number and a word for each, to files that begin at some rows; row groups have three rows."""
+    """Write ids, each with a number and a word, to files that start at rows ``cuts``, in row groups of three."""
     n = len(ids)
     table = pa.table({"id": ids, "x": np.arange(n), "word": [("bus", "car")[k % 2] for k in range(n)]})
     for k, (begin, end) in enumerate(zip(cuts, (*cuts[1:], n), strict=True)):
@@ -227,9 +225,9 @@ def stream(ids: pa.Array, folder: Path, cuts: tuple[int, ...] = (0,)) -> TableSt
         pa.array(list("bbbaadddc")),
         pa.array(list("bbbaadddc")).dictionary_encode(),
     ],
-    ids=["numbers", "text", "words and codes"],
+    ids=["numbers", "text", "dictionary"],
 )
-def test_chunks_of_files_are_whole_sets_of_about_as_many_rows_as_asked_for(
+def test_chunks_of_files_are_whole_sets_of_about_the_requested_rows(
     ids: pa.Array, cuts: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Sets of 3, 2, 3 and 1 rows: the last cut at or before row 4 is at 3, the last at or before 8 at 8."""
@@ -243,7 +241,7 @@ def test_chunks_of_files_are_whole_sets_of_about_as_many_rows_as_asked_for(
     assert [word for chunk in chunks for word in chunk.rows["word"].to_pylist()] == ["bus", "car"] * 4 + ["bus"]
 
 
-def test_rows_that_are_lost_meanwhile_are_a_problem(tmp_path: Path) -> None:
+def test_rows_lost_during_reading_are_a_problem(tmp_path: Path) -> None:
     table = stream(pa.array(np.arange(6)), tmp_path)
     *chunks, problem = FileChunks(table, "id", np.array([3, 4]), 2).chunks()
     assert len(chunks) == 1
@@ -252,7 +250,7 @@ def test_rows_that_are_lost_meanwhile_are_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", range(1, 12))
-def test_cuts_are_those_of_a_table_in_memory(rows: int, tmp_path: Path) -> None:
+def test_chunk_boundaries_match_those_in_memory(rows: int, tmp_path: Path) -> None:
     ids = np.repeat([3, 1, 2, 8, 9, 4], [1, 4, 1, 6, 2, 1])
     lengths = chunk_lengths(stream(pa.array(ids), tmp_path, (0, 7)).only("id"), rows, KEY_BYTES)
     starts = np.array([0, 1, 5, 6, 12, 14])
@@ -264,13 +262,13 @@ def test_cuts_are_those_of_a_table_in_memory(rows: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "ids",
     [[1, 1, 2, 2, 1, 1], [1, 2, 1, 3, 3, 3], [1, 1, None, 2, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], list("aabbba")],
-    ids=["apart", "apart in a batch", "a gap", "fractions", "text apart"],
+    ids=["apart", "apart in a batch", "missing", "fractions", "text apart"],
 )
-def test_files_whose_sets_may_lie_apart_have_no_chunks(ids: list[object], tmp_path: Path) -> None:
+def test_files_with_scattered_sets_have_no_chunks(ids: list[object], tmp_path: Path) -> None:
     assert chunk_lengths(stream(pa.array(ids), tmp_path, (0, 4)).only("id"), 4, KEY_BYTES) is None
 
 
-def test_ids_take_no_more_than_the_room_there_is(tmp_path: Path) -> None:
+def test_ids_stay_within_the_memory_limit(tmp_path: Path) -> None:
     ids = stream(pa.array(np.repeat(np.arange(100), 2)), tmp_path).only("id")
     assert chunk_lengths(ids, 10, 100 * 24) is not None
     assert chunk_lengths(ids, 10, 100 * 24 - 1) is None
@@ -282,17 +280,17 @@ def test_a_folder_without_rows_has_no_chunks(tmp_path: Path) -> None:
     assert lengths.tolist() == []
 
 
-# -- Ahead -------------------------------------------------------------------------------------------------------------
-# Tasks in threads, results in order.
+# -- Results in order --------------------------------------------------------------------------------------------------
+# Tasks run in threads; results come in order.
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_results_come_in_the_order_of_tasks(threads: int) -> None:
+def test_results_come_in_task_order(threads: int) -> None:
     assert list(results_in_order((partial(pow, k, 2) for k in range(10)), threads)) == [k**2 for k in range(10)]
 
 
-def test_later_tasks_begin_while_an_earlier_one_is_under_way() -> None:
-    """The first of two tasks ends only once the second has begun."""
+def test_later_tasks_start_before_an_earlier_one_ends() -> None:
+    """The first of two tasks ends only after the second has started."""
     begun = threading.Event()
 
     def second() -> int:
@@ -302,22 +300,22 @@ def test_later_tasks_begin_while_an_earlier_one_is_under_way() -> None:
     assert list(results_in_order([lambda: begun.wait(10), second], 2)) == [True, 2]
 
 
-def test_no_more_tasks_are_taken_than_threads_and_one_in_use() -> None:
-    taken: list[int] = []
+def test_only_one_task_more_than_threads_is_started() -> None:
+    started: list[int] = []
 
     def tasks() -> object:
         for k in range(10):
-            taken.append(k)
+            started.append(k)
             yield partial(int, k)
 
-    found = results_in_order(tasks(), 2)  # type: ignore[arg-type]
-    assert next(found) == 0
-    assert taken == [0, 1, 2]
-    found.close()  # type: ignore[attr-defined]
+    results = results_in_order(tasks(), 2)  # type: ignore[arg-type]
+    assert next(results) == 0
+    assert started == [0, 1, 2]
+    results.close()  # type: ignore[attr-defined]
 
 
-def test_an_error_ends_the_work_at_its_turn() -> None:
-    found = results_in_order([lambda: 1, lambda: 1 // 0, lambda: 3], 2)
-    assert next(found) == 1
+def test_an_error_is_raised_in_task_order() -> None:
+    results = results_in_order([lambda: 1, lambda: 1 // 0, lambda: 3], 2)
+    assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
-        next(found)
+        next(results)

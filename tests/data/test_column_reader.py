@@ -1,4 +1,4 @@
-"""Checked columns: each type is read exactly, each trouble is named with its place."""
+"""Checked columns: each type is read exactly, and each error names its row."""
 
 import datetime as dt
 import decimal
@@ -51,7 +51,7 @@ def test_numbers_of_every_type_become_float32(values: Any, expected: list[float]
 
 
 @pytest.mark.parametrize("values", [[1.0, None, NAN], [1, None, None], ["1", None, None], [None, None, None]])
-def test_gaps_are_nan_where_an_indicator_is_wanted(values: list[Any]) -> None:
+def test_missing_values_are_nan_with_an_indicator(values: list[Any]) -> None:
     column = reader(values).numeric("a", missing="indicator").values
     np.testing.assert_array_equal(column, np.array([NAN if v is None else float(v) for v in values], np.float32))
 
@@ -60,7 +60,7 @@ def test_gaps_are_nan_where_an_indicator_is_wanted(values: list[Any]) -> None:
     values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1),
     order=st.randoms(use_true_random=False),
 )
-def test_a_reader_gives_its_own_rows_in_their_order(values: list[float], order: Any) -> None:
+def test_a_reader_returns_its_rows_in_order(values: list[float], order: Any) -> None:
     rows = [k for k in range(len(values)) if order.random() < 0.7]
     order.shuffle(rows)
     expected = np.array([values[k] for k in rows], np.float32)
@@ -86,12 +86,12 @@ def test_a_reader_gives_its_own_rows_in_their_order(values: list[float], order: 
         (["1", "inf", "2"], "error", "row 1 .* expected a finite number, got inf; 1 such rows"),
     ],
 )
-def test_a_bad_number_is_named_with_its_place(values: list[Any], missing: Any, message: str) -> None:
+def test_a_bad_number_is_named_with_its_row(values: list[Any], missing: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=f"column 'a', {message}"):
         reader(values).numeric("a", missing=missing)
 
 
-def test_the_first_bad_row_is_first_in_the_table_whatever_the_order_of_reading() -> None:
+def test_the_first_bad_row_is_the_first_in_the_table() -> None:
     with pytest.raises(SchemaError, match=r"row 1 .* 2 such rows"):
         reader([1.0, NAN, 2.0, NAN], [3, 2, 1, 0]).numeric("a")
     with pytest.raises(SchemaError, match=r"row 1 .* got 'x'; 2 such rows"):
@@ -111,7 +111,7 @@ def test_rows_that_are_not_read_may_hold_anything(bad: float) -> None:
     [[dt.datetime(2024, 1, 1)], [dt.date(2024, 1, 1)], [dt.time(1)], [[1]], [b"1"], [dt.timedelta(1)]],
     ids=str,
 )
-def test_a_type_that_holds_no_numbers_is_refused_with_a_remedy(values: list[Any]) -> None:
+def test_a_type_without_numbers_is_refused_with_a_remedy(values: list[Any]) -> None:
     with pytest.raises(
         SchemaError, match=r"column 'a': expected numbers, got the type .*. Convert .* list it in categorical"
     ):
@@ -140,7 +140,7 @@ def test_anything_with_a_text_form_is_a_category(values: Any, expected: list[str
 
 
 @pytest.mark.parametrize("values", [["x", None, "y"], [1.0, NAN, 2.0], [1, None, 2]], ids=str)
-def test_a_gap_is_refused_or_a_category_of_its_own(values: list[Any]) -> None:
+def test_a_missing_category_is_refused_or_its_own_category(values: list[Any]) -> None:
     with pytest.raises(SchemaError, match=r"column 'a', row 1 .* expected a category, got nothing; 1 such rows"):
         reader(values).categorical("a")
     column = reader(values).categorical("a", missing="indicator")
@@ -149,7 +149,7 @@ def test_a_gap_is_refused_or_a_category_of_its_own(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("values", [[[1]], [{"a": 1}], [b"\xff"]], ids=str)
-def test_what_cannot_be_named_is_no_category(values: list[Any]) -> None:
+def test_values_without_a_name_are_not_categories(values: list[Any]) -> None:
     with pytest.raises(SchemaError, match=r"column 'a': .* (are not supported|cannot be compared)"):
         reader(values).categorical("a")
 
@@ -189,7 +189,7 @@ def test_a_flag_of_another_type_is_refused() -> None:
         reader([dt.date(2024, 1, 1)]).flag("a")
 
 
-def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> None:
+def test_columns_no_longer_needed_are_freed() -> None:
     first = ColumnReader.of(pa.table({"a": ["x"], "b": ["y"]}), name_set=str)
     second = first.at(np.array([0]))
     second.categorical("a")
@@ -198,7 +198,7 @@ def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> Non
     assert not first.distinct_by_column
 
 
-# -- what float32 cannot tell apart ----------------------------------------------------------------------
+# -- resolution of float32 -------------------------------------------------------------------------------
 
 SECONDS = 1_700_000_000
 STEPS = np.arange(50)
@@ -210,7 +210,7 @@ STEPS = np.arange(50)
         SECONDS + STEPS / 7,
         SECONDS + STEPS,
         -(SECONDS + STEPS),
-        SECONDS * 10**9 + STEPS,  # nanoseconds: float64 would not tell them apart either
+        SECONDS * 10**9 + STEPS,  # nanoseconds: float64 cannot distinguish them either
         pa.chunked_array([SECONDS + STEPS[:10], SECONDS + STEPS[10:]]),
         pa.array([str(SECONDS + k) for k in STEPS]),
         pa.array([decimal.Decimal(SECONDS) + int(k) for k in STEPS]),
@@ -225,7 +225,7 @@ def test_numbers_that_collapse_in_float32_are_refused(values: Any) -> None:
         read.checked(read.exact("a", categorical=False), "error")
 
 
-def test_gaps_do_not_hide_a_collapse() -> None:
+def test_missing_values_do_not_hide_a_collapse() -> None:
     with pytest.raises(SchemaError, match=r"from 1700000000.0 to 1700000007.0"):
         reader([None, *(float(SECONDS + k) for k in range(8))]).numeric("a", missing="indicator")
 
@@ -236,21 +236,21 @@ def test_gaps_do_not_hide_a_collapse() -> None:
         np.full(50, SECONDS),  # constant
         SECONDS + 86400 * 30 * STEPS,  # days apart
         10_000_000 + STEPS,  # whole numbers below 2**24 are exact
-        np.where(STEPS % 2, 0.3, 0.1 + 0.2),  # constant but for rounding
-        (SECONDS + STEPS).astype(np.float32),  # nothing left to lose
-        np.array([1000.0, 1000.05]),  # the two prices of one set: 820 steps
+        np.where(STEPS % 2, 0.3, 0.1 + 0.2),  # constant except for rounding
+        (SECONDS + STEPS).astype(np.float32),  # float32 already, so no precision is lost
+        np.array([1000.0, 1000.05]),  # two prices that are 820 float32 steps apart
         np.array([3.4e38, -3.4e38]),
         np.zeros(50),
     ],
 )
-def test_numbers_that_float32_keeps_apart_are_read(values: Any) -> None:
+def test_numbers_that_float32_distinguishes_are_read(values: Any) -> None:
     read = reader(values)
     np.testing.assert_array_equal(read.numeric("a").values, values.astype(np.float32))
     exact = read.exact("a", categorical=False)
     assert len(read.checked(exact, "error")) == len(values)
 
 
-def test_only_the_rows_read_count_towards_a_collapse() -> None:
+def test_a_collapse_is_judged_by_the_rows_read() -> None:
     values = np.concatenate([SECONDS + STEPS, [0]])
     assert len(reader(values).numeric("a")) == 51
     with pytest.raises(SchemaError, match="Subtract an offset"):
@@ -258,7 +258,7 @@ def test_only_the_rows_read_count_towards_a_collapse() -> None:
     assert len(reader(values, rows=[0, 50]).numeric("a")) == 2
 
 
-def test_weights_may_lie_close_together() -> None:
+def test_weights_may_be_close_together() -> None:
     assert len(reader(1 + STEPS * 1e-8).weight("a")) == 50
 
 
@@ -266,11 +266,11 @@ def test_weights_may_lie_close_together() -> None:
 
 
 @pytest.mark.parametrize("missing", ["error", "indicator"])
-def test_an_infinity_is_to_be_corrected_whatever_becomes_of_gaps(missing: Any) -> None:
+def test_infinity_is_refused_even_with_an_indicator(missing: Any) -> None:
     with pytest.raises(SchemaError, match=r"row 2 .* got inf; 1 such rows. Correct or drop them.$"):
         reader([1.0, NAN, np.inf]).numeric("a", missing=missing)
 
 
-def test_a_missing_weight_is_to_be_corrected() -> None:
+def test_a_missing_weight_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"row 1 .* got nan; 1 such rows. Correct or drop them.$"):
         reader([1.0, NAN]).weight("a")

@@ -1,4 +1,4 @@
-"""A description is small, plain and the same for the same table."""
+"""A description is small, is plain JSON, and depends only on the table."""
 
 import json
 import re
@@ -25,9 +25,9 @@ ROLES: dict[str, Any] = {"choice_set": "trip", "chosen": "took"}
 
 
 def test_numbers_have_a_range_and_categories_their_names() -> None:
-    found = describe(ChoiceData.from_long(table(), features=["price", "kind"], **ROLES))["columns"]
-    assert found["price"] == {"min": 0.1, "max": 10.0, "quartiles": [3.25, 5.5, 7.75]}
-    assert found["kind"] == {"categories": ["a", "b", "c"], "most": "b", "distinct": 3}
+    columns = describe(ChoiceData.from_long(table(), features=["price", "kind"], **ROLES))["columns"]
+    assert columns["price"] == {"min": 0.1, "max": 10.0, "quartiles": [3.25, 5.5, 7.75]}
+    assert columns["kind"] == {"categories": ["a", "b", "c"], "most": "b", "distinct": 3}
 
 
 def test_the_example_is_the_first_set_of_median_size() -> None:
@@ -43,29 +43,29 @@ def test_the_example_is_the_first_set_of_median_size() -> None:
 
 def test_a_large_example_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_ALTERNATIVES", 2)
-    found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["example"]
-    assert found["alternatives"] == [{"price": 0.1}, {"price": 0.2}]
+    example = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["example"]
+    assert example["alternatives"] == [{"price": 0.1}, {"price": 0.2}]
 
 
-def test_sets_of_weight_0_take_no_part() -> None:
+def test_sets_of_weight_0_are_ignored() -> None:
     weights = np.repeat([0, 1, 0], [2, 3, 5])
-    found = describe(ChoiceData.from_long(table(w=weights), features=["price"], weight="w", **ROLES))
-    assert (found["columns"]["price"]["min"], found["columns"]["price"]["max"]) == (3.0, 5.0)
-    assert len(found["example"]["alternatives"]) == 3
+    description = describe(ChoiceData.from_long(table(w=weights), features=["price"], weight="w", **ROLES))
+    assert (description["columns"]["price"]["min"], description["columns"]["price"]["max"]) == (3.0, 5.0)
+    assert len(description["example"]["alternatives"]) == 3
 
 
-def test_gaps_are_left_out_of_ranges_and_shown_as_none() -> None:
+def test_missing_values_are_ignored_in_ranges_and_shown_as_none() -> None:
     price = np.array([1, 2, np.nan, 4, 5, np.nan, 7, 8, 9, 10])
     empty = np.full(10, np.nan)
-    found = describe(
+    description = describe(
         ChoiceData.from_long(table(price=price, empty=empty), features=["price", "empty"], missing="indicator", **ROLES)
     )
-    assert found["columns"]["price"]["min"] == 1.0
-    assert found["columns"]["empty"] == {"min": None, "max": None, "quartiles": None}
-    assert found["example"]["alternatives"][0] == {"price": None, "empty": None}
+    assert description["columns"]["price"]["min"] == 1.0
+    assert description["columns"]["empty"] == {"min": None, "max": None, "quartiles": None}
+    assert description["example"]["alternatives"][0] == {"price": None, "empty": None}
 
 
-def test_of_many_categories_the_most_frequent_are_listed() -> None:
+def test_only_the_most_frequent_categories_are_listed() -> None:
     n = 3 * MAX_LISTED_CATEGORIES
     names = [f"{k:04d}" for k in range(n)] + ["2999"]
     took = np.tile([1, 0], (n + 1) // 2 + 1)[: n + 1]
@@ -73,22 +73,22 @@ def test_of_many_categories_the_most_frequent_are_listed() -> None:
     data = ChoiceData.from_long(
         {"trip": np.append(np.arange(n) // 2, 0), "took": took, "kind": names}, features=["kind"], **ROLES
     )
-    found = describe(data)["columns"]["kind"]
-    assert found == {"categories": [*names[: MAX_LISTED_CATEGORIES - 1], "2999"], "most": "2999", "distinct": n}
+    column = describe(data)["columns"]["kind"]
+    assert column == {"categories": [*names[: MAX_LISTED_CATEGORIES - 1], "2999"], "most": "2999", "distinct": n}
 
 
-def test_a_description_is_json_and_the_same_each_time() -> None:
+def test_a_description_is_reproducible_json() -> None:
     data = ChoiceData.from_long(table(), features=["price", "kind"], **ROLES)
     assert json.loads(json.dumps(describe(data), allow_nan=False)) == describe(data)
 
 
-def test_quartiles_of_a_long_table_come_from_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(number, "_QUARTILE_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
-    found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
-    assert found == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}
+def test_quartiles_of_a_long_table_use_a_sample_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(number, "_QUARTILE_ROWS", 5)  # every second row: 0.1, 3, 5, 7, 9
+    column = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
+    assert column == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}
 
 
-def test_further_sets_come_from_all_over_the_table() -> None:
+def test_further_examples_are_spread_over_the_table() -> None:
     n = 40
     data = ChoiceData.from_long(
         {"trip": np.repeat(np.arange(n), 2), "took": [1, 0] * n, "price": np.arange(2.0 * n)},
@@ -103,7 +103,7 @@ def test_further_sets_come_from_all_over_the_table() -> None:
 
 
 # -- Notebook view -----------------------------------------------------------------------------------------------------
-# What a notebook shows of choice data.
+# How a notebook shows choice data.
 
 
 TABLE = {
@@ -135,7 +135,7 @@ def test_sizes_roles_and_values_are_shown() -> None:
         assert words in text, words
 
 
-def test_data_without_choices_and_without_sets_are_shown_too() -> None:
+def test_data_without_choices_or_sets_can_be_shown() -> None:
     data = ChoiceData.from_long(TABLE, choice_set="trip", features=["cost", "mode"])
     assert "choices||unknown" in shown(data)
     assert "choice sets||0" in shown(data.subset([]))

@@ -1,4 +1,4 @@
-"""A table without rows: nothing to learn from, and nothing to predict."""
+"""A table without rows cannot be learnt from and has no predictions."""
 
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,18 @@ def rows() -> pa.Table:
 
 
 @pytest.mark.parametrize("model", [MNL(), PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0)], ids=["mnl", "pcmcnet"])
-def test_there_is_nothing_to_predict(model: Any, rows: pa.Table, tmp_path: Path) -> None:
+def test_predictions_of_an_empty_table_are_empty(model: Any, rows: pa.Table, tmp_path: Path) -> None:
     model.fit(ChoiceData.from_long(rows, **ROLES), progress=False)
     none = rows.slice(0, 0)
     pyarrow.parquet.write_table(none, tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_text("set,mode,x,colour\n")
     scanned = ChoiceData.scan(tmp_path / "t.csv", **(ROLES | {"chosen": None}))
     for table in (none, {name: [] for name in none.column_names}, tmp_path / "t.parquet", tmp_path / "t.csv", scanned):
-        found = model.predict_proba(table)
-        assert (found.shape, found.dtype) == ((0,), np.float64)
+        probabilities = model.predict_proba(table)
+        assert (probabilities.shape, probabilities.dtype) == ((0,), np.float64)
 
 
-def test_there_is_nothing_to_learn(rows: pa.Table, tmp_path: Path) -> None:
+def test_a_model_cannot_be_fitted_to_an_empty_table(rows: pa.Table, tmp_path: Path) -> None:
     none = rows.slice(0, 0)
     pyarrow.parquet.write_table(none, tmp_path / "t.parquet")
     for read in (ChoiceData.from_long, ChoiceData.scan):
@@ -53,12 +53,12 @@ def test_there_is_nothing_to_learn(rows: pa.Table, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["vector", "datetime", "multi", "text", "image", "id"])
-def test_contents_may_be_none_at_all(kind: Any) -> None:
+def test_a_column_of_contents_may_be_empty(kind: Any) -> None:
     data = ChoiceData.from_long({"set": [], "a": []}, choice_set="set", features=["a"], kinds={"a": kind})
     assert len(data) == len(data.features["a"]) == 0
 
 
-def test_there_is_nothing_to_read_of_an_empty_scan(tmp_path: Path) -> None:
+def test_an_empty_scan_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("set,x\n")
     with pytest.raises(InputError, match="there is no choice set to read"):
         ChoiceData.scan(tmp_path / "t.csv", choice_set="set", features=["x"]).read()

@@ -1,4 +1,4 @@
-"""Encoding: what is learnt, from which part, and what becomes of values never seen."""
+"""Encoding: what is learnt, only from the training part, and the treatment of unseen values."""
 
 import json
 import logging
@@ -47,8 +47,8 @@ def test_numbers_are_standardised_and_categories_numbered_from_one(trips: Any, r
     assert (encoder.features.n_numeric, encoder.features.cardinalities) == (1, (2,))
 
 
-def test_a_gap_becomes_the_mean_and_raises_its_indicator() -> None:
-    """Known values 1 and 3 have mean 2 and standard deviation 1, and so 5 and 7; indicators follow all columns."""
+def test_a_missing_value_becomes_the_mean_with_indicator_1() -> None:
+    """Known values 1 and 3 have mean 2 and standard deviation 1; 5 and 7 have mean 6 and 1. Indicators come last."""
     table = {"id": [1, 1, 1], "x": [1.0, NAN, 3.0], "z": [5.0, 7.0, NAN], "c": ["u", None, "u"]}
     data = read(table, features=["x", "z", "c"], missing="indicator")
     encoder = Encoder.learn(data)
@@ -58,7 +58,7 @@ def test_a_gap_becomes_the_mean_and_raises_its_indicator() -> None:
     assert encoder.features.categorical[0].categories == ("<missing>", "u")
 
 
-def test_only_features_with_a_long_right_tail_are_bent_and_only_on_request() -> None:
+def test_only_long_right_tails_are_transformed_on_request() -> None:
     """price 1, ..., 19, 1000: median 10.5, so it bends at 2.625; seats (few values) and steps (no tail) do not."""
     price = [*range(1, 20), 1000]
     table = {"id": np.repeat([0, 1], 10), "price": price, "steps": range(20), "seats": [0] * 19 + [50]}
@@ -73,7 +73,7 @@ def test_only_features_with_a_long_right_tail_are_bent_and_only_on_request() -> 
     assert Encoder.from_dict(json.loads(json.dumps(bent.to_dict()))) == bent
 
 
-def test_a_bent_column_takes_numbers_that_training_never_saw() -> None:
+def test_a_transformed_column_accepts_unseen_numbers() -> None:
     table = {"id": np.repeat([0, 1], 10), "price": [*range(1, 20), 1000]}
     encoder = Encoder.learn(read(table, features=["price"]), bend=True)
     new = read({"id": [0, 0, 0], "price": [-5.0, 0.0, 1e30]}, features=["price"])
@@ -82,7 +82,7 @@ def test_a_bent_column_takes_numbers_that_training_never_saw() -> None:
     assert (np.diff(numbers) > 0).all()
 
 
-def test_choices_that_are_unknown_are_encoded_as_the_first() -> None:
+def test_unknown_choices_are_encoded_as_the_first_alternative() -> None:
     data = read({"id": [1, 1]})
     sets = Encoder.learn(data).encode(data)
     assert sets.chosen.tolist() == [0]
@@ -94,7 +94,7 @@ def test_choices_that_are_unknown_are_encoded_as_the_first() -> None:
 
 
 def test_the_encoder_learns_nothing_from_the_test_part() -> None:
-    """The test part alone has category "v", values near 1000, a gap and an office; none may leave a trace."""
+    """Only the test part has category "v", values near 1000, a missing value and an office. None may leave a trace."""
     train = {"id": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "c": ["u", "w", "u", "w"], "who": [0.0, 0.0, 2.0, 2.0]}
     test = {"id": [3, 3], "x": [1000.0, NAN], "c": ["v", None], "who": [50.0, 50.0]}
     both = {name: train[name] + test[name] for name in train}
@@ -114,7 +114,7 @@ def test_the_encoder_learns_nothing_from_the_test_part() -> None:
 def test_training_columns_have_mean_zero_and_variance_one_or_are_zero(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=20) * 10.0 ** rng.integers(-20, 20)
-    x += rng.normal() * 10.0 ** rng.integers(-3, 3) * np.ptp(x)  # an offset that float32 can bear
+    x += rng.normal() * 10.0 ** rng.integers(-3, 3) * np.ptp(x)  # an offset within the precision of float32
     data = read({"id": np.arange(20) // 4, "x": x, "one": np.full(20, 0.1)}, features=["x", "one"])
     numeric = Encoder.learn(data).encode(data).numeric.double().numpy()
     if len(np.unique(x.astype(np.float32))) > 1:
@@ -127,22 +127,20 @@ def test_training_columns_have_mean_zero_and_variance_one_or_are_zero(seed: int)
     train=st.lists(st.sampled_from("abc"), min_size=1, max_size=8),
     test=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=8),
 )
-def test_known_categories_keep_their_index_and_unseen_ones_share_the_reserved_one(
-    train: list[str], test: list[str]
-) -> None:
+def test_unseen_categories_share_the_reserved_index(train: list[str], test: list[str]) -> None:
     encoder = Encoder.learn(read({"id": [1] * len(train), "c": train}, features=["c"]))
     known = sorted(set(train))
     sets = encoder.encode(read({"id": [1] * len(test), "c": test}, features=["c"]))
     assert sets.categorical[:, 0].tolist() == [known.index(c) + 1 if c in known else 0 for c in test]
 
 
-def test_a_column_constant_in_training_stays_zero_when_new_values_appear() -> None:
+def test_a_constant_training_column_stays_zero_for_new_values() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "x": [5.0, 5.0]}, features=["x"]))
     sets = encoder.encode(read({"id": [1, 1], "x": [5.0, 1e30]}, features=["x"]))
     assert sets.numeric.tolist() == [[0.0], [0.0]]
 
 
-def test_columns_are_found_by_name_whatever_their_order() -> None:
+def test_columns_are_found_by_name_in_any_order() -> None:
     table = {"id": [1, 1], "x": [1.0, 3.0], "z": [5.0, 7.0], "more": [0, 1]}
     encoder = Encoder.learn(read(table, features=["x", "z"]))
     turned = encoder.encode(read(table, features=["more", "z", "x"]))
@@ -152,13 +150,13 @@ def test_columns_are_found_by_name_whatever_their_order() -> None:
 # -- saved and read back ---------------------------------------------------------------------------------
 
 
-def test_json_gives_back_the_same_encoder(trips: Any, roles: Any) -> None:
+def test_an_encoder_survives_a_json_round_trip(trips: Any, roles: Any) -> None:
     trips["time"][2] = NAN
     data = ChoiceData.from_long(trips, **roles, missing="indicator")
     encoder = Encoder.learn(data)
-    again = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
-    assert again == encoder
-    assert again.encode(data).numeric.tolist() == encoder.encode(data).numeric.tolist()
+    restored = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert restored == encoder
+    assert restored.encode(data).numeric.tolist() == encoder.encode(data).numeric.tolist()
 
 
 @pytest.mark.parametrize("damage", [{}, {"features": None}, {"features": {"numeric": [{"name": "x"}]}}, {"schema": 3}])
@@ -168,10 +166,10 @@ def test_a_damaged_encoder_is_refused(damage: dict[str, Any], trips: Any, roles:
         Encoder.from_dict({**entries, **damage} if damage else {})
 
 
-# -- refusals --------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------
 
 
-def test_gaps_that_training_never_saw_are_refused() -> None:
+def test_missing_values_unknown_in_training_are_refused() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "x": [1.0, 2.0]}, features=["x"], missing="indicator"))
     gaps = read({"id": [1, 1], "x": [NAN, 2.0]}, features=["x"], missing="indicator")
     with pytest.raises(SchemaError, match="column 'x' has 1 missing values, but had none when the model was trained"):
@@ -184,13 +182,13 @@ def test_a_column_without_any_value_is_refused() -> None:
         Encoder.learn(empty)
 
 
-def test_a_value_beyond_all_bounds_is_refused() -> None:
+def test_a_value_far_beyond_training_is_refused() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "x": [0.0, 1e-30]}, features=["x"]))
     with pytest.raises(SchemaError, match=r"column 'x': 1 values are more than 3.4e38 training standard deviations"):
         encoder.encode(read({"id": [1, 1], "x": [0.0, 1e30]}, features=["x"]))
 
 
-def test_a_missing_column_is_named_with_its_neighbour() -> None:
+def test_a_missing_column_is_named_with_the_closest_match() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "price": [1, 2]}, features=["price"]))
     with pytest.raises(
         SchemaError, match=r"trained with column 'price', which this table lacks. Did you mean 'prise'\?"
@@ -216,21 +214,21 @@ def test_unseen_categories_are_reported(b: str, level: int | None, caplog: pytes
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         Encoder.learn(train).encode(test)
     n = sum(c not in "uv" for c in b)
-    said = f"column 'b': {n} of 4 rows hold categories never seen in training (first: 'x')"
-    assert [(r.levelno, r.getMessage()) for r in caplog.records] == ([] if level is None else [(level, said)])
+    message = f"column 'b': {n} of 4 rows hold categories never seen in training (first: 'x')"
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == ([] if level is None else [(level, message)])
 
 
 # -- labels ----------------------------------------------------------------------------------------------
 
 
 def labelled(modes: list[str], **roles: Any) -> ChoiceData:
-    """Sets of two with these labels, one after another, and a number x of 0, 1, 2, ..."""
+    """Make sets of two with these labels, and a number x of 0, 1, 2, ..."""
     n = len(modes)
     table = {"id": np.arange(n) // 2, "mode": modes, "x": np.arange(n, dtype=float), "took": [1, 0] * (n // 2)}
     return read(table, chosen="took", alternative="mode", **{"features": ["x"], **roles})
 
 
-def test_labels_are_a_category_after_the_others() -> None:
+def test_labels_are_the_last_categorical_column() -> None:
     data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL, features=["x"], individual=[])
     encoder = Encoder.learn(data, labels=True)
     assert encoder.labels
@@ -241,33 +239,33 @@ def test_labels_are_a_category_after_the_others() -> None:
     np.testing.assert_array_equal(sets.numeric, Encoder.learn(data).encode(data).numeric)
 
 
-def test_labels_that_are_rare_or_never_seen_have_the_reserved_index() -> None:
-    """car returns COMMON times and is known; bike is in one set fewer."""
+def test_rare_and_unseen_labels_have_the_reserved_index() -> None:
+    """car is in as many sets as a known label needs; bike is in one set fewer."""
     modes = ["car", "bike"] * (MIN_SETS_OF_LABEL - 1) + ["car", "walk"]
     encoder = Encoder.learn(labelled(modes), labels=True)
     assert encoder.features.categorical[0].categories == ("car",)
-    found = encoder.encode(labelled(["car", "bike", "walk", "plane"])).categorical
-    assert found.flatten().tolist() == [1, UNSEEN_INDEX, UNSEEN_INDEX, UNSEEN_INDEX]
+    indices = encoder.encode(labelled(["car", "bike", "walk", "plane"])).categorical
+    assert indices.flatten().tolist() == [1, UNSEEN_INDEX, UNSEEN_INDEX, UNSEEN_INDEX]
 
 
-def test_rare_words_of_other_columns_are_known_all_the_same() -> None:
+def test_rare_categories_of_other_columns_are_known() -> None:
     modes = ["car", "bus"] * MIN_SETS_OF_LABEL
     table = {"id": np.arange(len(modes)) // 2, "mode": modes, "c": ["u"] * (len(modes) - 1) + ["v"]}
     encoder = Encoder.learn(read(table, alternative="mode", features=["c"]), labels=True)
     assert [code.categories for code in encoder.features.categorical] == [("u", "v"), ("bus", "car")]
 
 
-def test_without_being_asked_for_labels_change_nothing(trips: Any, roles: Any) -> None:
+def test_labels_are_encoded_only_on_request(trips: Any, roles: Any) -> None:
     data, bare = (ChoiceData.from_long(trips, **{**roles, "alternative": name}) for name in ("mode", None))
     with_labels, without = Encoder.learn(data), Encoder.learn(bare, labels=True)
     assert not with_labels.labels
-    assert not without.labels  # there are none
+    assert not without.labels  # the table has no labels
     assert with_labels.features == without.features
     assert with_labels.individual == without.individual
 
 
-def test_a_label_that_is_a_feature_is_not_doubled() -> None:
-    """And is a feature like others: rare words are known, too."""
+def test_a_label_that_is_a_feature_is_encoded_once() -> None:
+    """It is a feature like others: rare categories are known, too."""
     modes = ["car", "bus"] * MIN_SETS_OF_LABEL + ["car", "bike"]
     data = labelled(modes, features=["x", "mode"])
     encoder = Encoder.learn(data, labels=True)
@@ -279,7 +277,7 @@ def test_a_label_that_is_a_feature_is_not_doubled() -> None:
     assert label_column(labelled(modes).schema) == "mode"
 
 
-def test_a_table_that_declares_no_labels_is_refused_by_an_encoder_that_reads_them() -> None:
+def test_an_encoder_of_labels_refuses_a_table_without_them() -> None:
     encoder = Encoder.learn(labelled(["car", "bus"] * MIN_SETS_OF_LABEL), labels=True)
     other = read({"id": [1, 1], "x": [0.0, 1.0], "mode": ["car", "bus"]}, features=["x"])
     expected = r"column 'mode', but this table declares no labels: read it with alternative='mode', or .*labels=False"
@@ -287,25 +285,25 @@ def test_a_table_that_declares_no_labels_is_refused_by_an_encoder_that_reads_the
         encoder.encode(other)
 
 
-def test_an_encoder_of_labels_is_saved_and_read_back() -> None:
+def test_an_encoder_of_labels_survives_a_json_round_trip() -> None:
     data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL)
     encoder = Encoder.learn(data, labels=True)
     entries = json.loads(json.dumps(encoder.to_dict()))
-    back = Encoder.from_dict(entries)
-    assert back == encoder
-    assert back.encode(data).categorical.tolist() == encoder.encode(data).categorical.tolist()
-    del entries["labels"]  # as older versions wrote it
+    restored = Encoder.from_dict(entries)
+    assert restored == encoder
+    assert restored.encode(data).categorical.tolist() == encoder.encode(data).categorical.tolist()
+    del entries["labels"]  # older versions did not write it
     assert not Encoder.from_dict(entries).labels
 
 
-def test_a_side_of_no_columns_is_false() -> None:
+def test_an_encoder_without_columns_is_false() -> None:
     data = labelled(["car", "bus"] * MIN_SETS_OF_LABEL, features=[])
     assert not Encoder.learn(data).features
     assert Encoder.learn(data, labels=True).features
     assert not Encoder.learn(data, labels=True).individual
 
 
-def test_an_encoder_is_kept_for_a_table_on_disk_and_learnt_from_one_in_memory(
+def test_only_encoders_of_scanned_tables_are_stored(
     trips: dict[str, list[Any]], roles: dict[str, Any], tmp_path: Path
 ) -> None:
     pyarrow.parquet.write_table(pa.table(trips), tmp_path / "trips.parquet")

@@ -1,4 +1,4 @@
-"""Long tables: sets, choices, labels, weights and individuals are checked, and nothing else escapes."""
+"""Long tables: sets, choices, labels, weights and individuals are checked, and only our errors are raised."""
 
 import datetime as dt
 from pathlib import Path
@@ -28,14 +28,14 @@ def read(table: Any, roles: Roles, **changes: Any) -> ChoiceData:
 
 
 @pytest.mark.parametrize("n", [2, 2**16, 2**16 + 1])
-def test_rows_of_scattered_sets_keep_the_order_of_the_table_however_many_sets_there_are(n: int) -> None:
-    """Few sets are sorted by numbers of 16 bits."""
+def test_rows_of_scattered_sets_keep_table_order(n: int) -> None:
+    """A small number of sets is sorted by 16-bit codes."""
     sets = np.concatenate([np.arange(n), np.arange(n)[::-1]])
     data = ChoiceData.from_long(pa.table({"set": sets, "x": sets}), choice_set="set", features=["x"])
     assert data.rows.tolist() == np.stack([np.arange(n), 2 * n - 1 - np.arange(n)], 1).ravel().tolist()
 
 
-def test_sets_are_numbered_by_their_first_rows_and_lie_one_after_the_other(trips: Table, roles: Roles) -> None:
+def test_sets_are_ordered_by_their_first_rows(trips: Table, roles: Roles) -> None:
     data = read(trips, roles)
     assert data.set_ids.tolist() == [7, 3]
     assert data.offsets.tolist() == [0, 2, 5]
@@ -54,7 +54,7 @@ def test_sets_are_numbered_by_their_first_rows_and_lie_one_after_the_other(trips
     assert data.schema.categorical == ("town", "shade")
 
 
-def test_rows_of_a_set_need_not_lie_together() -> None:
+def test_rows_of_a_set_need_not_be_adjacent() -> None:
     """Rows 0, 2, 4 are set b, rows 1, 3 set a; b comes first because its first row does."""
     table = {"id": ["b", "a", "b", "a", "b"], "y": [0, 1, 0, 0, 1], "x": [0, 1, 2, 3, 4]}
     data = ChoiceData.from_long(table, choice_set="id", chosen="y", features=["x"])
@@ -66,7 +66,7 @@ def test_rows_of_a_set_need_not_lie_together() -> None:
 
 
 @given(seed=st.integers(0, 2**16))
-def test_the_order_of_rows_changes_nothing_but_the_order_of_sets_and_alternatives(seed: int) -> None:
+def test_row_order_only_reorders_sets_and_alternatives(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, 4, 12)
     y = [int(k == np.flatnonzero(ids == i)[-1]) for k, i in enumerate(ids)]
@@ -79,9 +79,9 @@ def test_the_order_of_rows_changes_nothing_but_the_order_of_sets_and_alternative
     assert shuffled.chosen is not None
     for s, name in enumerate(shuffled.set_ids):
         t = straight.set_ids.tolist().index(name)
-        mine, same = slice(*shuffled.offsets[s : s + 2]), slice(*straight.offsets[t : t + 2])
-        assert sorted(shuffled.features["x"].plain()[mine]) == sorted(x[same])
-        assert shuffled.features["x"].plain()[mine][shuffled.chosen[s]] == x[same][y_of[t]]
+        shuffled_rows, straight_rows = slice(*shuffled.offsets[s : s + 2]), slice(*straight.offsets[t : t + 2])
+        assert sorted(shuffled.features["x"].plain()[shuffled_rows]) == sorted(x[straight_rows])
+        assert shuffled.features["x"].plain()[shuffled_rows][shuffled.chosen[s]] == x[straight_rows][y_of[t]]
         assert shuffled.individual["who"].plain()[s] == 2 * name
     by_row = table["x"].to_numpy()[order].astype(np.float32)
     np.testing.assert_array_equal(shuffled.features["x"].plain(), by_row[shuffled.rows])
@@ -104,7 +104,7 @@ def test_the_order_of_rows_changes_nothing_but_the_order_of_sets_and_alternative
     ],
     ids=str,
 )
-def test_ids_may_be_of_any_kind(ids: Any, expected: list[Any]) -> None:
+def test_ids_may_have_any_type(ids: Any, expected: list[Any]) -> None:
     data = ChoiceData.from_long({"id": ids, "x": [0, 1, 2]}, choice_set="id", features=["x"])
     assert data.set_ids.tolist() == expected
     assert data.sizes.tolist() == [2, 1]
@@ -126,12 +126,12 @@ def test_ids_may_be_of_any_kind(ids: Any, expected: list[Any]) -> None:
         ([[1], [1], [2]], "'trip': ids of choice sets of type list.* are not supported"),
     ],
 )
-def test_an_id_that_names_no_set_is_refused(ids: list[Any], message: str) -> None:
+def test_an_invalid_id_is_refused(ids: list[Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         ChoiceData.from_long({"trip": ids}, choice_set="trip")
 
 
-def test_long_integer_ids_in_a_csv_never_run_together(tmp_path: Path) -> None:
+def test_long_integer_ids_in_a_csv_stay_distinct(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"id,x\n{2**62},1\n{2**62 + 1},2\n")
     assert ChoiceData.from_long(path, choice_set="id", features=["x"]).set_ids.tolist() == [2**62, 2**62 + 1]
@@ -165,17 +165,17 @@ def test_a_set_has_exactly_one_choice(took: list[Any], message: str, trips: Tabl
         read({**trips, "took": took}, roles)
 
 
-def test_only_the_first_sets_are_named_with_their_number() -> None:
+def test_an_error_names_the_first_sets_and_their_number() -> None:
     table = {"id": list(range(8)), "y": [0] * 8}
     with pytest.raises(SchemaError, match=r"choice sets 0, 1, 2, 3, 4, ... \(8 in all\): column 'y': .* got none"):
         ChoiceData.from_long(table, choice_set="id", chosen="y")
 
 
-def test_a_table_to_be_predicted_has_no_choices(trips: Table, roles: Roles) -> None:
+def test_a_table_for_prediction_needs_no_choices(trips: Table, roles: Roles) -> None:
     assert read(trips, roles, chosen=None).chosen is None
 
 
-def test_unavailable_rows_are_outside_their_set_and_may_hold_anything(trips: Table, roles: Roles) -> None:
+def test_unavailable_rows_are_excluded_and_may_hold_anything(trips: Table, roles: Roles) -> None:
     """Without row 2, set 3 is bus and bike, and bike is the second of them."""
     odd = {**trips, "ok": [1, 1, 0, 1, 1]}
     for column, value in {
@@ -198,14 +198,14 @@ def test_unavailable_rows_are_outside_their_set_and_may_hold_anything(trips: Tab
     assert data.individual["town"].plain().tolist() == ["A", "B"]
 
 
-def test_text_in_unavailable_rows_does_no_harm_to_declared_numbers(trips: Table, roles: Roles) -> None:
+def test_declared_numbers_may_be_text_in_unavailable_rows(trips: Table, roles: Roles) -> None:
     odd = {**trips, "time": ["10", "20", "-", "9.5", "30"], "ok": [1, 1, 0, 1, 1]}
     data = read(odd, roles, available="ok", categorical=["town", "shade"])
     assert data.features["time"].plain().tolist() == [10, 20, 9.5, 30]
 
 
 @pytest.mark.parametrize("no_yes", [("0", "1"), ("False", "true"), (" 0 ", "TRUE")])
-def test_flags_held_as_text_are_read_as_in_a_csv(no_yes: tuple[str, str], trips: Table, roles: Roles) -> None:
+def test_text_flags_are_read_as_in_a_csv(no_yes: tuple[str, str], trips: Table, roles: Roles) -> None:
     flags = {"took": [1, 0, 0, 0, 1], "ok": [1, 1, 0, 1, 1]}
     text = {name: [no_yes[value] for value in values] for name, values in flags.items()}
     text["took"][2] = "?"  # outside its set
@@ -231,7 +231,7 @@ def test_flags_held_as_text_are_read_as_in_a_csv(no_yes: tuple[str, str], trips:
         ([1, 1, 1, 1, None], r"column 'ok', row 4 \(choice set 3\): expected 0 or 1, got nothing"),
     ],
 )
-def test_availability_that_leaves_no_choice_is_refused(ok: list[Any], message: str, trips: Table, roles: Roles) -> None:
+def test_a_set_without_available_choice_is_refused(ok: list[Any], message: str, trips: Table, roles: Roles) -> None:
     with pytest.raises(SchemaError, match=message):
         read({**trips, "ok": ok}, roles, available="ok")
 
@@ -239,7 +239,7 @@ def test_availability_that_leaves_no_choice_is_refused(ok: list[Any], message: s
 # -- labels and weights ----------------------------------------------------------------------------------
 
 
-def test_a_label_stands_once_in_a_set(trips: Table, roles: Roles) -> None:
+def test_a_label_occurs_once_in_a_set(trips: Table, roles: Roles) -> None:
     message = (
         r"column 'mode', row 2 \(choice set 3\): the label 'car' occurs more than once in this set; "
         r"1 such labels in the table. Labels must be unique"
@@ -248,7 +248,7 @@ def test_a_label_stands_once_in_a_set(trips: Table, roles: Roles) -> None:
         read({**trips, "mode": ["car", "bus", "car", "bus", "car"]}, roles)
 
 
-def test_a_label_may_be_missing_nowhere(trips: Table, roles: Roles) -> None:
+def test_a_missing_label_is_refused(trips: Table, roles: Roles) -> None:
     with pytest.raises(
         SchemaError, match=r"column 'mode', row 1 \(choice set 7\): expected a category, got nothing.*Name these"
     ):
@@ -284,7 +284,7 @@ def test_weights_are_one_per_set(trips: Table, roles: Roles) -> None:
         ([1, 1, NAN, 1, 1], r"column 'w', row 2 \(choice set 3\): expected a finite number, got nan"),
     ],
 )
-def test_a_weight_that_cannot_count_is_refused(weights: list[float], message: str, trips: Table, roles: Roles) -> None:
+def test_an_invalid_weight_is_refused(weights: list[float], message: str, trips: Table, roles: Roles) -> None:
     with pytest.raises(SchemaError, match=message):
         read({**trips, "w": weights}, roles, weight="w")
 
@@ -307,7 +307,7 @@ def test_a_person_is_kept_as_a_name(trips: Table, roles: Roles) -> None:
         ),
     ],
 )
-def test_a_set_of_nobody_or_of_several_persons_is_refused(
+def test_a_set_without_person_or_with_several_is_refused(
     persons: list[Any], message: str, trips: Table, roles: Roles
 ) -> None:
     with pytest.raises(SchemaError, match=message):
@@ -317,7 +317,7 @@ def test_a_set_of_nobody_or_of_several_persons_is_refused(
 # -- individuals -----------------------------------------------------------------------------------------
 
 
-def test_an_individual_column_that_varies_is_named_with_its_sets_and_the_remedy(trips: Table, roles: Roles) -> None:
+def test_a_varying_individual_column_is_named_with_a_remedy(trips: Table, roles: Roles) -> None:
     varying = {**trips, "income": [2.5, 9.0, 1.0, 1.0, 2.0], "town": ["A", "A", "B", "C", "B"]}
     message = (
         r"individual columns must be constant within a choice set, but "
@@ -331,19 +331,19 @@ def test_an_individual_column_that_varies_is_named_with_its_sets_and_the_remedy(
     assert data.individual["town"].plain().tolist() == ["A", "B"]
 
 
-def test_a_kept_column_that_varies_is_refused_too(trips: Table, roles: Roles) -> None:
+def test_a_varying_kept_column_is_refused(trips: Table, roles: Roles) -> None:
     with pytest.raises(SchemaError, match=r"'person' varies within 1 choice sets \(first: 7\)"):
         read({**trips, "person": ["p", "x", "q", "q", "q"]}, roles)
 
 
-def test_variation_below_the_precision_of_float32_is_still_variation() -> None:
-    """Seconds of 2023: float32 knows them to 128 seconds only."""
+def test_variation_below_float32_precision_is_detected() -> None:
+    """Seconds in 2023: float32 rounds them to 128 seconds."""
     table = {"id": [1, 1], "t": [1_700_000_000, 1_700_000_060]}
     with pytest.raises(SchemaError, match="'t' varies within 1 choice sets"):
         ChoiceData.from_long(table, choice_set="id", individual=["t"])
 
 
-def test_a_gap_equals_a_gap_and_differs_from_a_number() -> None:
+def test_missing_values_are_equal_and_differ_from_numbers() -> None:
     roles: Roles = {"choice_set": "id", "individual": ["x", "c"], "categorical": ["c"], "missing": "indicator"}
     data = read({"id": [1, 1, 2], "x": [NAN, None, 1.0], "c": [None, None, "u"]}, roles)
     np.testing.assert_array_equal(data.individual["x"].plain(), [NAN, 1])
@@ -352,7 +352,7 @@ def test_a_gap_equals_a_gap_and_differs_from_a_number() -> None:
         read({"id": [1, 1, 2], "x": [NAN, 0.0, 1.0], "c": [None, "", "u"]}, roles)
 
 
-def test_with_the_first_value_taken_the_others_do_not_matter() -> None:
+def test_conflict_first_ignores_the_other_values() -> None:
     roles: Roles = {"choice_set": "id", "individual": ["x", "c"], "categorical": ["c"], "conflict": "first"}
     data = read({"id": [1, 1, 2], "x": [1.0, NAN, 2.0], "c": ["u", None, "v"]}, roles)
     assert data.individual["x"].plain().tolist() == [1, 2]
@@ -377,7 +377,7 @@ def test_with_the_first_value_taken_the_others_do_not_matter() -> None:
         ),
     ],
 )
-def test_a_bad_value_is_named_with_its_place(
+def test_a_bad_value_is_named_with_its_row(
     column: str, values: list[Any], message: str, trips: Table, roles: Roles
 ) -> None:
     with pytest.raises(SchemaError, match=message):
@@ -393,7 +393,7 @@ def test_text_in_a_declared_number_is_refused(trips: Table, roles: Roles) -> Non
 
 
 @pytest.mark.parametrize("source", ["csv", "objects", "text"])
-def test_a_little_text_among_numbers_is_refused_wherever_it_comes_from(source: str, tmp_path: Path) -> None:
+def test_a_little_text_among_numbers_is_refused_from_any_source(source: str, tmp_path: Path) -> None:
     price: list[Any] = [10.5] * 19 + ["n/k"]
     table: Any = {"id": list(range(20)), "price": price}
     if source == "text":
@@ -410,7 +410,7 @@ def test_a_little_text_among_numbers_is_refused_wherever_it_comes_from(source: s
     assert data.features["price"].plain().tolist() == ["10.5"] * 19 + ["n/k"]
 
 
-def test_a_timestamp_is_refused_as_a_number_and_admitted_as_a_category(trips: Table, roles: Roles) -> None:
+def test_a_timestamp_may_be_a_category_but_not_a_number(trips: Table, roles: Roles) -> None:
     dated = {**trips, "shade": [dt.datetime(2024, 1, k) for k in (1, 2, 1, 2, 1)]}
     with pytest.raises(SchemaError, match=r"'shade': expected numbers, got the type timestamp\[us\]. Convert it"):
         read(dated, roles)
@@ -418,13 +418,13 @@ def test_a_timestamp_is_refused_as_a_number_and_admitted_as_a_category(trips: Ta
     assert data.features["shade"].plain()[:2].tolist() == ["2024-01-01", "2024-01-02"]
 
 
-def test_leading_zeros_of_declared_categories_survive_a_csv(tmp_path: Path) -> None:
+def test_declared_categories_keep_leading_zeros_of_a_csv(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,zip\n1,007\n1,7\n")
     data = ChoiceData.from_long(tmp_path / "t.csv", choice_set="id", features=["zip"], categorical=["zip"])
     assert data.features["zip"].plain().tolist() == ["007", "7"]
 
 
-# -- whatever comes --------------------------------------------------------------------------------------
+# -- arbitrary tables ------------------------------------------------------------------------------------
 
 KINDS = [
     *(pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.null(), pa.decimal128(10, 2)),
@@ -482,7 +482,7 @@ def odd_tables(draw: st.DrawFn) -> tuple[Any, Roles]:
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(case=odd_tables())
-def test_an_odd_table_is_read_or_refused_in_our_own_words(case: tuple[Any, Roles]) -> None:
+def test_an_arbitrary_table_is_read_or_refused_with_our_error(case: tuple[Any, Roles]) -> None:
     table, roles = case
     try:
         data = read(table, {}, **roles)
@@ -506,7 +506,7 @@ def test_an_odd_table_is_read_or_refused_in_our_own_words(case: tuple[Any, Roles
         (["one", "one", "1", "1"], r"got 'one'; 2 such rows. Write weights as numbers.$"),
     ],
 )
-def test_a_weight_that_cannot_be_used_is_told_as_it_was_found(weights: list[Any], message: str) -> None:
+def test_an_error_shows_the_invalid_weight(weights: list[Any], message: str) -> None:
     table = {"s": [0, 0, 1, 1], "c": [1, 0, 1, 0], "x": [1.0, 2.0, 3.0, 4.0], "w": weights}
     with pytest.raises(SchemaError, match=message):
         ChoiceData.from_long(table, choice_set="s", chosen="c", features=["x"], weight="w")

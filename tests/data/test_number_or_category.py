@@ -1,4 +1,4 @@
-"""Numbers and categories: by the type, and by text; numbers in disguise are refused, other kinds are suggested."""
+"""Numbers or categories, by type and by text: numbers stored as text are refused, other kinds are suggested."""
 
 import datetime as dt
 import decimal
@@ -35,7 +35,7 @@ NUMBERS = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    """Return the function that writes a Parquet file with a column of text, one row for each."""
+    """Return a function that writes a Parquet file with a column of text, one row per value."""
 
     def write(values: list[Any]) -> Path:
         rows = pa.table({"set": [k // 2 for k in range(len(values))], "a": values})
@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("how", NUMBERS)
 @both_ways
-def test_many_numbers_held_as_text_are_refused_unless_declared(how: str, read: Any, table: Any) -> None:
+def test_numbers_stored_as_text_are_refused_unless_declared(how: str, read: Any, table: Any) -> None:
     values = [NUMBERS[how].format(k + 1) for k in range(30)]
     message = r"column 'a': expected numbers, got numbers held as text such as .* in 100% .* 30 distinct .* categorical"
     with pytest.raises(SchemaError, match=message):
@@ -57,19 +57,19 @@ def test_many_numbers_held_as_text_are_refused_unless_declared(how: str, read: A
 
 
 @both_ways
-def test_a_table_of_numbers_held_as_text_is_read_where_categories_are_listed(read: Any, table: Any) -> None:
+def test_numbers_stored_as_text_are_read_if_categories_are_listed(read: Any, table: Any) -> None:
     data = read(table([f"{k}.5" for k in range(30)]), choice_set="set", features=["a"], categorical=[])
     assert data.features["a"].values.tolist() == [k + 0.5 for k in range(30)]
 
 
 @both_ways
-def test_a_curve_is_a_declaration_of_numbers(read: Any, table: Any) -> None:
+def test_declaring_a_curve_declares_numbers(read: Any, table: Any) -> None:
     data = read(table([f"{k}.5" for k in range(30)]), choice_set="set", features=["a"], kinds={"a": "spline"})
     assert data.features["a"].values.tolist() == [k + 0.5 for k in range(30)]
 
 
 @both_ways
-def test_a_type_of_categories_is_a_declaration(read: Any, table: Any) -> None:
+def test_a_categorical_type_declares_categories(read: Any, table: Any) -> None:
     values = pa.array([f"{k}%" for k in range(30)]).dictionary_encode()
     assert read(table(values), choice_set="set", features=["a"]).schema.categorical == ("a",)
 
@@ -88,7 +88,7 @@ NOTES = {
 
 @pytest.mark.parametrize("what", NOTES)
 @both_ways
-def test_what_text_could_be_is_said_when_it_is_taken_as_categories(
+def test_reading_text_as_categories_suggests_other_kinds(
     what: str, read: Any, table: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     values, note = NOTES[what]
@@ -111,7 +111,7 @@ NAMES = {
 
 @pytest.mark.parametrize("what", NAMES)
 @both_ways
-def test_names_are_categories_without_a_word(
+def test_names_are_categories_without_a_note(
     what: str, read: Any, table: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "pcmcnet"):
@@ -129,7 +129,7 @@ def test_the_error_of_a_type_without_numbers_names_its_kind(read: Any, values: A
         read(table(values * 2), choice_set="set", features=["a"])
 
 
-# -- by the type, and by what is written -----------------------------------------------------------------
+# -- by type and by text ---------------------------------------------------------------------------------
 
 
 def reader(values: Any) -> ColumnReader:
@@ -161,11 +161,11 @@ def test_the_default_kind_follows_the_type(values: Any, expected: bool) -> None:
 
 @pytest.mark.parametrize("encoded", [False, True])
 def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) -> None:
-    """One of ten, or two of twenty, is little; two of nineteen is not. Gaps do not count."""
+    """One of ten, or two of twenty, is little; two of nineteen is not. Missing values do not count."""
 
     def text(values: list[str | None]) -> ColumnReader:
-        found = reader(pa.array(values).dictionary_encode() if encoded else values)
-        return ColumnReader(found.columns, found.rows, True, found.name_set, dictionaries_are_text=encoded)
+        column = reader(pa.array(values).dictionary_encode() if encoded else values)
+        return ColumnReader(column.columns, column.rows, True, column.name_set, dictionaries_are_text=encoded)
 
     message = (
         "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such rows. Correct them, or list"
@@ -179,7 +179,7 @@ def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) 
 
 
 @pytest.mark.parametrize("write", ["{},000", "{},5", "-1.0{:02d},5", " {},000.25 "])
-def test_many_numbers_written_with_commas_are_no_categories(write: str) -> None:
+def test_numbers_with_decimal_commas_are_not_categories(write: str) -> None:
     values = [write.format(k) for k in range(30)]
     message = (
         "column 'a': expected numbers, got numbers held as text such as .* in 97% of its values.* 32 distinct numbers"

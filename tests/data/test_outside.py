@@ -1,4 +1,4 @@
-"""The outside option: tables without its rows, with them and with some, what models see of it, and refusals."""
+"""The outside option: tables with all, some or none of its rows, models, and errors."""
 
 import logging
 from pathlib import Path
@@ -36,7 +36,7 @@ def read(table: dict[str, Any] = TABLE, **roles: Any) -> ChoiceData:
     return ChoiceData.from_long(table, **{**ROLES, **roles})
 
 
-def test_every_set_gets_the_option_and_whoever_chose_nothing_chose_it() -> None:
+def test_every_set_gets_the_option_and_no_choice_means_it() -> None:
     data = read()
     assert data.labels is not None
     assert data.labels.plain().tolist() == ["A", "B", "none", "A", "B", "none", "A", "B", "C", "none"]
@@ -49,7 +49,7 @@ def test_every_set_gets_the_option_and_whoever_chose_nothing_chose_it() -> None:
     assert read(outside=None, chosen=None).outside is None
 
 
-def test_rows_of_the_option_stand_behind_those_of_the_table() -> None:
+def test_added_options_follow_the_rows_of_the_table() -> None:
     data = read()
     assert data.rows.tolist() == [0, 1, 7, 2, 3, 8, 4, 5, 6, 9]
     assert (data.n_rows, data.added) == (10, 3)
@@ -59,8 +59,8 @@ def test_rows_of_the_option_stand_behind_those_of_the_table() -> None:
     assert (both.rows.tolist(), both.added) == ([0, 1, 5, 2, 3, 4, 6], 2)
 
 
-def test_the_option_may_have_rows_whatever_stands_in_them() -> None:
-    """That of the first visit is there, without features and income; the order of rows is that of the table."""
+def test_the_option_may_have_rows_with_any_values() -> None:
+    """The first visit has a row of the option, without features and income. Results keep the order of rows."""
     first = {"visit": 1, "brand": "none", "bought": 0, "price": None, "colour": None, "income": None}
     data = read({name: [first[name], *values] for name, values in TABLE.items()})
     assert data.labels is not None
@@ -77,11 +77,11 @@ def test_the_option_may_have_rows_whatever_stands_in_them() -> None:
     assert read(full).fingerprint() == read().fingerprint()
 
 
-def test_features_of_the_option_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The label of real rows declared by mistake: their features are dropped, once to be read in the log."""
+def test_dropped_features_of_the_option_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """If the label of real rows is declared by mistake, their features are dropped and the log says so once."""
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         data = read(outside="A")
-        read(outside="A", chosen=None)  # to be predicted
+        read(outside="A", chosen=None)  # a table for prediction
         empty = {"price": [None, 3, np.nan, 1, None, 1, 2], "colour": [None, "b", "", "b", None, "b", "b"]}
         read({**TABLE, **empty}, outside="A")
         read()
@@ -92,7 +92,7 @@ def test_features_of_the_option_that_are_not_read_are_told(caplog: pytest.LogCap
     ]
 
 
-def test_an_option_whose_row_is_unavailable_is_not_there() -> None:
+def test_an_unavailable_option_is_left_out() -> None:
     table = {
         name: [*values, *{"visit": [1], "brand": ["none"], "bought": [0]}.get(name, [None])]
         for name, values in TABLE.items()
@@ -101,7 +101,7 @@ def test_an_option_whose_row_is_unavailable_is_not_there() -> None:
     assert data.sizes.tolist() == [2, 3, 4]
 
 
-def test_without_labels_a_feature_marks_the_option() -> None:
+def test_without_labels_an_indicator_marks_the_option() -> None:
     data = read(alternative=None)
     assert data.schema.features == ("price", "colour", "none")
     assert data.features["none"].plain().tolist() == [0, 0, 1, 0, 0, 1, 0, 0, 0, 1]
@@ -109,7 +109,7 @@ def test_without_labels_a_feature_marks_the_option() -> None:
     assert "none" not in data.schema.columns
 
 
-def test_an_unranked_option_is_below_all_that_is_ranked() -> None:
+def test_an_unranked_option_is_below_ranked_alternatives() -> None:
     table = {**TABLE, "place": [1, None, 1, 2, None, 1, None]}
     data = read(table, chosen=None, rank="place")
     assert data.set_ids.tolist() == ["1/1", "2/1", "2/2", "3/1"]
@@ -153,7 +153,7 @@ def visits(sets: int = 400, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def test_the_utility_of_the_option_is_0_and_its_probability_the_rest() -> None:
+def test_the_option_has_utility_0_and_the_remaining_probability() -> None:
     table = visits(2000)
     data = read(table)
     model = MNL(formula="log(price) + colour", base={"colour": "blue"}).fit(data)
@@ -165,7 +165,7 @@ def test_the_utility_of_the_option_is_0_and_its_probability_the_rest() -> None:
     for name, value in truth.items():
         assert abs(model.coefficients[name] - value) < 3 * model.standard_errors()[name]
     v = np.exp(x @ model.estimates_.values).reshape(-1, 4)
-    p = model.predict_proba(table)  # a value for each row of the table, which the option has none of
+    p = model.predict_proba(table)  # one value per table row; the option has no rows
     np.testing.assert_allclose(p.reshape(-1, 3), v[:, :3] / v.sum(1, keepdims=True), rtol=1e-10)
     whole = model.predict_proba(data)
     assert whole.shape == (8000,)
@@ -183,7 +183,7 @@ def test_levels_and_references_are_learnt_without_the_option() -> None:
     assert other.estimates_.log_likelihood == pytest.approx(specific.estimates_.log_likelihood, abs=1e-6)
 
 
-def test_without_labels_the_option_has_a_coefficient_of_its_own() -> None:
+def test_without_labels_the_option_has_its_own_coefficient() -> None:
     table = visits(2000)
     model = MNL(formula="log(price) + colour + none").fit(read(table, alternative=None))
     assert abs(model.coefficients["none"] + 1.5) < 0.3  # the base colour is red
@@ -203,7 +203,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FAST & set(MODELS)))
-def test_models_take_the_option(name: str, tmp_path: Path) -> None:
+def test_models_support_the_option(name: str, tmp_path: Path) -> None:
     table = visits(120)
     data = read(table)
     model = MODELS[name](**OPTIONS.get(name, {})).fit(data, progress=False)
@@ -211,18 +211,18 @@ def test_models_take_the_option(name: str, tmp_path: Path) -> None:
     assert p.shape == (360,)
     total = p.reshape(120, 3).sum(1)
     assert (total < 1).all()
-    back = load(model.save(tmp_path / "model"))
-    np.testing.assert_array_equal(back.predict_proba(table), p)
-    assert back.score(table) == pytest.approx(model.score(data), rel=1e-6)
+    loaded = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(table), p)
+    assert loaded.score(table) == pytest.approx(model.score(data), rel=1e-6)
 
 
-def test_latent_classes_mix_the_option_too() -> None:
+def test_latent_classes_include_the_option() -> None:
     data = read(visits(200))
     model = LatentClassMNL(classes=2).fit(data)
     np.testing.assert_allclose(model.predict_proba(data)[data.rows].reshape(200, 4).sum(1), 1)
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_two_chosen_rows_are_still_refused() -> None:
@@ -239,7 +239,7 @@ def test_a_set_of_the_option_alone_is_refused() -> None:
         read(table)
 
 
-def test_gaps_of_other_alternatives_are_still_refused() -> None:
+def test_missing_values_of_other_alternatives_are_refused() -> None:
     with pytest.raises(SchemaError, match=r"column 'price', row 1 \(choice set 1\): expected a finite number"):
         read({**TABLE, "price": [2.0, None, 2.5, 1.5, 3.0, 1.0, 2.0]})
 
@@ -250,7 +250,7 @@ def test_the_option_has_a_name(name: Any) -> None:
         read(outside=name)
 
 
-def test_what_cannot_complete_a_table_says_so(tmp_path: Path) -> None:
+def test_unsupported_uses_of_the_option_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="scan does not support an outside option: write rows of 'none'"):
         ChoiceData.scan(tmp_path / "table.csv", **ROLES)
     with pytest.raises(ConfigError, match="the outside option 'none' of the model is not supported"):

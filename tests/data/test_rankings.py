@@ -1,4 +1,4 @@
-"""Rankings as choices: by hand, against the formula of the exploded logit, and what is no ranking."""
+"""Rankings as choices: by hand, against the formula of the exploded logit, and errors."""
 
 import itertools
 from pathlib import Path
@@ -14,7 +14,7 @@ from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, LatentClassMNL
 
-GAP = None
+UNRANKED = None
 
 
 def table(*rankings: list[Any], **more: Any) -> dict[str, Any]:
@@ -45,13 +45,13 @@ def shown(data: ChoiceData) -> list[str]:
 @pytest.mark.parametrize(
     ("ranks", "choices"),
     [
-        ([2, 1, 3], ["b|ac", "a|c"]),  # the last place goes to whoever is left
-        ([GAP, 1, GAP], ["b|ac"]),
-        ([GAP, 1, GAP, 2], ["b|acd", "d|ac"]),
-        ([1, GAP, 3], ["a|bc", "b|c"]),  # best and worst of three
-        ([1, 2, GAP], ["a|bc", "b|c"]),
+        ([2, 1, 3], ["b|ac", "a|c"]),  # the remaining alternative is last
+        ([UNRANKED, 1, UNRANKED], ["b|ac"]),
+        ([UNRANKED, 1, UNRANKED, 2], ["b|acd", "d|ac"]),
+        ([1, UNRANKED, 3], ["a|bc", "b|c"]),  # best and worst of three
+        ([1, 2, UNRANKED], ["a|bc", "b|c"]),
         ([1, 2], ["a|b"]),
-        ([1], ["a|"]),  # nothing to choose, as with any set of one
+        ([1], ["a|"]),  # a set of one has no other choice
         ([4, 3, 2, 1], ["d|abc", "c|ab", "b|a"]),
     ],
 )
@@ -59,8 +59,8 @@ def test_a_ranking_is_a_sequence_of_choices(ranks: list[Any], choices: list[str]
     assert shown(read(table(ranks))) == choices
 
 
-def test_what_belongs_to_a_ranking_goes_with_its_choices() -> None:
-    rows = table([2, 1, 3], [1, GAP, GAP], weight=[3.0] * 3 + [1.0] * 3, who=["x"] * 3 + ["y"] * 3)
+def test_choices_keep_the_columns_of_their_ranking() -> None:
+    rows = table([2, 1, 3], [1, UNRANKED, UNRANKED], weight=[3.0] * 3 + [1.0] * 3, who=["x"] * 3 + ["y"] * 3)
     data = read(rows, weight="weight", individual=["who"])
     assert data.set_ids.tolist() == ["1/1", "1/2", "2/1"]
     assert data.weights.tolist() == [3, 3, 1]
@@ -70,23 +70,23 @@ def test_what_belongs_to_a_ranking_goes_with_its_choices() -> None:
     assert data.rows.tolist() == list(range(8))
 
 
-def test_first_choices_are_those_among_all_alternatives() -> None:
-    data = read(table([2, 1, 3], [1, GAP, GAP]))
+def test_first_choices_are_among_all_alternatives() -> None:
+    data = read(table([2, 1, 3], [1, UNRANKED, UNRANKED]))
     assert shown(first_choices(data)) == ["b|ac", "a|bc"]
     assert first_choices(data[::-1]).set_ids.tolist() == ["2/1", "1/1"]
     plain = read(table([2, 1, 3]), rank=None)
     assert first_choices(plain) is plain
 
 
-def test_rows_in_any_order_and_unavailable_ones() -> None:
-    rows = table([2, 1, GAP, 3], offered=[1, 1, 0, 1])
+def test_ranked_rows_may_be_in_any_order_or_unavailable() -> None:
+    rows = table([2, 1, UNRANKED, 3], offered=[1, 1, 0, 1])
     order = [3, 0, 2, 1]
     data = read({name: np.array(values, object)[order] for name, values in rows.items()}, available="offered")
     assert shown(data) == ["b|da", "a|d"]
     assert data.n_rows == data.n_alternatives == 5
 
 
-def test_the_choices_of_a_ranking_or_of_a_person_stay_together() -> None:
+def test_choices_of_a_ranking_or_person_stay_together() -> None:
     rankings = [[1, 2, 3, 4]] * 10
     data = read(table(*rankings))
     assert data.groups().tolist() == np.repeat(np.arange(10), 3).tolist()
@@ -102,7 +102,7 @@ def test_the_choices_of_a_ranking_or_of_a_person_stay_together() -> None:
 # -- the likelihood -------------------------------------------------------------------------------------------------
 
 
-def test_the_exploded_logit_by_hand() -> None:
+def test_the_exploded_logit_matches_values_by_hand() -> None:
     """Utilities log 1, log 2, log 3, ranked b, a, c: 2/6 for b of all, then 1/4 for a of a and c."""
     rows = table([2, 1, 3]) | {"price": np.log([1.0, 2.0, 3.0])}
     model = MNL(formula="price | 0", fixed={"price": 1.0}).fit(read(rows))
@@ -110,23 +110,23 @@ def test_the_exploded_logit_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 2**16), n=st.integers(2, 6), data=st.data())
-def test_the_likelihood_is_that_of_beggs_cardell_and_hausman(seed: int, n: int, data: Any) -> None:
-    """P = prod_k exp(v_k) / sum over those not before k; for all rankings of n it sums to 1."""
+def test_the_likelihood_matches_beggs_cardell_and_hausman(seed: int, n: int, data: Any) -> None:
+    """P = prod_k exp(v_k) / sum of exp(v) over k and those ranked after it; it sums to 1 over all rankings of n."""
     depth = data.draw(st.integers(1, n))
     v = np.random.default_rng(seed).normal(size=n).astype(np.float32).astype(float)
     total = 0.0
     for order in itertools.permutations(range(n), depth):
-        ranks: list[Any] = [GAP] * n
+        ranks: list[Any] = [UNRANKED] * n
         for place, item in enumerate(order, start=1):
             ranks[item] = place
         left = [*order, *(k for k in range(n) if k not in order)]
         expected = sum(v[order[k]] - np.log(np.exp(v[left[k:]]).sum()) for k in range(depth))
         sets = read(table(ranks) | {"price": v})
-        found = 0.0
+        log_likelihood = 0.0
         for begin, end, chosen in zip(sets.offsets[:-1], sets.offsets[1:], sets.require_chosen("test"), strict=True):
             u = sets.features["price"].plain()[begin:end].astype(float)
-            found += u[chosen] - np.log(np.exp(u).sum())
-        assert found == pytest.approx(expected, abs=1e-9)
+            log_likelihood += u[chosen] - np.log(np.exp(u).sum())
+        assert log_likelihood == pytest.approx(expected, abs=1e-9)
         total += np.exp(expected)
         if n > 4:
             return
@@ -140,7 +140,7 @@ def simulated(tasks: int, items: int = 5, seed: int = 0) -> dict[str, Any]:
     return table(*(np.argsort(np.argsort(-u)) + 1).tolist()) | {"price": x[..., 0].ravel(), "size": x[..., 1].ravel()}
 
 
-def test_rankings_tell_more_than_choices() -> None:
+def test_rankings_give_smaller_errors_than_choices() -> None:
     rows = simulated(400)
     whole = MNL(formula="price + size | 0").fit(read(rows, features=["price", "size"]))
     best = [1 if place == 1 else None for place in rows["place"]]
@@ -152,12 +152,12 @@ def test_rankings_tell_more_than_choices() -> None:
     assert whole.summary().facts["standard errors"] == "clustered, 400 clusters by task"
 
 
-def test_a_class_belongs_to_whoever_ranks() -> None:
+def test_all_choices_of_a_ranking_have_one_latent_class() -> None:
     data = read(simulated(100), features=["price", "size"])
     assert LatentClassMNL(classes=2, formula="price + size | 0").fit(data).persons_ == 100
 
 
-def test_a_table_to_predict_needs_no_ranks(tmp_path: Path) -> None:
+def test_a_table_for_prediction_needs_no_ranks(tmp_path: Path) -> None:
     rows = simulated(50)
     model = MNL().fit(read(rows, features=["price", "size"]))
     del rows["place"]
@@ -169,7 +169,7 @@ def test_a_table_to_predict_needs_no_ranks(tmp_path: Path) -> None:
 # -- tables in other forms ------------------------------------------------------------------------------------------
 
 
-def test_a_wide_table_has_a_column_of_ranks_for_each_alternative() -> None:
+def test_a_wide_table_has_one_rank_column_per_alternative() -> None:
     rows = {"place_a": [2, None], "place_b": [1, 1], "place_c": [3, None]} | {f"price_{c}": [1.0, 2.0] for c in "abc"}
     data = ChoiceData.from_wide(
         rows, rank="place_{alternative}", alternatives=list("abc"), features={"price": "price_{alternative}"}
@@ -181,7 +181,7 @@ def test_a_wide_table_has_a_column_of_ranks_for_each_alternative() -> None:
         )
 
 
-def test_a_schema_has_the_role(tmp_path: Path) -> None:
+def test_a_schema_stores_the_rank_column(tmp_path: Path) -> None:
     schema = Schema(choice_set="task", rank="place", features=["price"])  # type: ignore[arg-type]
     (tmp_path / "schema.toml").write_text(schema.to_toml())
     assert Schema.from_toml(tmp_path / "schema.toml") == schema
@@ -189,7 +189,7 @@ def test_a_schema_has_the_role(tmp_path: Path) -> None:
     assert "rank" not in Schema(choice_set="task").to_dict()
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_schema_has_the_role(tmp_path: Path) -> None:
         (["first", "1", "2"], "expected a number, got 'first'"),
     ],
 )
-def test_what_is_no_ranking_is_refused(ranks: list[Any], problem: str) -> None:
+def test_invalid_rankings_are_refused(ranks: list[Any], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         read(table(ranks))
 
@@ -225,11 +225,11 @@ def test_a_ranked_alternative_must_be_available() -> None:
         ({"alternative": "place"}, "'place' is declared as rank and also as alternative"),
     ],
 )
-def test_roles_that_contradict_each_other_are_refused(roles: dict[str, Any], problem: str) -> None:
+def test_contradicting_roles_are_refused(roles: dict[str, Any], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         read(table([1, 2]), **roles)
 
 
-def test_a_scanned_table_holds_no_rankings(tmp_path: Path) -> None:
+def test_scan_refuses_rankings(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="scan does not support rankings"):
         ChoiceData.scan(tmp_path / "table.csv", choice_set="task", rank="place")

@@ -1,4 +1,4 @@
-"""Roles: what a schema holds, how it is saved, what it refuses."""
+"""Schemas: their roles, saving, and errors."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
 
-def test_every_column_is_named_once_in_a_stable_order() -> None:
+def test_columns_are_listed_once_in_a_stable_order() -> None:
     schema = Schema(
         choice_set="id", chosen="y", individual=["who"], features=["x", "label"], alternative="label", keep=["who", "g"]
     )
     assert schema.columns == ("id", "y", "label", "who", "x", "g")
 
 
-def test_text_columns_are_labels_declared_categories_and_what_is_only_kept() -> None:
+def test_text_columns_are_labels_categories_and_kept_columns() -> None:
     schema = Schema(
         choice_set="id",
         alternative="label",
@@ -33,7 +33,7 @@ def test_text_columns_are_labels_declared_categories_and_what_is_only_kept() -> 
     assert schema.text_columns == {"label", "c", "g"}
 
 
-def test_a_person_is_carried_along_once_and_read_as_a_name() -> None:
+def test_a_person_column_is_listed_once_and_read_as_text() -> None:
     schema = Schema(choice_set="id", person="who", keep=["who", "g"], features=["x"])
     assert schema.kept_columns == ("who", "g")
     assert schema.columns == ("id", "who", "x", "g")
@@ -42,7 +42,7 @@ def test_a_person_is_carried_along_once_and_read_as_a_name() -> None:
     assert alone.text_columns == {"g", "who"}
 
 
-def test_a_prediction_needs_neither_choices_nor_weights_nor_persons_nor_kept_columns() -> None:
+def test_a_prediction_needs_only_the_inputs() -> None:
     schema = Schema(choice_set="id", chosen="y", weight="w", person="p", keep=["g"], features=["x"], available="a")
     assert schema.for_prediction() == Schema(choice_set="id", features=["x"], available="a")
 
@@ -54,7 +54,7 @@ def test_a_schema_is_read_from_toml(tmp_path: Path) -> None:
     assert Schema.from_toml(file) == expected
 
 
-def test_columns_have_names_and_units_that_change_no_role(tmp_path: Path) -> None:
+def test_names_and_units_do_not_change_roles(tmp_path: Path) -> None:
     file = tmp_path / "schema.toml"
     file.write_text(
         'choice_set = "id"\nchosen = "y"\nfeatures = ["x.1", "z"]\n[columns."x.1"]\nname = "Price"\nunit = "EUR"\n'
@@ -83,8 +83,10 @@ def schemas(draw: st.DrawFn) -> Schema:
         if draw(optional)
     }
     categorical = draw(st.one_of(st.none(), st.lists(st.sampled_from(names[5:8]))))
-    others = [name for name in names[5:8] if name not in (categorical or ())]
-    kinds = draw(st.dictionaries(st.sampled_from(others), st.sampled_from((*KINDS, *CURVES)))) if others else {}
+    kept_columns = [name for name in names[5:8] if name not in (categorical or ())]
+    kinds = (
+        draw(st.dictionaries(st.sampled_from(kept_columns), st.sampled_from((*KINDS, *CURVES)))) if kept_columns else {}
+    )
     return Schema(
         choice_set=names[4],
         individual=names[5:6],
@@ -100,12 +102,12 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 
 @given(schema=schemas())
-def test_json_gives_back_the_same_schema(schema: Schema) -> None:
+def test_a_schema_survives_a_json_round_trip(schema: Schema) -> None:
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
 @given(schema=schemas())
-def test_toml_gives_back_the_same_schema(schema: Schema, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_schema_survives_a_toml_round_trip(schema: Schema, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("schema") / "schema.toml"
     file.write_bytes(schema.to_toml().encode())
     assert Schema.from_toml(file) == schema
@@ -156,7 +158,7 @@ def test_a_schema_without_choice_set_is_refused() -> None:
         (b'choice_set = "\xff"', "is not valid TOML"),
     ],
 )
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "no.toml"
     if content is not None:
         file.write_bytes(content)
@@ -164,7 +166,7 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes | None, 
         Schema.from_toml(file)
 
 
-def test_kinds_stand_in_a_table_of_their_own_in_toml(tmp_path: Path) -> None:
+def test_kinds_have_their_own_table_in_toml(tmp_path: Path) -> None:
     file = tmp_path / "schema.toml"
     file.write_text(
         'choice_set = "id"\nfeatures = ["e"]\nindividual = ["at"]\n[kinds]\ne = "vector"\nat = "datetime"\n'
@@ -172,7 +174,7 @@ def test_kinds_stand_in_a_table_of_their_own_in_toml(tmp_path: Path) -> None:
     assert Schema.from_toml(file).kinds == {"e": "vector", "at": "datetime"}
 
 
-def test_a_schema_without_kinds_or_person_is_written_as_it_was_before_there_were_any() -> None:
+def test_a_schema_without_kinds_keeps_its_earlier_form() -> None:
     assert {"kinds", "person"}.isdisjoint(Schema(choice_set="id", features=["x"]).to_dict())
     assert hash(Schema(choice_set="id", features=["x"], kinds={"x": "vector"})) is not None
 
@@ -189,6 +191,6 @@ def test_a_schema_without_kinds_or_person_is_written_as_it_was_before_there_were
         ({"kinds": {"x": "vector"}, "alternative": "x"}, "'x' is declared as vector: it cannot also be"),
     ],
 )
-def test_kinds_that_make_no_sense_are_refused(entries: dict[str, Any], message: str) -> None:
+def test_invalid_kinds_are_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         Schema(choice_set="id", features=["x"], **entries)

@@ -1,4 +1,4 @@
-"""Fingerprints: equal for equal tables, different for any difference that a model sees."""
+"""Fingerprints are equal for equal tables and differ if a model would see a difference."""
 
 from typing import Any
 
@@ -33,11 +33,11 @@ def test_the_same_table_has_the_same_fingerprint(trips: Any, roles: Any) -> None
     ],
     ids=lambda change: ", ".join(change),
 )
-def test_any_difference_in_values_shows(change: dict[str, Any], trips: Any, roles: Any) -> None:
+def test_values_change_the_fingerprint(change: dict[str, Any], trips: Any, roles: Any) -> None:
     assert fingerprint({**trips, **change}, roles) != fingerprint(trips, roles)
 
 
-def test_a_difference_in_sizes_shows() -> None:
+def test_set_sizes_change_the_fingerprint() -> None:
     roles = {"choice_set": "id", "chosen": "y", "features": ["x"]}
     table = {"y": [1, 0, 0, 1, 0], "x": [1, 2, 3, 4, 5]}
     assert fingerprint({**table, "id": [1, 1, 1, 2, 2]}, roles) == fingerprint({**table, "id": [3, 3, 3, 4, 4]}, roles)
@@ -46,9 +46,9 @@ def test_a_difference_in_sizes_shows() -> None:
     assert fingerprint({**table, **shifted}, roles) != fingerprint({**table, **moved}, roles)
 
 
-def test_a_difference_in_roles_or_weights_shows(trips: Any, roles: Any) -> None:
+def test_roles_and_weights_change_the_fingerprint(trips: Any, roles: Any) -> None:
     weighted = {**trips, "w": [1, 1, 2, 2, 2]}
-    found = {
+    fingerprints = {
         fingerprint(trips, roles),
         fingerprint(trips, roles, chosen=None),
         fingerprint(trips, roles, features=["seats", "time", "shade"]),
@@ -56,16 +56,16 @@ def test_a_difference_in_roles_or_weights_shows(trips: Any, roles: Any) -> None:
         fingerprint(weighted, roles, weight="w"),
         fingerprint({**weighted, "w": [2, 2, 1, 1, 1]}, roles, weight="w"),
     }
-    assert len(found) == 6
+    assert len(fingerprints) == 6
 
 
-def test_persons_show_where_they_are_declared(trips: Any, roles: Any) -> None:
+def test_declared_persons_change_the_fingerprint(trips: Any, roles: Any) -> None:
     other = {**trips, "person": ["p", "p", "p", "p", "p"]}
     assert fingerprint(other, roles) == fingerprint(trips, roles)
     assert fingerprint(other, roles, person="person") != fingerprint(trips, roles, person="person")
 
 
-def test_categories_that_no_row_has_do_not_show(trips: Any, roles: Any) -> None:
+def test_unused_categories_do_not_change_the_fingerprint(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     first = {name: values[:2] for name, values in trips.items()}
     assert data.subset([0]).fingerprint() == fingerprint(first, roles)
@@ -74,27 +74,27 @@ def test_categories_that_no_row_has_do_not_show(trips: Any, roles: Any) -> None:
     assert data.subset([1]).fingerprint() == fingerprint(last, roles)
 
 
-def test_names_of_categories_do_not_run_together(trips: Any, roles: Any) -> None:
+def test_category_names_are_separated_in_the_fingerprint(trips: Any, roles: Any) -> None:
     one = {**trips, "shade": ["a', 'b", "c", "c", "c", "c"]}
     two = {**trips, "shade": ["a", "b', 'c", "b', 'c", "b', 'c", "b', 'c"]}
     assert fingerprint(one, roles) != fingerprint(two, roles)
 
 
-def test_ids_and_unavailable_rows_do_not_show(trips: Any, roles: Any) -> None:
+def test_ids_and_unavailable_rows_do_not_change_the_fingerprint(trips: Any, roles: Any) -> None:
     renamed = {**trips, "trip": ["x", "x", "y", "y", "y"]}
     assert fingerprint(renamed, roles) == fingerprint(trips, roles)
     longer = {name: [*values, values[-1]] for name, values in trips.items()} | {"ok": [1, 1, 1, 1, 1, 0]}
     longer["shade"][-1], longer["time"][-1], longer["took"][-1] = "grey", np.nan, 0
-    same = {**trips, "ok": [1] * 5}
-    assert fingerprint(longer, roles, available="ok") == fingerprint(same, roles, available="ok")
+    available = {**trips, "ok": [1] * 5}
+    assert fingerprint(longer, roles, available="ok") == fingerprint(available, roles, available="ok")
 
 
 # -- Parts -------------------------------------------------------------------------------------------------------------
-# Some sets of a table, or those of two: the parts behave as tables of their own.
+# Subsets and joined tables behave like tables that were read from their rows.
 
 
 def random_table(seed: int) -> dict[str, Any]:
-    """Up to five sets in any order of rows, some rows unavailable but never all of a set."""
+    """Make up to five sets with rows in any order; some rows are unavailable, but never all of a set."""
     rng = np.random.default_rng(seed)
     ids = rng.permutation(np.repeat(np.arange(rng.integers(1, 6)), 3))
     first = np.isin(np.arange(len(ids)), [np.flatnonzero(ids == i)[0] for i in np.unique(ids)])
@@ -122,7 +122,7 @@ def assert_same(a: ChoiceData, b: ChoiceData) -> None:
 
 
 @given(seed=st.integers(0, 2**16), data=st.data())
-def test_some_sets_behave_as_the_table_of_their_rows(seed: int, data: st.DataObject) -> None:
+def test_a_subset_equals_the_table_of_its_rows(seed: int, data: st.DataObject) -> None:
     table = random_table(seed)
     everything = read(table)
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(everything), max_size=len(everything))))
@@ -134,7 +134,7 @@ def test_some_sets_behave_as_the_table_of_their_rows(seed: int, data: st.DataObj
 
 
 @given(seed=st.integers(0, 2**16))
-def test_taking_twice_is_taking_once(seed: int) -> None:
+def test_a_subset_of_a_subset_equals_one_subset(seed: int) -> None:
     data = read(random_table(seed))
     order = np.random.default_rng(seed).permutation(len(data))
     half = order[: len(order) // 2 + 1]
@@ -143,7 +143,7 @@ def test_taking_twice_is_taking_once(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**16))
-def test_joined_parts_make_the_whole(seed: int) -> None:
+def test_joined_parts_equal_the_whole(seed: int) -> None:
     data = read(random_table(seed))
     k = len(data) // 2
     joined = data.subset(np.arange(k)).concat(data.subset(np.arange(k, len(data))))
@@ -151,7 +151,7 @@ def test_joined_parts_make_the_whole(seed: int) -> None:
     assert joined.set_ids.tolist() == data.set_ids.tolist()
     assert sorted([*joined.rows, *joined.hidden_rows]) == list(range(data.n_rows))
     assert sorted(joined.hidden_sets) == sorted(data.hidden_sets)
-    for part in (joined.subset([0]), joined.subset([-1])):  # rows and sets of unavailable ones still agree
+    for part in (joined.subset([0]), joined.subset([-1])):  # the sets of unavailable rows still agree
         assert part.fingerprint() in (data.subset([0]).fingerprint(), data.subset([-1]).fingerprint())
         assert sorted([*part.rows, *part.hidden_rows]) == list(range(part.n_rows))
 
@@ -172,7 +172,7 @@ def test_tables_of_different_schemas_are_not_joined(trips: Any, roles: Any) -> N
         data.concat(other)
 
 
-def test_positions_count_from_either_end_and_a_mask_counts_as_its_positions() -> None:
+def test_subsets_accept_negative_positions_and_masks() -> None:
     assert set_positions(np.array([2, -1, 0]), 4).tolist() == [2, 3, 0]
     assert set_positions(np.array([True, False, True]), 3).tolist() == [0, 2]
     assert set_positions(np.array([]), 3).tolist() == []
@@ -194,26 +194,26 @@ def test_positions_count_from_either_end_and_a_mask_counts_as_its_positions() ->
         ([2, -1], "a choice set can be selected only once: the positions repeat"),
     ],
 )
-def test_what_points_at_no_set_is_refused(index: Any, message: str) -> None:
+def test_invalid_positions_are_refused(index: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         set_positions(np.asarray(index), 3)
 
 
 # -- Splits ------------------------------------------------------------------------------------------------------------
-# Random parts: complete, disjoint, reproducible, of the shares asked for, with groups whole.
+# Random parts are complete, disjoint, reproducible, have the requested shares and keep groups together.
 
 
 groups_of_sets = st.lists(st.integers(0, 8), min_size=1, max_size=40).map(lambda g: np.array(g, np.int64))
 seeds = st.integers(0, 2**16)
 
 
-def test_ten_sets_are_cut_into_eight_one_and_one() -> None:
+def test_ten_sets_are_split_into_eight_one_and_one() -> None:
     parts = split_parts(np.arange(10), (0.8, 0.1, 0.1), generator(0))
     assert [len(part) for part in parts] == [8, 1, 1]
     assert sorted(np.concatenate(parts)) == list(range(10))
 
 
-def test_five_sets_leave_one_for_each_small_part() -> None:
+def test_each_part_of_five_sets_has_at_least_one() -> None:
     assert [len(part) for part in split_parts(np.arange(5), (0.8, 0.1, 0.1), generator(0))] == [3, 1, 1]
 
 
@@ -224,10 +224,10 @@ def test_other_seeds_give_other_parts() -> None:
     assert len(folds) == 5
 
 
-def test_every_set_may_fall_into_every_part() -> None:
+def test_every_set_may_be_in_every_part() -> None:
     first = [set(split_parts(np.arange(6), (0.5, 0.5), generator(seed))[0].tolist()) for seed in range(60)]
     for k in range(6):
-        assert 10 < sum(k in part for part in first) < 50  # 30 expected; the odds of leaving this range are 1e-7
+        assert 10 < sum(k in part for part in first) < 50  # 30 expected; the probability of leaving this range is 1e-7
 
 
 def cut(groups: Any, folds: bool, k: int, seed: int) -> list[Any]:
@@ -237,9 +237,7 @@ def cut(groups: Any, folds: bool, k: int, seed: int) -> list[Any]:
 
 
 @given(groups=groups_of_sets, folds=st.booleans(), k=st.integers(2, 5), seed=seeds)
-def test_parts_are_complete_disjoint_sorted_reproducible_and_keep_groups_whole(
-    groups: Any, folds: bool, k: int, seed: int
-) -> None:
+def test_parts_are_a_reproducible_partition_by_group(groups: Any, folds: bool, k: int, seed: int) -> None:
     if len(np.unique(groups)) < k:
         with pytest.raises(InputError, match=r"too few for|the number of folds must be between 2 and"):
             cut(groups, folds, k, seed)
@@ -256,8 +254,8 @@ def test_parts_are_complete_disjoint_sorted_reproducible_and_keep_groups_whole(
 
 
 @given(n=st.integers(20, 200), shares=st.lists(st.integers(1, 9), min_size=2, max_size=4), seed=seeds)
-def test_shares_are_met_to_the_set(n: int, shares: list[int], seed: int) -> None:
-    """Each cut lies within half a set of its share, so each part within one; room for all is 5% a part at least."""
+def test_parts_have_their_shares_within_one_set(n: int, shares: list[int], seed: int) -> None:
+    """Each boundary is within half a set of its share, so each part is within one set."""
     parts = np.array(shares) / sum(shares)
     sizes = [len(part) for part in split_parts(np.arange(n), parts.tolist(), generator(seed))]
     if (parts * n >= 2).all():
@@ -282,14 +280,14 @@ def test_folds_differ_by_at_most_one_group(n_groups: int, k: int, seed: int) -> 
     ],
     ids=str,
 )
-def test_equal_values_make_a_group(values: Any, expected: list[int]) -> None:
+def test_equal_values_form_a_group(values: Any, expected: list[int]) -> None:
     assert number_groups(values).tolist() == expected
 
 
 @pytest.mark.parametrize(
     "parts", [(0.5, 0.6), (0.5,), (), (1.5, -0.5), (1.0, 0.0), 0.8, "ab", (0.5, float("nan")), None]
 )
-def test_shares_that_are_no_shares_are_refused(parts: Any) -> None:
+def test_invalid_shares_are_refused(parts: Any) -> None:
     with pytest.raises(InputError, match="the parts must be positive shares that add up to 1, got"):
         split_parts(np.arange(10), parts, generator(0))
 
@@ -300,13 +298,13 @@ def test_more_parts_than_groups_are_refused() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 0, -1, 4, 2.0, "2", True, None])
-def test_a_number_of_folds_that_cannot_be_is_refused(k: Any) -> None:
+def test_an_invalid_number_of_folds_is_refused(k: Any) -> None:
     with pytest.raises(InputError, match=r"number of folds must be between 2 and 3, the number of groups .*; got"):
         fold_parts(np.array([0, 1, 2, 2]), k, generator(0))
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "0", None, True])
-def test_a_seed_is_a_whole_number(seed: Any) -> None:
+def test_a_seed_must_be_a_nonnegative_integer(seed: Any) -> None:
     with pytest.raises(InputError, match="the seed must be a whole number of at least 0, got"):
         generator(seed)
 

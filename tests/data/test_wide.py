@@ -66,7 +66,7 @@ def test_a_wide_table_makes_choice_sets() -> None:
     assert data.to_rows(np.array([0.25, 0.75, 1.0])).tolist() == [0.25, 0.75, 1.0, 0.0]
 
 
-def test_a_person_of_a_wide_table_is_that_of_its_sets() -> None:
+def test_persons_of_a_wide_table_become_those_of_its_sets() -> None:
     data = ChoiceData.from_wide(TABLE, **ROLES, person="who")
     assert data.schema.person == "who"
     assert data.keep["who"].plain().tolist() == ["p", "q"]
@@ -77,7 +77,7 @@ def test_choices_need_not_be_known() -> None:
 
 
 @given(rows=st.integers(1, 5), seed=st.integers(0, 2**16))
-def test_alternative_k_of_row_r_is_row_r_times_the_number_of_alternatives_plus_k(rows: int, seed: int) -> None:
+def test_alternative_k_of_row_r_becomes_row_r_times_n_plus_k(rows: int, seed: int) -> None:
     x = np.random.default_rng(seed).normal(size=(rows, 3)).astype(np.float32)
     table = {f"x_{label}": x[:, k] for k, label in enumerate("abc")}
     data = ChoiceData.from_wide(table, chosen=None, alternatives=list("abc"), features={"x": "x_{alternative}"})
@@ -111,24 +111,24 @@ def test_a_choice_may_be_written_in_several_ways(choice: Any, alternatives: Any)
         ([decimal.Decimal(1), decimal.Decimal(2)], [3, 4], [1, 3, 2, 4]),
     ],
 )
-def test_columns_of_several_numeric_types_are_woven_as_numbers(car: Any, bus: Any, expected: list[float]) -> None:
+def test_columns_of_mixed_numeric_types_become_numbers(car: Any, bus: Any, expected: list[float]) -> None:
     data = ChoiceData.from_wide({**TABLE, "car_time": car, "bus_time": bus}, **ROLES)
     assert data.features["time"].plain().tolist() == expected
 
 
-def test_an_empty_column_beside_numbers_leaves_them_numbers() -> None:
+def test_an_empty_column_does_not_change_the_numeric_type() -> None:
     table = {**TABLE, "car_time": [None, None], "choice": [2, 2]}
     data = ChoiceData.from_wide(table, **ROLES, missing="indicator")
     np.testing.assert_array_equal(data.features["time"].plain(), [np.nan, 20.5, np.nan, 9])
 
 
-def test_text_columns_are_woven_as_categories() -> None:
+def test_text_columns_become_categories() -> None:
     table = {**TABLE, "car_time": ["x", "y"], "bus_time": pd.Series(["y", "y"], dtype="category")}
     data = ChoiceData.from_wide(table, **ROLES)
     assert data.features["time"].plain().tolist() == ["x", "y", "y", "y"]
 
 
-def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
+def test_declared_categories_in_a_csv_keep_leading_zeros(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("choice,car_code,bus_code,zip\n1,01,1,007\n2,2,02,7\n")
     data = ChoiceData.from_wide(
         tmp_path / "t.csv",
@@ -166,7 +166,7 @@ def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
         ({"chosen": "choise"}, "has no column 'choise'. Did you mean 'choice'"),
     ],
 )
-def test_a_group_that_is_not_there_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_group_of_missing_columns_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         ChoiceData.from_wide(TABLE, **ROLES | changes)
 
@@ -190,7 +190,7 @@ def test_an_empty_wide_table_is_refused() -> None:
         ChoiceData.from_wide({name: [] for name in TABLE}, **ROLES)
 
 
-def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
+def test_a_repeated_choice_set_is_refused() -> None:
     with pytest.raises(SchemaError, match="the label 'car' occurs more than once in this set"):
         ChoiceData.from_wide({**TABLE, "trip": ["t", "t"]}, **ROLES | {"chosen": None}, choice_set="trip")
 
@@ -223,7 +223,7 @@ def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
         ),
     ],
 )
-def test_a_column_that_would_give_the_answer_away_is_refused(roles: dict[str, Any], message: str) -> None:
+def test_a_column_that_reveals_the_choice_is_refused(roles: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         ChoiceData.from_wide(TABLE, **ROLES | roles)
 
@@ -236,7 +236,7 @@ def test_the_availability_of_one_alternative_may_describe_the_individual() -> No
 # -- columns of other kinds ------------------------------------------------------------------------------------------
 
 
-def test_kinds_are_those_of_the_long_form() -> None:
+def test_kinds_give_the_same_data_as_the_long_form() -> None:
     table = {
         "choice": ["a", "b"],
         "a_v": [[1.0, 2.0], [3.0, 4.0]],
@@ -265,7 +265,7 @@ def test_kinds_are_those_of_the_long_form() -> None:
 
 
 @pytest.mark.parametrize("other", [np.zeros((2, 3)), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
-def test_a_vector_of_another_size_is_told_by_its_row(other: Any) -> None:
+def test_a_vector_of_another_size_is_named_with_its_row(other: Any) -> None:
     table = {"a_v": np.zeros((2, 2)), "b_v": other, "c_v": np.ones((2, 2))}
     with pytest.raises(
         SchemaError, match=r"column 'v', row 1 .*expected a vector of 2 numbers .* got 3 numbers; 2 such"
@@ -279,7 +279,7 @@ def test_a_vector_of_another_size_is_told_by_its_row(other: Any) -> None:
         )
 
 
-def test_lists_and_numbers_do_not_go_together() -> None:
+def test_lists_and_numbers_cannot_be_mixed() -> None:
     with pytest.raises(SchemaError, match="feature 'v': expected columns of one type"):
         ChoiceData.from_wide(
             {"a_v": [[1.0]]},
@@ -290,7 +290,7 @@ def test_lists_and_numbers_do_not_go_together() -> None:
         )
 
 
-def test_kinds_in_a_file_without_types_are_read_as_they_are_written(tmp_path: Path) -> None:
+def test_kinds_in_a_csv_are_read_as_written(tmp_path: Path) -> None:
     (tmp_path / "wide.csv").write_text('choice,a_v,b_v\na,"[1, 2]","[3, 4]"\nb,"[5, 6]","[1, 2]"\n')
     data = ChoiceData.from_wide(
         tmp_path / "wide.csv",
@@ -302,7 +302,7 @@ def test_kinds_in_a_file_without_types_are_read_as_they_are_written(tmp_path: Pa
     assert [row.tolist() for row in data.features["v"].plain()] == [[1, 2], [3, 4], [5, 6], [1, 2]]
 
 
-def test_pictures_are_found_from_the_folder_of_a_wide_file(tmp_path: Path) -> None:
+def test_picture_paths_are_relative_to_a_wide_file(tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("L", (2, 2), 7).save(tmp_path / "a.png")
@@ -317,8 +317,8 @@ def test_pictures_are_found_from_the_folder_of_a_wide_file(tmp_path: Path) -> No
     assert data.features["photo"].plain()[1] == (tmp_path / "a.png").read_bytes()
 
 
-def test_whole_numbers_are_labels_as_they_are_written() -> None:
-    """A survey's codes 1 and 2 need no mapping; templates and mappings of columns take them, too."""
+def test_integers_may_be_labels() -> None:
+    """Survey codes 1 and 2 need no mapping; templates and mappings of columns accept them."""
     table = {"choice": [2, 1], "t1": [10, 12], "t2": [20, 9]}
     by_template = ChoiceData.from_wide(table, chosen="choice", alternatives=[1, 2], features={"t": "t{alternative}"})
     places = {"t": {1: "t1", 2: "t2"}}

@@ -32,7 +32,7 @@ def data() -> ChoiceData:
     return ChoiceData.from_wide(TABLE, person="who", **WIDE)
 
 
-def test_values_become_plain_and_the_roles_of_the_long_form_follow() -> None:
+def test_wide_roles_give_the_roles_of_the_long_form() -> None:
     places = {"t": {1: "x", 2: np.float64(0.5)}}
     odd = {"alternatives": {1: np.int64(7), 2: np.int64(8)}, "features": places, "rank": None}
     assert wide_roles(odd) == {"alternatives": {"1": 7, "2": 8}, "features": {"t": {"1": "x", "2": 0.5}}}
@@ -60,12 +60,12 @@ def test_values_become_plain_and_the_roles_of_the_long_form_follow() -> None:
         ({"alternatives": "ab", "features": {}}, "alternatives must be a list of distinct labels"),
     ],
 )
-def test_what_says_nothing_of_a_wide_table_is_refused(wide: Any, message: str) -> None:
+def test_invalid_wide_roles_are_refused(wide: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         wide_roles(wide)
 
 
-def test_a_model_reads_other_wide_tables_by_itself_and_remembers_how(tmp_path: Path) -> None:
+def test_a_model_stores_how_to_read_wide_tables(tmp_path: Path) -> None:
     model = MNL(formula="minutes | 0").fit(data())
     expected = model.predict_proba(data())
     assert (model.predict_proba(TABLE) == expected).all()
@@ -76,7 +76,7 @@ def test_a_model_reads_other_wide_tables_by_itself_and_remembers_how(tmp_path: P
     assert model.score(TABLE) == model.score(data())
     rows = long_form(TABLE, model.schema)
     assert rows is not None
-    assert (model.predict_proba(rows) == expected).all()  # the long form is read as such
+    assert (model.predict_proba(rows) == expected).all()  # a table in long form
     with pytest.raises(SchemaError, match="no column 'bus_minutes'"):
         model.predict_proba({name: column for name, column in TABLE.items() if name != "bus_minutes"})
 
@@ -97,7 +97,7 @@ def test_a_file_describes_a_wide_table(tmp_path: Path) -> None:
     assert short.fingerprint() == known.fingerprint()
 
 
-def test_where_the_columns_lie_changes_neither_the_table_nor_its_schema() -> None:
+def test_wide_roles_do_not_change_the_fingerprint_or_schema() -> None:
     long = long_form(TABLE, data().schema)
     plain = Schema.from_dict({**long_roles(WIDE), "person": "who"})
     assert ChoiceData.from_schema(long, plain).fingerprint() == data().fingerprint()

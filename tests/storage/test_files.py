@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files are written completely or not at all."""
 
 import errno
 import os
@@ -14,13 +14,13 @@ from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage import atomic_write, package_version, parse_json, write_bytes
 
 
-def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+def test_writing_creates_missing_folders(tmp_path: Path) -> None:
     write_bytes(tmp_path / "a" / "b.txt", b"new")
     assert (tmp_path / "a" / "b.txt").read_bytes() == b"new"
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["b.txt"]
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_failure_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
 
@@ -36,14 +36,14 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.arrow", os.fsdecode(b"\xff.parquet")])
-def test_a_table_is_written_in_the_format_of_its_name(name: str, tmp_path: Path) -> None:
+def test_the_suffix_determines_the_format(name: str, tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2], "é": ["x", "y"]})
     write_table(table, tmp_path / name)
-    plain = (tmp_path / name).rename(tmp_path / f"table{Path(name).suffix}")  # which pyarrow can read
+    plain = (tmp_path / name).rename(tmp_path / f"table{Path(name).suffix}")  # a suffix that pyarrow knows
     assert read_table(plain).equals(table)
 
 
-def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_refused_before_writing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"t\.xlsx: unknown file format. Expected a name that ends in"):
         write_table(pa.table({"a": [1]}), tmp_path / "deep" / "t.xlsx")
     assert list(tmp_path.iterdir()) == []
@@ -58,9 +58,7 @@ def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: P
         (errno.ENOTDIR, "Choose another location"),
     ],
 )
-def test_what_the_system_refuses_is_told_with_the_place_and_the_remedy(
-    number: int, remedy: str, tmp_path: Path
-) -> None:
+def test_a_system_error_names_the_path_and_a_remedy(number: int, remedy: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
     where = rf"a.txt cannot be written: {os.strerror(number)}. {remedy}"
@@ -71,10 +69,8 @@ def test_what_the_system_refuses_is_told_with_the_place_and_the_remedy(
         raise OSError(number, "whatever a library says")
 
 
-def test_files_and_their_names_are_on_the_disk_when_they_are_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First the content, then the name: a power cut leaves the old file or the new one."""
+def test_files_and_folders_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced before the name, so a power cut leaves the old file or the new one."""
     order: list[str] = []
     real_sync, real_replace = os.fsync, Path.replace
 
@@ -108,7 +104,7 @@ def test_a_csv_holds_lists_as_json_and_refuses_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000, "{", b"\xff"])
-def test_what_is_no_json_or_too_deep_is_a_value_error(text: str | bytes) -> None:
+def test_invalid_or_deeply_nested_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"nested too deeply|Expecting|decode"):
         parse_json(text)
     assert parse_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
@@ -118,6 +114,6 @@ def test_what_is_no_json_or_too_deep_is_a_value_error(text: str | bytes) -> None
 # Versions of installed packages.
 
 
-def test_a_package_that_is_installed_has_a_version_and_another_says_so() -> None:
+def test_versions_of_installed_and_missing_packages() -> None:
     assert package_version("numpy") == version("numpy")
     assert package_version("no-such-package") == "not installed as a package"

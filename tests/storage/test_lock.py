@@ -1,4 +1,4 @@
-"""A place has one writer at a time; what a dead one left is no obstacle."""
+"""A path has one writer at a time, and files of a dead writer do not block it."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ from pcmcnet.storage import sole_writer, write_bytes
 
 
 def hold(place: Path, ready: Connection) -> None:
-    """Hold a place until killed."""
+    """Hold the lock of a path until killed."""
     with sole_writer(place):
         ready.send("held")
         signal.pause()
@@ -28,7 +28,7 @@ def hold(place: Path, ready: Connection) -> None:
 
 @pytest.fixture
 def other(tmp_path: Path) -> mp.context.ForkProcess:
-    """Another process that holds ``tmp_path / "run"``."""
+    """Start another process that holds the lock of ``tmp_path / "run"``."""
     ours, theirs = mp.Pipe()
     process = mp.get_context("fork").Process(target=hold, args=(tmp_path / "run", theirs))
     process.start()
@@ -38,7 +38,7 @@ def other(tmp_path: Path) -> mp.context.ForkProcess:
     process.join()
 
 
-def test_a_second_writer_is_told_who_the_first_is(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+def test_a_second_writer_learns_the_process_of_the_first(other: mp.context.ForkProcess, tmp_path: Path) -> None:
     who = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until it"
     with pytest.raises(ArtifactError, match=who), sole_writer(tmp_path / "run"):
         raise AssertionError("two writers")
@@ -46,7 +46,7 @@ def test_a_second_writer_is_told_who_the_first_is(other: mp.context.ForkProcess,
         pass
 
 
-def test_the_lock_of_a_killed_process_is_no_obstacle(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(other: mp.context.ForkProcess, tmp_path: Path) -> None:
     other.kill()
     other.join()
     assert [path.name for path in tmp_path.iterdir()] == [".run.lock"]
@@ -55,14 +55,14 @@ def test_the_lock_of_a_killed_process_is_no_obstacle(other: mp.context.ForkProce
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_to_a_folder_is_the_folder(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+def test_a_link_shares_the_lock_of_its_target(other: mp.context.ForkProcess, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to("run")
     with pytest.raises(ArtifactError, match=f"process {other.pid}"), sole_writer(tmp_path / "link"):
         raise AssertionError("two writers")
 
 
-def test_a_writer_may_call_another_for_the_same_place(tmp_path: Path) -> None:
+def test_a_lock_can_be_taken_again_by_its_holder(tmp_path: Path) -> None:
     with sole_writer(tmp_path / "run"):
         with sole_writer(tmp_path / "run"):
             pass
@@ -70,23 +70,23 @@ def test_a_writer_may_call_another_for_the_same_place(tmp_path: Path) -> None:
 
 
 def test_another_thread_is_another_writer(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def write() -> None:
         try:
             with sole_writer(tmp_path / "run"):
-                said.append("two writers")
+                messages.append("two writers")
         except ArtifactError as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     with sole_writer(tmp_path / "run"):
         thread = threading.Thread(target=write)
         thread.start()
         thread.join()
-    assert "is being written by another thread of this process" in said[0]
+    assert "is being written by another thread of this process" in messages[0]
 
 
-def test_folders_that_were_made_for_the_lock_alone_go_with_it(tmp_path: Path) -> None:
+def test_folders_created_for_the_lock_are_removed(tmp_path: Path) -> None:
     with sole_writer(tmp_path / "a" / "b" / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -95,10 +95,8 @@ def test_folders_that_were_made_for_the_lock_alone_go_with_it(tmp_path: Path) ->
     assert (tmp_path / "a" / "b" / "run").read_text() == "a result"
 
 
-def test_a_folder_in_one_that_may_not_be_written_is_locked_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rights mean nothing to root, so the refusal is made here."""
+def test_a_folder_in_a_read_only_folder_is_locked_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permissions do not stop root, so the refusal is simulated."""
     real = os.open
 
     def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -108,26 +106,26 @@ def test_a_folder_in_one_that_may_not_be_written_is_locked_itself(
 
     (tmp_path / "run").mkdir()
     monkeypatch.setattr(os, "open", refuse)
-    said: list[str] = []
+    messages: list[str] = []
 
     def write() -> None:
         try:
             with sole_writer(tmp_path / "run"):
-                said.append("two writers")
+                messages.append("two writers")
         except ArtifactError as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     with sole_writer(tmp_path / "run"):
         thread = threading.Thread(target=write)
         thread.start()
         thread.join()
-    assert "is being written by another process" in said[0]
+    assert "is being written by another process" in messages[0]
     with sole_writer(tmp_path / "run"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_what_dead_writers_left_is_swept_away_and_what_lives_stays(tmp_path: Path) -> None:
+def test_only_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     process = mp.get_context("fork").Process(target=int)
     process.start()
     process.join()
@@ -143,7 +141,7 @@ def test_what_dead_writers_left_is_swept_away_and_what_lives_stays(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
-def test_half_written_files_within_a_folder_go_once_they_are_whole(
+def test_temporary_files_of_dead_writers_inside_a_folder_are_removed(
     other: mp.context.ForkProcess, tmp_path: Path
 ) -> None:
     other.kill()
@@ -155,18 +153,18 @@ def test_half_written_files_within_a_folder_go_once_they_are_whole(
     for name in (f".{dead}.missing.json", ".notes", f"{dead}.a.json"):
         (folder / name).touch()
     with pytest.raises(KeyError), sole_writer(folder):
-        raise KeyError("what it was to write may not be there")
+        raise KeyError("the files may be incomplete")
     assert (folder / f".{dead}.a.json").exists()
     with sole_writer(folder):
         pass
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    kept = {f".{os.getpid()}.a.json", f".{dead}.missing.json", ".notes", f"{dead}.a.json"}
-    assert found == {"a.json", "below/b.json"} | kept
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    expected = {f".{os.getpid()}.a.json", f".{dead}.missing.json", ".notes", f"{dead}.a.json"}
+    assert files == {"a.json", "below/b.json"} | expected
 
 
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
-    """Make of this system one that has ``locking`` alone, opens no folders and removes no open files.
+    """Simulate Windows: only ``locking``, folders cannot be opened, open files cannot be removed.
 
     Returns the descriptors that are open.
     """
@@ -191,7 +189,9 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
 
     def locking(descriptor: int, mode: int, count: int) -> None:
         assert (mode, count) == (2, 1)
-        assert os.lseek(descriptor, 0, os.SEEK_CUR) > 4096  # beyond the note, which others are to read
+        assert (
+            os.lseek(descriptor, 0, os.SEEK_CUR) > 4096
+        )  # beyond the note, which other processes must be able to read
         try:
             flock(descriptor, 2 | 4)
         except OSError:
@@ -209,23 +209,23 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     return opened
 
 
-def test_on_windows_a_second_writer_is_told_and_nothing_is_left(tmp_path: Path, windows: dict[int, str]) -> None:
-    said: list[str] = []
+def test_a_second_writer_is_refused_on_windows(tmp_path: Path, windows: dict[int, str]) -> None:
+    messages: list[str] = []
 
     def write() -> None:
         try:
             with sole_writer(tmp_path / "run"):
-                said.append("two writers")
+                messages.append("two writers")
         except ArtifactError as error:
-            said.append(str(error))
+            messages.append(str(error))
 
-    (tmp_path / ".12345.run").touch()  # of a process that may live
+    (tmp_path / ".12345.run").touch()  # of a process that may still run
     with sole_writer(tmp_path / "run"):
         thread = threading.Thread(target=write)
         thread.start()
         thread.join()
         write_bytes(tmp_path / "run" / "result.json", b"{}")
-    assert "is being written by another thread of this process" in said[0]
+    assert "is being written by another thread of this process" in messages[0]
     with sole_writer(tmp_path / "run"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [".12345.run", "run"]
@@ -233,13 +233,13 @@ def test_on_windows_a_second_writer_is_told_and_nothing_is_left(tmp_path: Path, 
     assert windows == {}
 
 
-def test_a_system_without_locks_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_locks_is_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "fcntl", None)
     with sole_writer(tmp_path / "run"):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_system_without_locks_is_told_of(
+def test_a_file_system_without_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
@@ -251,6 +251,6 @@ def test_a_file_system_without_locks_is_told_of(
     assert "this file system has no locks" in caplog.text
 
 
-def test_the_root_of_a_disk_is_no_place_to_write() -> None:
+def test_the_root_folder_is_refused() -> None:
     with pytest.raises(InputError, match="expected the name of a folder or file to write"), sole_writer(Path("/")):
         pass

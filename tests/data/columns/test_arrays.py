@@ -1,4 +1,4 @@
-"""Numbers come from Arrow, and go there, as by Arrow's own conversions."""
+"""Conversion of numbers from and to Arrow agrees with Arrow's own."""
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ TYPES = ["int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "fl
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_numbers_of_all_types_are_those_of_arrow_with_or_without_gaps(kind: str) -> None:
+def test_numbers_from_arrow_agree_with_its_own_conversion(kind: str) -> None:
     whole = pa.array(np.arange(6).astype(kind))
     gaps = pa.array(np.arange(6).astype(kind), mask=np.arange(6) == 3)
     for one in (whole, whole[2:5], whole[:0], gaps, gaps[4:]):
@@ -36,14 +36,14 @@ def test_numbers_of_all_types_are_those_of_arrow_with_or_without_gaps(kind: str)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_arrow_takes_numbers_of_all_types_however_they_lie(kind: str) -> None:
+def test_numbers_of_any_type_and_layout_convert_to_arrow(kind: str) -> None:
     numbers = np.arange(6).astype(kind)
     for values in (numbers, numbers[::2], numbers[:0]):
         assert array_from_numpy(values).equals(pa.array(values))
 
 
 # -- Column arrays -----------------------------------------------------------------------------------------------------
-# Columns: rows taken and appended keep their values.
+# Taking and appending rows of columns keeps their values.
 
 
 words = st.lists(st.sampled_from(["a", "b", "c", "é"]), max_size=6)
@@ -60,13 +60,13 @@ def test_taking_rows_keeps_all_categories() -> None:
     assert len(column) == 2
 
 
-def test_numbers_are_their_own_plain_form() -> None:
+def test_plain_form_of_numbers_is_unchanged() -> None:
     column = Numeric(np.array([1.5, 2.5], np.float32))
     assert column.plain().tolist() == [1.5, 2.5]
     assert len(column) == 2
 
 
-def test_columns_are_taken_and_appended_together() -> None:
+def test_take_and_concat_apply_to_all_columns() -> None:
     columns = {"n": Numeric(np.array([1, 2], np.float32)), "c": categorical(["x", "y"], ["x", "y"])}
     both = concat(columns, take(columns, np.array([1])))
     assert stored_values(both["n"]).tolist() == [1, 2, 2]
@@ -74,7 +74,7 @@ def test_columns_are_taken_and_appended_together() -> None:
 
 
 @given(first=words, second=words, seed=st.integers(0, 99))
-def test_appended_categories_are_joined_by_name(first: list[str], second: list[str], seed: int) -> None:
+def test_concat_matches_categories_by_name(first: list[str], second: list[str], seed: int) -> None:
     orders = np.random.default_rng(seed).permuted([["a", "b", "c", "é"]] * 2, axis=1).tolist()
     joined = concat_column(categorical(first, orders[0]), categorical(second, orders[1]))
     assert joined.plain().tolist() == first + second
@@ -85,7 +85,7 @@ def contents(codes: list[int], table: list[list[float]]) -> Contents:
     return Contents(np.array(codes, np.int32), vectors, "vector")
 
 
-def test_contents_are_taken_without_copying_their_table() -> None:
+def test_taking_contents_does_not_copy_their_table() -> None:
     column = contents([0, 1, -1, 0], [[1], [2]])
     some = column.take(np.array([3, 2]))
     assert some.table is column.table
@@ -93,14 +93,14 @@ def test_contents_are_taken_without_copying_their_table() -> None:
     assert stored_values(some).tolist() == [0, -1]
 
 
-def test_compact_contents_are_those_in_use_in_the_order_of_their_rows() -> None:
-    found = contents([3, -1, 1, 3], [[10], [11], [12], [13]]).compact()
-    assert found.codes.tolist() == [0, -1, 1, 0]
-    assert found.table.tolist() == [[13], [11]]
+def test_compact_keeps_used_contents_in_row_order() -> None:
+    compact = contents([3, -1, 1, 3], [[10], [11], [12], [13]]).compact()
+    assert compact.codes.tolist() == [0, -1, 1, 0]
+    assert compact.table.tolist() == [[13], [11]]
     assert contents([-1], []).compact().codes.tolist() == [-1]
 
 
-def test_appended_contents_are_joined_by_what_they_are() -> None:
+def test_concat_merges_equal_contents() -> None:
     joined = concat_column(contents([0, -1, 1], [[1, 1], [2, 2]]), contents([1, 0, -1], [[3, 3], [1, 1]]))
     assert joined.codes.tolist() == [0, -1, 1, 0, 2, -1]
     assert joined.table.tolist() == [[1, 1], [2, 2], [3, 3]]
@@ -109,7 +109,7 @@ def test_appended_contents_are_joined_by_what_they_are() -> None:
 
 
 @given(values=st.lists(st.integers(0, 3), max_size=8))
-def test_equal_contents_have_one_number_by_first_row(values: list[int]) -> None:
+def test_equal_contents_share_a_code_in_row_order(values: list[int]) -> None:
     codes, first = content_codes(np.array(values, np.float32).reshape(-1, 1))
     assert [values[first[code]] for code in codes] == values
     assert [values[row] for row in first] == list(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""Distinct values: numbered, named alike whatever they came from, parsed."""
+"""Distinct values of a column: their codes, their names, and parsing of numbers."""
 
 import datetime as dt
 import decimal
@@ -40,53 +40,53 @@ def in_chunks(values: list[Any], cut: int, kind: pa.DataType | None = None) -> p
     return pa.chunked_array([pa.array(values[:cut], kind), pa.array(values[cut:], kind)])
 
 
-def test_values_are_numbered_and_gaps_are_marked() -> None:
-    found = distinct(pa.chunked_array([pa.array(["b", None, "a"]), pa.array(["a", "b"])]))
-    assert found.codes.tolist() == [0, -1, 1, 1, 0]
-    assert found.values.to_pylist() == ["b", "a"]
+def test_values_get_codes_and_missing_values_get_minus_1() -> None:
+    result = distinct(pa.chunked_array([pa.array(["b", None, "a"]), pa.array(["a", "b"])]))
+    assert result.codes.tolist() == [0, -1, 1, 1, 0]
+    assert result.values.to_pylist() == ["b", "a"]
 
 
 def test_runs_of_integers_are_looked_up_once_each() -> None:
-    found = distinct(pa.chunked_array([pa.array([5, 5, 2]), pa.array([2, 5])]))
-    assert found.codes.tolist() == [0, 0, 1, 1, 0]
-    assert found.values.to_pylist() == [5, 2]
+    result = distinct(pa.chunked_array([pa.array([5, 5, 2]), pa.array([2, 5])]))
+    assert result.codes.tolist() == [0, 0, 1, 1, 0]
+    assert result.values.to_pylist() == [5, 2]
 
 
 @given(values=cells, cut=st.integers(0, 12), encode=st.booleans())
-def test_codes_lead_back_to_the_values(values: list[Any], cut: int, encode: bool) -> None:
+def test_codes_and_values_restore_the_column(values: list[Any], cut: int, encode: bool) -> None:
     column = in_chunks(values, cut)
-    codes, found = distinct(column.dictionary_encode() if encode else column)
-    assert [None if code < 0 else found[int(code)].as_py() for code in codes] == values
+    codes, distinct_values = distinct(column.dictionary_encode() if encode else column)
+    assert [None if code < 0 else distinct_values[int(code)].as_py() for code in codes] == values
 
 
 @pytest.mark.parametrize("encode", [False, True])
-def test_a_column_of_gaps_has_no_values(encode: bool) -> None:
+def test_a_column_of_missing_values_has_no_distinct_values(encode: bool) -> None:
     column = pa.chunked_array([pa.nulls(2), pa.nulls(1)])
-    found = distinct(column.dictionary_encode() if encode else column)
-    assert found.codes.tolist() == [-1, -1, -1]
-    assert names(found.values) == []
+    result = distinct(column.dictionary_encode() if encode else column)
+    assert result.codes.tolist() == [-1, -1, -1]
+    assert names(result.values) == []
 
 
 @pytest.mark.parametrize(
     ("indices", "dictionary"),
     [([0, 1, 2, 0], ["a", None, "b"]), ([0, 1, 2, 3], ["a", None, "b", "a"])],
-    ids=["a gap among the entries", "an entry twice"],
+    ids=["null entry", "duplicate entry"],
 )
-def test_an_untidy_dictionary_is_tidied(indices: list[int], dictionary: list[str | None]) -> None:
+def test_duplicates_and_nulls_in_a_dictionary_are_removed(indices: list[int], dictionary: list[str | None]) -> None:
     column = pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(dictionary))])
-    found = distinct(column)
-    assert found.codes.tolist() == [0, -1, 1, 0]
-    assert found.values.to_pylist() == ["a", "b"]
+    result = distinct(column)
+    assert result.codes.tolist() == [0, -1, 1, 0]
+    assert result.values.to_pylist() == ["a", "b"]
 
 
-def test_values_are_put_in_the_order_of_their_first_rows_and_unused_ones_left_out() -> None:
-    """Rows c, gap, a, c of the dictionary a, b, c: c comes first, then a; nobody has b."""
-    found = renumber_by_first_row(DistinctValues(np.array([2, -1, 0, 2], np.int32), pa.array(["a", "b", "c"])))
-    assert found.codes.tolist() == [0, -1, 1, 0]
-    assert found.values.to_pylist() == ["c", "a"]
+def test_values_are_ordered_by_first_row_without_unused_ones() -> None:
+    """Rows c, missing, a, c of the dictionary a, b, c: c comes first, then a; no row has b."""
+    renumbered = renumber_by_first_row(DistinctValues(np.array([2, -1, 0, 2], np.int32), pa.array(["a", "b", "c"])))
+    assert renumbered.codes.tolist() == [0, -1, 1, 0]
+    assert renumbered.values.to_pylist() == ["c", "a"]
 
 
-def test_a_code_without_row_has_its_first_row_after_the_last() -> None:
+def test_an_unused_code_has_its_first_row_after_the_last() -> None:
     assert first_rows(np.array([1, -1, 1, 0], np.int32), 3).tolist() == [3, 0, 4]
 
 
@@ -127,7 +127,7 @@ def test_a_category_is_named_by_its_text(values: pa.Array, expected: list[str | 
 
 
 @pytest.mark.parametrize("values", [pa.array([[1]]), pa.array([{"a": 1}]), pa.array([b"\xff"])], ids=str)
-def test_what_has_no_text_form_is_left_to_the_caller(values: pa.Array) -> None:
+def test_values_without_a_text_form_have_no_names(values: pa.Array) -> None:
     with pytest.raises(pa.ArrowException):
         names(values)
 
@@ -138,7 +138,7 @@ def test_numbers_are_parsed_and_the_rest_is_nan() -> None:
 
 
 # -- Written -----------------------------------------------------------------------------------------------------------
-# Text is read as numbers only where nothing is lost by it, and ids of a file without types stay apart.
+# Text is read as numbers only if no information is lost. Ids in a file without types stay distinct.
 
 
 READ = {"memory": ChoiceData.from_long, "disk": lambda *args, **roles: ChoiceData.scan(*args, **roles).read()}
@@ -167,7 +167,7 @@ both_ways = pytest.mark.parametrize("read", READ.values(), ids=READ)
         (["NA", "7"], pa.string()),
     ],
 )
-def test_text_is_read_as_numbers_where_each_written_again_is_the_same(texts: list[str | None], kind: Any) -> None:
+def test_text_becomes_numbers_only_if_it_survives_a_round_trip(texts: list[str | None], kind: Any) -> None:
     writing = FormatDetector(NUMBER_FORMATS)
     for text in texts:
         writing.update(pa.array([text], pa.string()))
@@ -176,9 +176,7 @@ def test_text_is_read_as_numbers_where_each_written_again_is_the_same(texts: lis
 
 @pytest.mark.parametrize("ids", [("12.1", "12.10"), ("7", "007"), ("1e3", "1000"), ("9" * 20, "9" * 19 + "8")])
 @both_ways
-def test_ids_of_a_csv_are_one_only_where_they_are_written_alike(
-    read: Any, ids: tuple[str, str], tmp_path: Path
-) -> None:
+def test_csv_ids_are_equal_only_if_written_alike(read: Any, ids: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("set,x\n" + "".join(f"{name},{k}\n" for name in ids for k in range(2)))
     data = read(path, choice_set="set", features=["x"])
@@ -187,7 +185,7 @@ def test_ids_of_a_csv_are_one_only_where_they_are_written_alike(
 
 
 @both_ways
-def test_whole_numbers_are_the_same_ids_in_a_csv_as_in_parquet(read: Any, tmp_path: Path) -> None:
+def test_integer_ids_are_the_same_in_csv_and_parquet(read: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("set,x\n 30,1\n 30,2\n-4,3\n-4,4\n")
     pyarrow.parquet.write_table(pa.table({"set": [30, 30, -4, -4], "x": [1, 2, 3, 4]}), tmp_path / "t.parquet")
     of_csv, of_parquet = (read(tmp_path / f"t.{end}", choice_set="set", features=["x"]) for end in ("csv", "parquet"))
@@ -195,18 +193,18 @@ def test_whole_numbers_are_the_same_ids_in_a_csv_as_in_parquet(read: Any, tmp_pa
     assert of_csv.fingerprint() == of_parquet.fingerprint()
 
 
-def test_scanned_parts_are_the_same_for_a_csv_and_for_parquet(tmp_path: Path) -> None:
+def test_splits_of_scanned_csv_and_parquet_are_the_same(tmp_path: Path) -> None:
     table = pa.table({"set": np.repeat(np.arange(50), 2), "x": np.arange(100.0)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
-    found = [
+    parts = [
         ChoiceData.scan(tmp_path / name, choice_set="set", features=["x"]).split((0.5, 0.5))[0].read().set_ids.tolist()
         for name in ("t.parquet", "t.csv")
     ]
-    assert found[0] == found[1]
+    assert parts[0] == parts[1]
 
 
-def test_labels_of_numbers_and_labels_of_text_are_compared_by_their_text(tmp_path: Path) -> None:
+def test_numeric_and_text_labels_are_compared_as_text(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = {
         "set": np.repeat(np.arange(30), 2),
@@ -222,7 +220,7 @@ def test_labels_of_numbers_and_labels_of_text_are_compared_by_their_text(tmp_pat
         np.testing.assert_array_equal(model.predict_proba(tmp_path / one), model.predict_proba(tmp_path / other))
 
 
-def test_a_wide_csv_keeps_its_ids_and_codes_apart(tmp_path: Path) -> None:
+def test_a_wide_csv_keeps_ids_and_codes_distinct(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("trip,choice,a_x,b_x\n7,01,1,2\n007,1,3,4\n")
     data = ChoiceData.from_wide(
         tmp_path / "t.csv",
@@ -237,8 +235,8 @@ def test_a_wide_csv_keeps_its_ids_and_codes_apart(tmp_path: Path) -> None:
 
 
 @both_ways
-def test_line_ends_in_quotes_are_no_rows_in_a_file_of_any_size(read: Any, tmp_path: Path) -> None:
-    """Larger than what is parsed at once, in memory and on disk."""
+def test_quoted_line_breaks_do_not_start_rows(read: Any, tmp_path: Path) -> None:
+    """The file is larger than a parsed block, in memory and on disk."""
     note = '"' + "first line\n" * 40 + 'last"'
     (tmp_path / "t.csv").write_text(
         "set,took,x,note\n" + "".join(f"{k // 2},{k % 2},{k},{note}\n" for k in range(12_000))
@@ -249,19 +247,19 @@ def test_line_ends_in_quotes_are_no_rows_in_a_file_of_any_size(read: Any, tmp_pa
     assert data.features["x"].values.tolist() == list(range(12_000))
 
 
-def test_ids_beyond_64_bits_stay_apart() -> None:
+def test_ids_beyond_64_bits_stay_distinct() -> None:
     data = ChoiceData.from_long({"set": [2**64, 2**64, 2**64 + 1], "x": [1, 2, 3]}, choice_set="set", features=["x"])
     assert data.set_ids.tolist() == [str(2**64), str(2**64 + 1)]
 
 
 @pytest.mark.parametrize("role", ["choice_set", "person", "alternative"])
-def test_ids_that_32_bit_numbers_may_have_merged_are_refused(role: str) -> None:
+def test_float32_ids_that_may_have_merged_are_refused(role: str) -> None:
     table = {"set": [1, 2], "x": [1, 2], "id": np.array([2**24, 2**24 + 1], np.float32)}
     with pytest.raises(SchemaError, match=r"column 'id' holds floating-point ids of 2\*\*24 or more"):
         ChoiceData.from_long(table, **({"choice_set": "set", "features": ["x"]} | {role: "id"}))
 
 
-def test_there_is_one_zero_among_ids_and_categories() -> None:
+def test_minus_zero_and_zero_are_the_same_id_and_category() -> None:
     table = {"set": [0.0, -0.0], "mode": ["a", "b"], "zone": ["-0.0", "0"], "x": [1, 2]}
     data = ChoiceData.from_long(
         table, choice_set="set", alternative="mode", features=["x", "zone"], categorical=["zone"]
@@ -270,11 +268,11 @@ def test_there_is_one_zero_among_ids_and_categories() -> None:
     assert data.features["zone"].plain().tolist() == ["0", "0"]
 
 
-def test_a_copy_of_a_csv_has_each_text_as_it_is_written(tmp_path: Path) -> None:
+def test_read_as_written_keeps_the_text_of_a_csv(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('n,zip,gap,price,count\n1,007,NA,1.50,3\n2,501,,2.00,4\n3,7,"",NA,5\n')
-    found = read_as_written(tmp_path / "t.csv", numbers=["price", "count"])
-    assert found["n"].to_pylist() == [1, 2, 3]
-    assert found["zip"].to_pylist() == ["007", "501", "7"]
-    assert found["gap"].to_pylist() == ["NA", None, ""]
-    assert found["price"].to_pylist() == ["1.50", "2.00", "NA"]  # a word that a number has no place for
-    assert found["count"].type == pa.int64()
+    table = read_as_written(tmp_path / "t.csv", numbers=["price", "count"])
+    assert table["n"].to_pylist() == [1, 2, 3]
+    assert table["zip"].to_pylist() == ["007", "501", "7"]
+    assert table["gap"].to_pylist() == ["NA", None, ""]
+    assert table["price"].to_pylist() == ["1.50", "2.00", "NA"]  # "NA" cannot be stored as a number
+    assert table["count"].type == pa.int64()

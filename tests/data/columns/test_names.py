@@ -1,4 +1,4 @@
-"""Words for columns: what is read, what is written, what is refused."""
+"""Display names of columns: reading, writing and invalid names."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pcmcnet.data.columns.names import ColumnName, ColumnNames, column_names
 from pcmcnet.errors import SchemaError
 
 
-def test_a_column_without_words_is_called_by_its_name() -> None:
+def test_a_column_without_display_name_uses_its_own() -> None:
     names = ColumnNames({"t": ColumnName(unit="min"), "p": ColumnName("Price")})
     assert [names[column] for column in "tpx"] == ["t", "Price", "x"]
     assert [names.label(column) for column in "tpx"] == ["t (min)", "Price", "x"]
@@ -27,12 +27,12 @@ def test_a_column_without_words_is_called_by_its_name() -> None:
         ({"price": {"name": "two\nlines"}}, r"the name must be a text of one line"),
     ],
 )
-def test_what_is_no_name_is_refused(given: Any, words: str) -> None:
+def test_invalid_names_are_refused(given: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         column_names(given, ["trip", "price"])
 
 
-def test_names_do_not_change_what_a_table_is() -> None:
+def test_names_do_not_change_the_fingerprint() -> None:
     table = {"trip": [1, 1], "took": [0, 1], "price": [3.0, 4.5]}
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["price"]}
     plain = ChoiceData.from_long(table, **roles)

@@ -1,4 +1,4 @@
-"""Numbers that float32 cannot tell apart are noticed, also where only all parts of a table together show it."""
+"""Numbers that float32 cannot distinguish are detected, even if only all parts together show it."""
 
 import math
 from types import SimpleNamespace
@@ -27,12 +27,12 @@ from pcmcnet.errors import SchemaError
 
 def span(values: list[float]) -> Span:
     exact = np.array(values)
-    found = Span.of(exact, exact.astype(np.float32))
-    assert found is not None
-    return found
+    result = Span.of(exact, exact.astype(np.float32))
+    assert result is not None
+    return result
 
 
-def test_seconds_since_1970_are_refused_and_few_prices_are_not() -> None:
+def test_seconds_since_1970_are_refused_but_close_prices_are_not() -> None:
     seconds = np.arange(1.7e9, 1.7e9 + 2000)
     with pytest.raises(SchemaError, match="column 'when': its values differ by less"):
         span(seconds.tolist()).require_float32_resolution("when")
@@ -43,35 +43,33 @@ def test_seconds_since_1970_are_refused_and_few_prices_are_not() -> None:
 
 def test_parts_are_judged_together() -> None:
     close = span(np.arange(1.7e9, 1.7e9 + 2000).tolist())
-    (close + span([0.0, 5.0])).require_float32_resolution("when")  # now they spread
+    (close + span([0.0, 5.0])).require_float32_resolution("when")  # the other part widens the range
     with pytest.raises(SchemaError, match=r"from 1700000000\.0 to 1700003999\.0"):
         (close + span(np.arange(1.7e9 + 2000, 1.7e9 + 4000).tolist())).require_float32_resolution("when")
 
 
-def test_a_column_of_gaps_has_no_span() -> None:
+def test_a_column_of_missing_values_has_no_span() -> None:
     assert Span.of(np.array([np.nan]), np.array([np.nan], np.float32)) is None
 
 
 # -- Quantiles ---------------------------------------------------------------------------------------------------------
-# Order statistics of a column that comes in parts are those of the sorted column.
+# Order statistics of a column in parts equal those of the sorted column.
 
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40)
 
 
 @given(values=FLOATS, cut=st.integers(0, 40), gaps=st.integers(0, 3), few=st.sampled_from([0, 40]))
-def test_order_statistics_are_exact_however_the_column_is_cut(
-    values: list[float], cut: int, gaps: int, few: int
-) -> None:
+def test_order_statistics_are_exact_for_any_parts(values: list[float], cut: int, gaps: int, few: int) -> None:
     x = np.array([*values, *[np.nan] * gaps], np.float32)
     parts = [x[:cut], x[cut:]]
     ranks = list(range(len(values)))
-    with mock.patch.object(module, "_MAX_SORTED", few):  # counted or sorted
-        found = order_statistics(lambda f: map(f, parts), ranks)
-    assert np.array_equal(found, np.sort(np.array(values, np.float32)))
+    with mock.patch.object(module, "_MAX_SORTED", few):  # small: values are counted instead of sorted
+        statistics = order_statistics(lambda f: map(f, parts), ranks)
+    assert np.array_equal(statistics, np.sort(np.array(values, np.float32)))
 
 
-def test_quantiles_cut_a_column_into_pieces_of_like_number() -> None:
+def test_quantiles_split_a_column_into_equal_shares() -> None:
     x = np.random.default_rng(0).normal(size=1601).astype(np.float32)
     knots = quantiles(lambda f: [f(x)], len(x), 16)
     assert len(knots) == 17
@@ -79,43 +77,51 @@ def test_quantiles_cut_a_column_into_pieces_of_like_number() -> None:
 
 
 @pytest.mark.parametrize(("values", "knots"), [([5, 5, 5], [5]), ([0, 1, 1, 1], [0, 1]), ([2], [2])])
-def test_quantiles_that_coincide_are_one(values: list[float], knots: list[float]) -> None:
+def test_equal_quantiles_are_merged(values: list[float], knots: list[float]) -> None:
     assert quantiles(lambda f: [f(np.array(values, np.float32))], len(values), 16).tolist() == knots
 
 
-def test_gaps_are_left_out_and_a_column_without_any_is_no_copy() -> None:
+def test_missing_values_are_dropped_without_a_needless_copy() -> None:
     whole = np.array([3, -1, 2], np.float32)
     assert without_missing(whole) is whole
     assert without_missing(np.array([3, np.nan, 2], np.float32)).tolist() == [3, 2]
 
 
 # -- Running moments ---------------------------------------------------------------------------------------------------
-# Moments and medians of a column that comes in parts are those of the column as a whole.
+# Moments and medians of a column in parts equal those of the whole column.
 
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=60)
 
 
-def test_moments_of_numbers_worked_out_by_hand() -> None:
+def test_moments_match_values_worked_out_by_hand() -> None:
     """1, 2, 6: mean 3, deviations -2, -1, 3, squares 14, cubes -8 - 1 + 27 = 18."""
-    found = ColumnMoments.of(np.array([1.0, 2.0, math.nan, 6.0]))
-    assert (found.count, found.mean, found.m2, found.m3, found.low, found.high, found.gaps) == (3, 3, 14, 18, 1, 6, 1)
-    assert found.skewness == pytest.approx(6 / (14 / 3) ** 1.5)
+    moments = ColumnMoments.of(np.array([1.0, 2.0, math.nan, 6.0]))
+    assert (moments.count, moments.mean, moments.m2, moments.m3, moments.low, moments.high, moments.gaps) == (
+        3,
+        3,
+        14,
+        18,
+        1,
+        6,
+        1,
+    )
+    assert moments.skewness == pytest.approx(6 / (14 / 3) ** 1.5)
 
 
-def test_one_part_gives_what_numpy_gives_bit_for_bit() -> None:
+def test_moments_of_one_part_are_bitwise_those_of_numpy() -> None:
     values = np.random.default_rng(0).lognormal(size=10_001)
-    found = ColumnMoments.of(values)
-    assert (found.mean, found.spread) == (values.mean(), values.std())
+    moments = ColumnMoments.of(values)
+    assert (moments.mean, moments.spread) == (values.mean(), values.std())
 
 
 @given(values=NUMBERS, cut=st.integers(0, 60), again=st.integers(0, 60))
-def test_parts_put_together_are_the_whole(values: list[float], cut: int, again: int) -> None:
+def test_moments_of_parts_add_up_to_those_of_the_whole(values: list[float], cut: int, again: int) -> None:
     x = np.array(values)
     begin, end = sorted((min(cut, len(x)), min(again, len(x))))
     parts = [ColumnMoments.of(x[:begin]), ColumnMoments.of(x[begin:end]), ColumnMoments.of(x[end:])]
     whole, joined = ColumnMoments.of(x), parts[0] + parts[1] + parts[2]
-    scale = max(np.abs(x).max(), 1e-30)  # what rounding errors are measured by
+    scale = max(np.abs(x).max(), 1e-30)  # rounding errors are relative to this
     assert joined.count == whole.count
     assert joined.mean == pytest.approx(whole.mean, abs=1e-13 * scale)
     assert joined.m2 == pytest.approx(whole.m2, abs=1e-12 * scale**2 * len(x))
@@ -123,7 +129,7 @@ def test_parts_put_together_are_the_whole(values: list[float], cut: int, again: 
     assert (joined.low, joined.high, joined.few) == (whole.low, whole.high, whole.few)
 
 
-def test_gaps_are_counted_in_parts_without_any_number() -> None:
+def test_missing_values_count_in_parts_without_numbers() -> None:
     nothing = ColumnMoments.of(np.array([math.nan, math.nan]))
     some = ColumnMoments.of(np.array([4.0, math.nan]))
     assert (nothing + some).gaps == (some + nothing).gaps == 3
@@ -131,20 +137,20 @@ def test_gaps_are_counted_in_parts_without_any_number() -> None:
 
 
 @pytest.mark.parametrize(("n", "few"), [(MAX_LISTED_VALUES, True), (MAX_LISTED_VALUES + 1, False)])
-def test_few_distinct_values_are_told_from_many(n: int, few: bool) -> None:
-    late = np.concatenate([np.zeros(5000), np.arange(n)])  # the head shows one only
+def test_few_distinct_values_are_distinguished_from_many(n: int, few: bool) -> None:
+    late = np.concatenate([np.zeros(5000), np.arange(n)])  # the first rows have a single value
     assert ColumnMoments.of(late).few is few
     assert (ColumnMoments.of(late[:5003]) + ColumnMoments.of(late[5003:])).few is few
 
 
 @given(values=NUMBERS, cut=st.integers(0, 60))
-def test_the_median_is_exact_however_the_column_is_cut(values: list[float], cut: int) -> None:
+def test_the_median_is_exact_for_any_parts(values: list[float], cut: int) -> None:
     x = np.array(values, np.float32)
     parts = [x[:cut], np.array([math.nan], np.float32), x[cut:]]
     assert median_magnitude(lambda f: map(f, parts), len(x)) == np.median(np.abs(x.astype(np.float64)))
 
 
-def test_an_encoder_learnt_in_parts_is_that_of_the_whole() -> None:
+def test_an_encoder_learnt_in_parts_equals_that_of_the_whole() -> None:
     rng = np.random.default_rng(0)
     n = 400
     table = {

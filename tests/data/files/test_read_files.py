@@ -1,4 +1,4 @@
-"""Files: every format gives the same table, and a broken one gives one sentence."""
+"""Every file format gives the same table, and a broken file gives an error of one sentence."""
 
 import gzip
 from collections.abc import Callable
@@ -60,16 +60,16 @@ def table() -> pa.Table:
 
 
 @every_format
-def test_the_columns_asked_for_come_in_the_order_asked_for(name: str, table: pa.Table, tmp_path: Path) -> None:
+def test_columns_are_read_in_the_requested_order(name: str, table: pa.Table, tmp_path: Path) -> None:
     path = written(name, table, tmp_path)
     assert column_names(path) == table.column_names
-    asked = ["c'[0]", "a.b", "id", "prix (€)"]
-    assert read_path(path, asked).equals(table.select(asked))
+    columns = ["c'[0]", "a.b", "id", "prix (€)"]
+    assert read_path(path, columns).equals(table.select(columns))
     assert read_path(path, None).equals(table)
 
 
 @every_format
-def test_a_missing_column_is_named_with_its_neighbour(name: str, table: pa.Table, tmp_path: Path) -> None:
+def test_a_missing_column_is_named_with_the_closest_match(name: str, table: pa.Table, tmp_path: Path) -> None:
     path = written(name, table, tmp_path)
     with pytest.raises(
         SchemaError, match=r"t\.\S+ has no column 'prix'. Did you mean 'prix \(€\)'\?".replace("t", "[tT]", 1)
@@ -78,7 +78,7 @@ def test_a_missing_column_is_named_with_its_neighbour(name: str, table: pa.Table
 
 
 @every_format
-def test_a_column_that_is_there_twice_is_refused_only_when_asked_for(name: str, tmp_path: Path) -> None:
+def test_a_duplicate_column_is_refused_only_if_requested(name: str, tmp_path: Path) -> None:
     path = written(name, pa.table([[1], [2], [3]], names=["a", "a", "b"]), tmp_path)
     assert read_path(path, ["b"]).to_pydict() == {"b": [3]}
     with pytest.raises(SchemaError, match="has 2 columns named 'a': rename all but one"):
@@ -112,7 +112,7 @@ def test_a_broken_csv_is_named(content: bytes, message: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("before", [0, MEGABYTE], ids=["at once", "past the first block"])
+@pytest.mark.parametrize("before", [0, MEGABYTE], ids=["first block", "later block"])
 def test_a_text_column_that_is_not_utf8_is_refused(before: int, compact: bool, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + b"x,1\n" * (before // 4) + "é,2\n".encode("latin-1"))
@@ -125,7 +125,7 @@ def test_a_text_column_that_is_not_utf8_is_refused(before: int, compact: bool, t
     ("name", "message"),
     [("t.csv", "no such file or folder"), ("nothing", "no such file or folder"), ("t.xlsx", "unknown file format")],
 )
-def test_a_path_to_nothing_known_is_refused(name: str, message: str, tmp_path: Path) -> None:
+def test_an_unknown_path_or_format_is_refused(name: str, message: str, tmp_path: Path) -> None:
     if name == "t.xlsx":
         (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(SchemaError, match=f"{name}: {message}"):
@@ -136,7 +136,7 @@ def test_a_path_to_nothing_known_is_refused(name: str, message: str, tmp_path: P
 
 
 def csv_that_changes(path: Path, usual: str, last: str) -> int:
-    """More than a megabyte of one line, then another; returns the number of rows."""
+    """Write a repeated line of more than a megabyte in all, then the last one. Return the number of rows."""
     n = MEGABYTE // (len(usual) + 3) + 10
     path.write_text("a,b\n" + f"{usual},x\n" * n + f"{last},y\n")
     assert path.stat().st_size > MEGABYTE
@@ -157,7 +157,7 @@ def csv_that_changes(path: Path, usual: str, last: str) -> int:
         ("true", "maybe", ["true", "maybe"]),
     ],
 )
-def test_a_type_disproved_after_the_first_megabyte_is_found(
+def test_a_type_that_changes_after_a_megabyte_is_detected(
     usual: str, last: str, expected: list[Any], compact: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.csv"
@@ -178,7 +178,7 @@ def test_a_compact_table_has_narrow_types_and_the_same_values(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_declared_text_keeps_what_is_written(compact: bool, tmp_path: Path) -> None:
+def test_declared_text_is_kept_as_written(compact: bool, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('zip,x\n007,1\n7,2\n,3\n"NA",4\n')
     assert read_path(path, ["zip", "x"], text=["zip"], compact=compact)["zip"].to_pylist() == ["007", "7", None, "NA"]
@@ -197,7 +197,7 @@ def test_a_header_may_be_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
-def test_a_file_that_ends_within_quotes_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_file_that_ends_inside_quotes_is_refused(name: str, tmp_path: Path) -> None:
     def write(text: str) -> Path:
         (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
         return tmp_path / name
@@ -214,15 +214,13 @@ def test_a_file_that_ends_within_quotes_is_refused(name: str, tmp_path: Path) ->
             read()
 
 
-LONGEST = 4 * MEGABYTE  # line that is read for sure
+LONGEST = 4 * MEGABYTE  # bytes of a line that is always read
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 @pytest.mark.parametrize("place", ["header", "first row", "last row", "in quotes"])
 @pytest.mark.parametrize("length", [LONGEST - 100, 2 * LONGEST])
-def test_a_long_line_of_a_csv_is_read_or_refused_by_its_length(
-    length: int, place: str, name: str, tmp_path: Path
-) -> None:
+def test_a_csv_line_beyond_the_limit_is_refused(length: int, place: str, name: str, tmp_path: Path) -> None:
     long = "z" * length
     lines = {
         "header": f"a,{long}\n1,2\n3,4\n",
@@ -255,12 +253,12 @@ def write_parts(folder: Path, parts: dict[str, dict[str, list[Any]]]) -> Path:
     return folder
 
 
-def test_a_folder_is_read_at_any_depth_in_the_order_of_its_paths(tmp_path: Path) -> None:
+def test_a_folder_is_read_recursively_in_path_order(tmp_path: Path) -> None:
     parts = {name: {"a": [k]} for k, name in enumerate(["3.parquet", "1/b.parquet", "1/a.parquet", "2/x/y.parquet"])}
     assert read_path(write_parts(tmp_path, parts), ["a"]).to_pydict() == {"a": [2, 1, 3, 0]}
 
 
-def test_folders_named_column_and_value_count_as_columns(tmp_path: Path) -> None:
+def test_folder_names_of_column_and_value_become_columns(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, {"year=2023/p.parquet": {"a": [1, 2]}, "year=2024/p.parquet": {"a": [3]}})
     assert column_names(folder) == ["a", "year"]
     assert read_path(folder, ["year", "a"]).to_pydict() == {"year": [2023, 2023, 2024], "a": [1, 2, 3]}
@@ -271,13 +269,13 @@ def test_folders_named_7_and_007_are_different(tmp_path: Path) -> None:
     assert read_path(folder, ["id", "a"]).to_pydict() == {"id": ["007", "7"], "a": [1, 2]}
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])  # that of a folder's name, and another
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])  # the type of folder names, and another
 @pytest.mark.parametrize(
     ("inside", "found"),
     [([2023, 2023], None), ([2023, 1], "1"), ([None, 2023], "nothing")],
-    ids=["same", "other", "gap"],
+    ids=["same", "other", "missing"],
 )
-def test_a_file_may_not_say_otherwise_than_its_folder(
+def test_a_file_may_not_contradict_its_folder_name(
     kind: pa.DataType, inside: list[Any], found: str | None, tmp_path: Path
 ) -> None:
     folder = tmp_path / "table"
@@ -295,13 +293,13 @@ def test_a_file_may_not_say_otherwise_than_its_folder(
                 way()
 
 
-def test_what_other_programs_keep_beside_a_table_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_a_folder_are_ignored(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, {"a.parquet": {"a": [1]}, "_tmp/b.parquet": {"a": [2]}, ".x.parquet": {"a": [3]}})
     (folder / "README.txt").write_text("not a table")
     assert read_path(folder, ["a"]).to_pydict() == {"a": [1]}
 
 
-def test_integers_in_one_file_and_fractions_in_another_are_numbers(tmp_path: Path) -> None:
+def test_files_with_integers_and_with_fractions_combine(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, {"a.parquet": {"a": [1]}, "b.parquet": {"a": [2.5]}})
     assert read_path(folder, ["a"]).to_pydict() == {"a": [1.0, 2.5]}
 
@@ -320,9 +318,9 @@ def test_integers_in_one_file_and_fractions_in_another_are_numbers(tmp_path: Pat
             r"a\.parquet: .* other types than in the whole folder, 'a' int64 \(folder: double\), .* not fit",
         ),
     ],
-    ids=["empty", "a column that one file lacks", "text in one file", "numbers that the type of all cannot hold"],
+    ids=["empty", "column missing in one file", "text in one file", "numbers beyond the common type"],
 )
-def test_a_folder_that_makes_no_table_is_refused(
+def test_a_folder_without_a_consistent_table_is_refused(
     parts: dict[str, dict[str, list[Any]]], message: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "table"
@@ -334,7 +332,7 @@ def test_a_folder_that_makes_no_table_is_refused(
         ChoiceData.scan(folder, choice_set="a")
 
 
-def test_types_that_differ_in_a_column_without_a_role_do_no_harm(tmp_path: Path) -> None:
+def test_types_may_differ_in_columns_without_a_role(tmp_path: Path) -> None:
     folder = write_parts(tmp_path, {"a.parquet": {"a": [1], "b": [1]}, "b.parquet": {"a": [2], "b": ["x"]}})
     assert read_path(folder, ["a"]).to_pydict() == {"a": [1, 2]}
     with pytest.raises(SchemaError, match="column 'b' has the type string, but the type int64"):
@@ -344,7 +342,7 @@ def test_types_that_differ_in_a_column_without_a_role_do_no_harm(tmp_path: Path)
 
 
 @pytest.mark.parametrize("zeros", [slice(0, 0), slice(10, 60), slice(0, 10_000)], ids=["cut", "a page", "all"])
-def test_a_broken_file_of_a_folder_is_named(zeros: slice, tmp_path: Path) -> None:
+def test_a_broken_file_in_a_folder_is_named(zeros: slice, tmp_path: Path) -> None:
     folder = tmp_path / "table"
     folder.mkdir()
     for name in "abc":
@@ -358,7 +356,7 @@ def test_a_broken_file_of_a_folder_is_named(zeros: slice, tmp_path: Path) -> Non
         ChoiceData.scan(folder, choice_set="a")
 
 
-def test_what_a_library_said_fits_into_one_line() -> None:
+def test_a_library_message_is_shortened_to_one_line() -> None:
     assert one_line(ValueError("first\n  second.")) == "first second"
     assert one_line(ValueError()) == "ValueError"
 
@@ -384,7 +382,7 @@ def test_decimal_commas_are_refused_with_an_example(sign: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_text_of_two_bytes_for_each_letter_is_not_utf_8(encoding: str, tmp_path: Path) -> None:
+def test_utf_16_text_is_refused(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a\n1,2\n", encoding=encoding)
     with pytest.raises(SchemaError, match=r"the file is not UTF-8 text. Save it as UTF-8"):
         column_names(tmp_path / "t.csv")

@@ -1,4 +1,4 @@
-"""Streams of rows: the order and the types of the table in memory, also where the first rows of a CSV mislead."""
+"""Streams of rows have the order and types of the table in memory, even if a CSV changes its type late."""
 
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ from pcmcnet.errors import SchemaError
 
 def rows_of(path: Path, columns: list[str], **options: Any) -> pa.Table:
     stream = open_stream(path, columns, **options)
-    found = pa.Table.from_batches(list(stream.batches(7)), stream.schema)
-    assert stream.rows == found.num_rows
+    table = pa.Table.from_batches(list(stream.batches(7)), stream.schema)
+    assert stream.rows == table.num_rows
     assert all(batch.num_rows <= 7 for batch in stream.batches(7))
-    return found
+    return table
 
 
-def test_files_of_a_folder_come_in_the_order_of_their_paths_with_the_columns_of_theirs(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_streamed_in_path_order(tmp_path: Path) -> None:
     for year, k in ((2024, 0), (2023, 1)):
         (tmp_path / f"year={year}").mkdir()
         part = pa.table({"x": pa.array(range(20 * k, 20 * k + 20), pa.int32() if k else pa.int64())})
@@ -33,7 +33,7 @@ def test_files_of_a_folder_come_in_the_order_of_their_paths_with_the_columns_of_
     assert expected["x"].to_pylist()[0] == 20
 
 
-def test_a_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+def test_a_file_of_a_folder_without_a_column_is_named(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pa.table({"x": [1]}), tmp_path / "b.parquet")
     with pytest.raises(SchemaError, match=r"b\.parquet has no column 'y'"):
@@ -41,7 +41,7 @@ def test_a_file_of_a_folder_that_lacks_a_column_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("late", "kind"), [("2.5", pa.float64()), ("many", pa.string()), ("", pa.int64())])
-def test_a_late_row_of_a_csv_decides_on_the_type(tmp_path: Path, late: str, kind: pa.DataType) -> None:
+def test_a_late_row_of_a_csv_determines_the_type(tmp_path: Path, late: str, kind: pa.DataType) -> None:
     n = 300_000  # beyond the first block
     (tmp_path / "t.csv").write_text("x,code\n" + "7,007\n" * n + f"{late},x\n")
     stream = open_stream(tmp_path / "t.csv", ["x", "code"], ["code"])
@@ -50,7 +50,7 @@ def test_a_late_row_of_a_csv_decides_on_the_type(tmp_path: Path, late: str, kind
     assert last.column("code")[0].as_py() in ("007", "x")
 
 
-def test_arrow_streams_are_read_as_arrow_files_are(tmp_path: Path) -> None:
+def test_arrow_streams_are_read_like_arrow_files(tmp_path: Path) -> None:
     table = pa.table({"y": range(30), "x": range(30, 60)})
     for opened in (pa.ipc.new_file, pa.ipc.new_stream):
         with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, opened(sink, table.schema) as writer:
@@ -58,7 +58,7 @@ def test_arrow_streams_are_read_as_arrow_files_are(tmp_path: Path) -> None:
         assert rows_of(tmp_path / "t.arrow", ["x", "y"]).equals(table.select(["x", "y"]))
 
 
-def test_an_arrow_file_whose_text_lies_beyond_its_end_is_refused(tmp_path: Path) -> None:
+def test_an_arrow_file_with_offsets_beyond_its_end_is_refused(tmp_path: Path) -> None:
     file, table = tmp_path / "t.arrow", pa.table({"x": ["ab", "cd", "ef", "gh"]})
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -69,7 +69,7 @@ def test_an_arrow_file_whose_text_lies_beyond_its_end_is_refused(tmp_path: Path)
         list(open_stream(file, ["x"]).batches(10))
 
 
-def test_an_arrow_file_that_ends_early_is_named_also_when_its_rows_are_counted(tmp_path: Path) -> None:
+def test_counting_rows_of_a_truncated_arrow_file_names_it(tmp_path: Path) -> None:
     file, table = tmp_path / "t.arrow", pa.table({"x": np.arange(1000)})
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -79,7 +79,7 @@ def test_an_arrow_file_that_ends_early_is_named_also_when_its_rows_are_counted(t
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
-def test_a_broken_file_is_one_sentence(tmp_path: Path, ending: str) -> None:
+def test_a_broken_file_gives_an_error_of_one_sentence(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"broken{ending}"
     path.write_bytes(b"x,y\n1,\xff\xfe\n" if ending == ".csv" else b"PAR1 and nothing")
     with pytest.raises(SchemaError, match="broken"):
@@ -87,7 +87,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.5, 0.9])
-def test_a_truncated_file_of_a_folder_is_one_sentence(tmp_path: Path, cut: float) -> None:
+def test_a_truncated_file_of_a_folder_is_named(tmp_path: Path, cut: float) -> None:
     folder = tmp_path / "table"
     folder.mkdir()
     for k in range(2):
@@ -101,7 +101,7 @@ def test_a_truncated_file_of_a_folder_is_one_sentence(tmp_path: Path, cut: float
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
-def test_equal_ids_have_equal_keys_whatever_the_width_of_their_type() -> None:
+def test_equal_ids_of_any_integer_type_have_equal_keys() -> None:
     ids = [3, -7, 3, 2**40]
     assert keys_of(pa.array(ids)).tolist() == keys_of(pa.array(ids, pa.int64())).tolist()
     assert keys_of(pa.array(ids[:3], pa.int8())).tolist() == keys_of(pa.array(ids[:3])).tolist()
@@ -112,8 +112,8 @@ def test_equal_ids_have_equal_keys_whatever_the_width_of_their_type() -> None:
     assert len(set(keys_of(pa.array(range(10_000))).tolist())) == 10_000
 
 
-def test_draws_and_piles_are_even_and_depend_on_the_seed() -> None:
-    """Of 100,000 even draws, a tenth has 10,000 with a standard deviation of 95: four of these are allowed."""
+def test_draws_and_buckets_are_uniform_and_depend_on_the_seed() -> None:
+    """A tenth of 100,000 uniform draws has 10,000, standard deviation 95; four of these are allowed."""
     keys = keys_of(pa.array(range(100_000)))
     for seed in (0, 1):
         drawn = uniform_draws(keys, seed)

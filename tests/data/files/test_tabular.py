@@ -1,4 +1,4 @@
-"""Tables in memory: every library's frame gives the same columns."""
+"""Tables in memory: the frames of every library give the same columns."""
 
 import decimal
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def test_every_frame_gives_the_same_columns(frame: Callable[[dict[str, Any]], An
 
 
 @every_frame
-def test_a_missing_column_is_named_with_its_neighbour(frame: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_missing_column_is_named_with_the_closest_match(frame: Callable[[dict[str, Any]], Any]) -> None:
     with pytest.raises(SchemaError, match=r"the table has no column 'idd'. Did you mean 'id'?"):
         read_table(frame(COLUMNS), ["s", "idd"])
 
@@ -44,7 +44,7 @@ def test_a_path_may_be_text_or_a_path(tmp_path: Path) -> None:
         assert read_table(path, ["b"]).to_pydict() == {"b": [2]}
 
 
-def test_reading_a_frame_does_not_touch_it() -> None:
+def test_reading_does_not_change_a_frame() -> None:
     frame = pd.DataFrame(COLUMNS, index=[5, 3])
     before = frame.copy()
     read_table(frame, ["x"])
@@ -82,13 +82,13 @@ def test_objects_of_several_types_become_text(frame: Callable[[Any], Any], lazy:
     assert read_table(table)["a"].to_pylist() == ["1.5", "x", None]
 
 
-def test_a_column_nobody_asked_for_may_hold_anything() -> None:
+def test_an_unused_column_may_hold_anything() -> None:
     odd = {"a": [1, 2], "odd": [object(), [1]], 5: [1, 2], "short": [1]}
     assert read_table(odd, ["a"]).to_pydict() == {"a": [1, 2]}
     assert read_table(pd.DataFrame({"a": [1], "odd": [object()]}), ["a"]).to_pydict() == {"a": [1]}
 
 
-def test_names_that_are_no_text_are_passed_over() -> None:
+def test_column_names_that_are_not_text_are_ignored() -> None:
     assert read_table(pd.DataFrame([[1, 2]], columns=["a", 1])).to_pydict() == {"a": [1]}
 
 
@@ -114,11 +114,11 @@ def test_names_that_are_no_text_are_passed_over() -> None:
         ([{"a": 1}], "expected a path, a mapping of arrays or a data frame .*, got list"),
     ],
 )
-def test_what_is_no_table_is_refused(table: Any, message: str) -> None:
+def test_objects_that_are_not_tables_are_refused(table: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         read_table(table, ["a", "b"] if isinstance(table, dict) and len(table) > 1 else ["a"])
 
 
-def test_an_array_of_vectors_without_numbers_is_refused() -> None:
+def test_an_array_of_vectors_of_text_is_refused() -> None:
     with pytest.raises(SchemaError, match="'price' cannot be read"):
         read_table({"price": np.zeros((2, 0))}, ["price"])

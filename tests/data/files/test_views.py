@@ -1,4 +1,4 @@
-"""Text and bytes that polars writes as views, and columns held as runs, are read as any other."""
+"""Arrow view types (written by polars) and run-end encoded columns are read like any other."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def frame() -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("ending", ["arrow", "parquet"])
-def test_a_file_of_polars_is_read_in_memory_and_streamed(ending: str, frame: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_polars_file_is_read_in_memory_and_streamed(ending: str, frame: pl.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / f"t.{ending}"
     (frame.write_ipc if ending == "arrow" else frame.write_parquet)(path)
     expected = ChoiceData.from_long(frame.to_pandas(use_pyarrow_extension_array=False), **ROLES)
@@ -51,7 +51,7 @@ def test_a_file_of_polars_is_read_in_memory_and_streamed(ending: str, frame: pl.
         assert list(data.set_ids) == list(expected.set_ids)
 
 
-def test_a_file_of_polars_is_predicted_into_a_folder(frame: pl.DataFrame, tmp_path: Path) -> None:
+def test_predictions_for_a_polars_file_are_written_to_a_folder(frame: pl.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "t.arrow"
     frame.write_ipc(path)
     model = MNL().fit(ChoiceData.from_long(path, **ROLES), progress=False)
@@ -74,7 +74,7 @@ def test_a_file_of_polars_is_predicted_into_a_folder(frame: pl.DataFrame, tmp_pa
         pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.array(["a"], pa.string_view())),
     ],
 )
-def test_views_become_plain_and_mean_the_same(column: pa.Array) -> None:
+def test_converting_view_types_keeps_the_values(column: pa.Array) -> None:
     plain = without_views(pa.table({"a": column, "b": [1, 2]}))
     assert "view" not in str(plain.schema)
     assert plain["a"].to_pylist() == column.to_pylist()
@@ -82,7 +82,7 @@ def test_views_become_plain_and_mean_the_same(column: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("column", ["trip", "took", "price"])
-def test_columns_held_as_runs_are_read_in_memory_and_streamed(column: str, tmp_path: Path) -> None:
+def test_run_end_encoded_columns_are_read_and_streamed(column: str, tmp_path: Path) -> None:
     table = pa.table({"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "price": [2.5, 2.5, 3.0, None]})
     values = table[column].combine_chunks()
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3, 4], pa.int32()), values)

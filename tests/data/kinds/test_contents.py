@@ -1,4 +1,4 @@
-"""Codes of all kinds: what they learn from the parts of a table, blank contents, and JSON."""
+"""Codes of all column kinds: learning from parts of a table, missing contents, and JSON."""
 
 import json
 from functools import partial
@@ -31,20 +31,20 @@ def test_every_kind_has_a_code() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_code_survives_json(kind: str) -> None:
+def test_a_code_survives_a_json_round_trip(kind: str) -> None:
     code = KINDS[kind].code.learn("x", TABLES[kind])
-    again = code_from_dict(json.loads(json.dumps(code_to_dict(code))))
-    assert again == code
-    assert np.array_equal(again.prepare(TABLES[kind]), code.prepare(TABLES[kind]))
+    restored = code_from_dict(json.loads(json.dumps(code_to_dict(code))))
+    assert restored == code
+    assert np.array_equal(restored.prepare(TABLES[kind]), code.prepare(TABLES[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_prepared_has_the_form_that_the_code_promises(kind: str) -> None:
+def test_prepared_contents_have_the_declared_shape(kind: str) -> None:
     code = KINDS[kind].code.learn("x", TABLES[kind])
-    found = code.prepare(TABLES[kind])
-    assert found.dtype == code.dtype
-    assert len(found) == 2
-    assert found.ndim == 1 + len(code.shape)
+    prepared = code.prepare(TABLES[kind])
+    assert prepared.dtype == code.dtype
+    assert len(prepared) == 2
+    assert prepared.ndim == 1 + len(code.shape)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_what_is_prepared_has_the_form_that_the_code_promises(kind: str) -> None
         {"kind": "datetime", "name": "x"},
     ],
 )
-def test_altered_entries_are_refused(entries: dict[str, Any]) -> None:
+def test_invalid_entries_are_refused(entries: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         code_from_dict(entries)
 
 
-def test_codes_are_learnt_from_the_contents_in_use_of_all_parts() -> None:
-    """The mean of the distinct 1, 3 and 8 is 4; 100 is in the table, but no row has it."""
+def test_codes_are_learnt_from_used_contents_of_all_parts() -> None:
+    """The mean of the distinct values 1, 3 and 8 is 4. 100 is in the table, but in no row."""
     first = Contents(np.array([0, 1, 1], np.int32), np.array([[1], [3], [100]], np.float32), "vector")
     second = Contents(np.array([0, 1], np.int32), np.array([[8], [1]], np.float32), "vector")
     (code,) = learn_codes([{"x": first}, {"x": second}])
@@ -82,7 +82,7 @@ def test_a_column_without_any_content_is_refused() -> None:
         learn_codes([{"x": nothing}])
 
 
-def test_a_gap_is_a_blank_content() -> None:
+def test_a_missing_content_is_blank() -> None:
     code = KINDS["vector"].code.learn("x", TABLES["vector"])
     codes, table = prepare(code, Contents(np.array([1, -1, 1], np.int32), TABLES["vector"], "vector"))
     assert codes.tolist() == [0, 1, 0]
@@ -92,18 +92,18 @@ def test_a_gap_is_a_blank_content() -> None:
 
 
 # -- Learning ----------------------------------------------------------------------------------------------------------
-# Codes learnt from parts are those of the whole, whatever the parts, and each content counts once.
+# Codes learnt from any parts equal those of the whole; each distinct content counts once.
 
 
 def learnt(kind: Any, *parts: Any) -> Any:
-    """Learn from tables of distinct contents, one a part."""
+    """Learn a code from one table of distinct contents per part."""
     columns = [{"x": Contents(np.arange(len(table), dtype=np.int32), table, kind)} for table in parts]
     (code,) = learn_codes(iter(columns))
     return code
 
 
 @given(cuts=st.lists(st.integers(0, 12), max_size=4), seed=st.integers(0, 100))
-def test_vectors_and_instants_have_the_scale_of_the_whole(cuts: list[int], seed: int) -> None:
+def test_scales_learnt_in_parts_equal_those_of_the_whole(cuts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(12, 3)).astype(np.float32)
     vectors[:, 2] = 0.1
@@ -111,16 +111,18 @@ def test_vectors_and_instants_have_the_scale_of_the_whole(cuts: list[int], seed:
     for kind, table in (("vector", vectors), ("datetime", instants)):
         whole, parts = learnt(kind, table), learnt(kind, *np.split(table, sorted(cuts)), table[:5])
         np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-9, atol=1e-12)  # squares about another mean
+        np.testing.assert_allclose(
+            parts.scale, whole.scale, rtol=1e-9, atol=1e-12
+        )  # sums of squares about different means
     assert learnt("vector", vectors[:6], vectors[6:]).scale[2] == 0
 
 
-def test_numbers_in_texts_names_in_lists_and_sizes_of_pictures_are_those_of_the_whole() -> None:
+def test_text_list_and_image_codes_can_be_learnt_in_parts() -> None:
     texts = objects(*[f"room {k} for {10 * k} euros" for k in range(6)])
     whole, parts = learnt("text", texts), learnt("text", texts[:2], texts[1:5], texts[4:])
     assert (parts.mean, parts.scale) == (pytest.approx(whole.mean, rel=1e-12), pytest.approx(whole.scale, rel=1e-12))
-    same = learnt("text", objects("7 beds"), objects("7 rooms"), objects("none"))
-    assert same.scale == 0
+    constant = learnt("text", objects("7 beds"), objects("7 rooms"), objects("none"))
+    assert constant.scale == 0
     assert learnt("text", objects("a"), objects("b")).mean == 0
     lists = objects(("b", "a"), (), ("c",))
     assert learnt("multi", lists[:1], lists[1:]) == learnt("multi", lists)
@@ -131,7 +133,7 @@ def test_numbers_in_texts_names_in_lists_and_sizes_of_pictures_are_those_of_the_
     assert learnt("id", np.arange(3), np.arange(5)).kind == "id"
 
 
-def test_a_column_without_content_in_any_part_is_refused() -> None:
+def test_a_column_without_content_in_all_parts_is_refused() -> None:
     nothing = Contents(np.full(2, -1, np.int32), np.empty(0, object), "text")
     with pytest.raises(SchemaError, match="column 'x' is empty in the training part"):
         learn_codes(iter([{"x": nothing}, {"x": nothing}]))

@@ -1,4 +1,4 @@
-"""Dates and times: what is read, and what becomes of the time of day, the weekday, the month and the trend."""
+"""Dates and times: reading, and their encoding as time of day, weekday, month and trend."""
 
 import datetime as dt
 from functools import partial
@@ -28,9 +28,9 @@ MORNING = dt.datetime(2024, 5, 17, 9, 30)
         [MORNING.replace(tzinfo=dt.timezone(dt.timedelta(hours=5.5))), MORNING.replace(tzinfo=dt.UTC)],
         [MORNING.replace(tzinfo=dt.UTC), MORNING],
     ],
-    ids=["python", "minutes", "nanoseconds", "text", "text with zones", "zone", "two zones", "a zone and none"],
+    ids=["python", "minutes", "nanoseconds", "text", "text with zones", "zone", "two zones", "with and without zone"],
 )
-def test_an_instant_is_what_the_clock_on_the_wall_showed(values: Any) -> None:
+def test_times_are_read_in_local_time(values: Any) -> None:
     column = read(values)
     assert column.codes.tolist() == [0, 0]
     assert column.table.tolist() == [MORNING]
@@ -49,7 +49,7 @@ def test_dates_are_midnights() -> None:
         ([MORNING, None], r"row 1 \(choice set A\): expected a content of kind datetime, got nothing"),
     ],
 )
-def test_what_is_no_instant_is_refused(values: Any, message: str) -> None:
+def test_values_that_are_not_times_are_refused(values: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         read(values)
 
@@ -59,28 +59,30 @@ def test_what_is_no_instant_is_refused(values: Any, message: str) -> None:
     [
         ("2024-01-01T00:00", [0, 1, 0, 1, 0, 1]),  # a Monday
         ("2024-01-01T06:00", [1, 0, 0, 1, 0, 1]),
-        ("2024-04-01T18:00", [-1, 0, 0, 1, 1, 0]),  # a Monday, a quarter of the year on
+        ("2024-04-01T18:00", [-1, 0, 0, 1, 1, 0]),  # a Monday, a quarter of a year later
         ("1969-07-07T12:00", [0, -1, 0, 1, 0, -1]),  # a Monday before 1970
     ],
 )
 def test_hour_weekday_and_month_are_points_on_circles(text: str, circles: list[float]) -> None:
-    """A quarter of the round is (1, 0), half of it (0, -1)."""
-    found = DatetimeCode("at", 0.0, 1.0).prepare(np.array([text], "datetime64[us]"))
-    np.testing.assert_allclose(found[0, :6], circles, rtol=0, atol=1e-6)
+    """A quarter turn is (1, 0), half a turn (0, -1)."""
+    encoded = DatetimeCode("at", 0.0, 1.0).prepare(np.array([text], "datetime64[us]"))
+    np.testing.assert_allclose(encoded[0, :6], circles, rtol=0, atol=1e-6)
 
 
 def test_sunday_is_the_last_day_of_the_week() -> None:
-    found = DatetimeCode("at", 0.0, 1.0).prepare(np.array(["2024-01-07"], "datetime64[us]"))
-    np.testing.assert_allclose(found[0, 2:4], [np.sin(2 * np.pi * 6 / 7), np.cos(2 * np.pi * 6 / 7)], rtol=0, atol=1e-6)
+    encoded = DatetimeCode("at", 0.0, 1.0).prepare(np.array(["2024-01-07"], "datetime64[us]"))
+    np.testing.assert_allclose(
+        encoded[0, 2:4], [np.sin(2 * np.pi * 6 / 7), np.cos(2 * np.pi * 6 / 7)], rtol=0, atol=1e-6
+    )
 
 
-def test_the_trend_has_mean_0_and_spread_1_in_training_and_goes_on_beyond() -> None:
+def test_the_trend_is_standardised_on_training_and_extrapolates() -> None:
     days = np.array(["2024-01-01", "2024-01-03"], "datetime64[us]")
     code = DatetimeCode.learn("at", days)
     later = np.array(["2024-01-01", "2024-01-03", "2024-01-05"], "datetime64[us]")
     np.testing.assert_allclose(code.prepare(later)[:, 6], [-1, 1, 3], rtol=0, atol=1e-6)
 
 
-def test_one_instant_has_no_trend() -> None:
+def test_a_single_time_has_no_trend() -> None:
     day = np.array(["2024-01-01"], "datetime64[us]")
     assert DatetimeCode.learn("at", day).prepare(day)[0, 6] == 0

@@ -1,4 +1,4 @@
-"""Frozen encoders: once for each content, in memory and on disk, and known again by what they are."""
+"""Frozen encoders run once per content, in memory and on disk, and are identified by their contents."""
 
 import functools
 import logging
@@ -24,33 +24,33 @@ png = functools.partial(picture, size=(4, 6))
 
 
 class Sentences(nn.Module):
-    """Stands in for an installed model of sentences: lengths, to the scale of its weight."""
+    """A stand-in for an installed sentence model: the length of a text times its weight."""
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.tensor([scale, 1.0]))
         self.dropout = nn.Dropout(0.9)
-        self.asked: list[Any] = []
+        self.received: list[Any] = []
 
     def encode(self, texts: list[str], shift: float = 0.0) -> Any:
         assert not self.dropout.training
-        self.asked += texts
+        self.received += texts
         return torch.tensor([[len(text), text.count(" ")] for text in texts]) * self.scale + shift
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        self.asked += list(values)
+        self.received += list(values)
         return values.flatten(1).float() @ torch.ones(values[0].numel(), 2) * self.scale
 
 
 TEXTS = objects("A room", "Suite", "a quiet room")
 
 
-def test_contents_are_encoded_as_they_are_and_in_batches() -> None:
+def test_contents_are_encoded_in_batches() -> None:
     model = Sentences()
-    found = Frozen(model.encode, batch_size=2).vectors("about", "text", TEXTS)
-    assert found.tolist() == [[6, 1], [5, 0], [12, 2]]
-    assert found.dtype == np.float32
-    assert model.asked == ["A room", "Suite", "a quiet room"]
+    vectors = Frozen(model.encode, batch_size=2).vectors("about", "text", TEXTS)
+    assert vectors.tolist() == [[6, 1], [5, 0], [12, 2]]
+    assert vectors.dtype == np.float32
+    assert model.received == ["A room", "Suite", "a quiet room"]
     assert model.training
     assert model.dropout.training
 
@@ -63,32 +63,32 @@ def test_contents_are_encoded_as_they_are_and_in_batches() -> None:
         ("id", np.array([7, 2]), 7),
     ],
 )
-def test_other_kinds_come_as_python_has_them(kind: Any, table: np.ndarray, first: Any) -> None:
-    seen: list[Any] = []
+def test_other_kinds_are_passed_as_python_objects(kind: Any, table: np.ndarray, first: Any) -> None:
+    received: list[Any] = []
 
     def encode(contents: list[Any]) -> Any:
-        seen.extend(contents)
+        received.extend(contents)
         return np.zeros((len(contents), 1))
 
     Frozen(encode).vectors("x", kind, table)
-    assert seen[0] == first
+    assert received[0] == first
 
 
-def test_vectors_come_as_arrays_and_pictures_as_images() -> None:
+def test_vectors_are_passed_as_arrays_and_pictures_as_images() -> None:
     doubled = Frozen(lambda rows: [2 * row for row in rows]).vectors("v", "vector", np.array([[1, 2]], np.float32))
     assert doubled.tolist() == [[2, 4]]
-    found = Frozen(lambda images: [[*image.size, *image.getpixel((0, 0))] for image in images])
-    assert found.vectors("photo", "image", objects(png(9))).tolist() == [[4, 6, 9, 9, 9]]
+    frozen = Frozen(lambda images: [[*image.size, *image.getpixel((0, 0))] for image in images])
+    assert frozen.vectors("photo", "image", objects(png(9))).tolist() == [[4, 6, 9, 9, 9]]
 
 
-def test_a_module_with_a_transform_sees_what_that_makes_of_contents() -> None:
+def test_a_module_receives_transformed_contents() -> None:
     model = Sentences(0.5)
     frozen = Frozen.pictures(model, lambda image: torch.from_numpy(np.asarray(image).copy()))
     assert frozen.vectors("photo", "image", objects(png(1))).tolist() == [[36, 72]]  # 4 x 6 pixels of 3 colours
     assert frozen.sees_contents
 
 
-def test_a_module_alone_is_given_what_a_network_gets() -> None:
+def test_a_module_without_transform_receives_network_inputs() -> None:
     model, table = Sentences(), objects(png(0), png(255))
     code = KINDS["image"].code.learn("photo", table)
     frozen = Frozen(model)
@@ -96,37 +96,37 @@ def test_a_module_alone_is_given_what_a_network_gets() -> None:
     assert frozen.vectors("photo", "image", table, code).tolist() == [[0, 0], [24, 24]]
 
 
-# -- once for each content -------------------------------------------------------------------------------------------
+# -- one call per content ----------------------------------------------------------------------------------------------
 
 
-def test_what_was_asked_for_last_is_remembered_and_no_more() -> None:
+def test_only_the_last_request_stays_in_memory() -> None:
     model = Sentences()
     frozen = Frozen(model.encode)
     frozen.vectors("about", "text", TEXTS)
-    frozen.vectors("about", "text", TEXTS[1:])  # part of what is in memory, which stays
+    frozen.vectors("about", "text", TEXTS[1:])  # a part of the remembered contents: these stay in memory
     frozen.vectors("about", "text", TEXTS)
-    assert len(model.asked) == 3
+    assert len(model.received) == 3
     frozen.vectors("about", "text", objects(TEXTS[1], "new"))
     assert len(frozen._last[1]) == 2
     frozen.vectors("about", "text", TEXTS)
-    assert model.asked[3:] == ["new", "A room", *TEXTS[2:]]
+    assert model.received[3:] == ["new", "A room", *TEXTS[2:]]
 
 
 def test_a_cache_serves_later_processes(tmp_path: Path) -> None:
     first, later = Sentences(), Sentences()
     expected = Frozen(first.encode, cache=tmp_path).vectors("about", "text", TEXTS)
-    found = Frozen(later.encode, cache=tmp_path).vectors("other", "text", objects(*TEXTS[::-1], "new"))
-    assert later.asked == ["new"]
-    assert np.array_equal(found[2::-1], expected)
+    vectors = Frozen(later.encode, cache=tmp_path).vectors("other", "text", objects(*TEXTS[::-1], "new"))
+    assert later.received == ["new"]
+    assert np.array_equal(vectors[2::-1], expected)
 
 
-def test_altered_weights_are_another_encoder(tmp_path: Path) -> None:
+def test_changed_weights_make_another_encoder(tmp_path: Path) -> None:
     model = Sentences()
     frozen = Frozen(model.encode, cache=tmp_path)
     frozen.vectors("about", "text", TEXTS)
     model.scale.data.mul_(2)
     assert frozen.vectors("about", "text", TEXTS).tolist() == [[12, 2], [10, 0], [24, 4]]
-    assert len(model.asked) == 6
+    assert len(model.received) == 6
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -141,33 +141,33 @@ def test_altered_weights_are_another_encoder(tmp_path: Path) -> None:
         lambda m: Frozen(nn.Sequential(m)),
     ],
 )
-def test_whatever_changes_the_vectors_changes_the_identity(change: Any) -> None:
+def test_any_change_to_the_encoder_changes_its_identity(change: Any) -> None:
     model = Sentences()
     assert Frozen(model.encode).identity == Frozen(Sentences().encode, batch_size=7).identity
     assert change(model).identity != Frozen(model.encode).identity
 
 
-def test_a_partial_of_a_method_is_known_by_what_it_binds(tmp_path: Path) -> None:
+def test_the_identity_of_a_partial_includes_its_arguments(tmp_path: Path) -> None:
     shifted = Frozen(functools.partial(Sentences().encode, shift=1.0), cache=tmp_path)
     assert shifted.vectors("about", "text", TEXTS[:1]).tolist() == [[7, 2]]
     assert shifted.label == "Frozen(Sentences.encode)"
 
 
-def test_a_damaged_cache_is_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_vectors_in_a_damaged_cache_are_recomputed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     expected = Frozen(Sentences().encode, cache=tmp_path).vectors("about", "text", TEXTS)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:3000])
     model = Sentences()
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        found = Frozen(model.encode, cache=tmp_path).vectors("about", "text", TEXTS)
-    assert np.array_equal(found, expected)
-    assert len(model.asked) == 3
-    again = Sentences()
-    Frozen(again.encode, cache=tmp_path).vectors("about", "text", TEXTS)
-    assert not again.asked
+        vectors = Frozen(model.encode, cache=tmp_path).vectors("about", "text", TEXTS)
+    assert np.array_equal(vectors, expected)
+    assert len(model.received) == 3
+    fresh = Sentences()
+    Frozen(fresh.encode, cache=tmp_path).vectors("about", "text", TEXTS)
+    assert not fresh.received
 
 
-def test_what_was_encoded_before_a_failure_is_kept(tmp_path: Path) -> None:
+def test_batches_encoded_before_a_failure_are_kept(tmp_path: Path) -> None:
     def fail(texts: list[str]) -> Any:
         if "Suite" in texts:
             raise MemoryError("too much")
@@ -175,14 +175,14 @@ def test_what_was_encoded_before_a_failure_is_kept(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"'about': Frozen\(.*fail\) was given 1 contents of kind text and failed"):
         Frozen(fail, name="f", cache=tmp_path, batch_size=1).vectors("about", "text", TEXTS)
-    seen: list[str] = []
+    encoded: list[str] = []
     later = Frozen(fail, name="f", cache=tmp_path)
-    later.encode = lambda texts: [seen.append(text) or [len(text)] for text in texts]
+    later.encode = lambda texts: [encoded.append(text) or [len(text)] for text in texts]
     later.vectors("about", "text", TEXTS)
-    assert seen == ["Suite", "a quiet room"]
+    assert encoded == ["Suite", "a quiet room"]
 
 
-# -- refusals --------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_what_was_encoded_before_a_failure_is_kept(tmp_path: Path) -> None:
         (lambda texts: np.full((3, 1), np.nan), "expected finite vectors"),
     ],
 )
-def test_what_is_not_a_vector_for_each_content_is_refused(encode: Any, message: str) -> None:
+def test_an_encoder_must_return_one_vector_per_content(encode: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Frozen(encode).vectors("about", "text", TEXTS)
 
@@ -220,7 +220,7 @@ def test_vectors_of_different_sizes_are_refused() -> None:
         (lambda folder: Frozen.pictures(Sentences()), "expected a transform from a picture to a tensor"),
     ],
 )
-def test_what_cannot_be_frozen_is_said(build: Any, message: str, tmp_path: Path) -> None:
+def test_unsuitable_encoders_are_refused(build: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         build(tmp_path)
 
@@ -228,20 +228,18 @@ def test_what_cannot_be_frozen_is_said(build: Any, message: str, tmp_path: Path)
 # -- installed models ------------------------------------------------------------------------------------------------
 
 
-def test_a_model_of_sentences_is_read_from_its_folder_and_never_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
+def test_a_sentence_model_is_read_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
 
     def build(folder: str, **options: Any) -> Sentences:
-        asked.append((folder, options))
+        calls.append((folder, options))
         return Sentences()
 
     package = ModuleType("sentence_transformers")
     package.SentenceTransformer = build  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sentence_transformers", package)
     frozen = Frozen.sentences(tmp_path, cache=tmp_path / "cache")
-    assert asked == [(str(tmp_path), {"local_files_only": True})]
+    assert calls == [(str(tmp_path), {"local_files_only": True})]
     assert frozen.vectors("about", "text", TEXTS).shape == (3, 2)
 
 
@@ -252,9 +250,7 @@ def test_a_model_of_sentences_is_read_from_its_folder_and_never_downloaded(
         ("timm", lambda folder: Frozen.pictures(timm_like())),
     ],
 )
-def test_a_package_that_is_missing_is_named(
-    package: str, build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(package: str, build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
     with pytest.raises(
         ConfigError, match=f"needs the package {package}, which is not installed: pip install {package}"
@@ -268,7 +264,7 @@ def timm_like() -> nn.Module:
     return model
 
 
-def test_a_model_of_timm_brings_its_own_transform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timm_model_uses_its_own_transform(monkeypatch: pytest.MonkeyPatch) -> None:
     def create_transform(*, size: int, is_training: bool) -> Any:
         assert not is_training
         return lambda image: torch.from_numpy(np.asarray(image.resize((size, size))).copy())
@@ -278,12 +274,12 @@ def test_a_model_of_timm_brings_its_own_transform(monkeypatch: pytest.MonkeyPatc
         create_transform=create_transform, resolve_model_data_config=lambda model: {"size": 2}
     )
     monkeypatch.setitem(sys.modules, "timm", package)
-    found = Frozen.pictures(timm_like()).vectors("photo", "image", objects(png(1)))
-    assert found.tolist() == [[12, 12]]
+    vectors = Frozen.pictures(timm_like()).vectors("photo", "image", objects(png(1)))
+    assert vectors.tolist() == [[12, 12]]
 
 
 # -- Vector cache ------------------------------------------------------------------------------------------------------
-# Vectors on disk: found again, by other processes too; damaged ones are as if they were not there.
+# Vectors on disk are found again, also by other processes. Damaged ones count as absent.
 
 
 KEYS = [bytes([k]) * 32 for k in range(3)]
@@ -291,73 +287,71 @@ VECTORS = {key: np.array([k, 0.5], np.float32) for k, key in enumerate(KEYS)}
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> VectorCache:
-    found = VectorCache(tmp_path / "new" / "folder", "encoder")
-    found.store(VECTORS)
-    return found
+def stored(tmp_path: Path) -> VectorCache:
+    cache = VectorCache(tmp_path / "new" / "folder", "encoder")
+    cache.store(VECTORS)
+    return cache
 
 
-def test_vectors_are_found_again(vault: VectorCache) -> None:
-    found = vault.find([*KEYS[1:], b"x" * 32])
-    assert {key: vector.tolist() for key, vector in found.items()} == {KEYS[1]: [1, 0.5], KEYS[2]: [2, 0.5]}
+def test_vectors_are_found_again(stored: VectorCache) -> None:
+    vectors = stored.find([*KEYS[1:], b"x" * 32])
+    assert {key: vector.tolist() for key, vector in vectors.items()} == {KEYS[1]: [1, 0.5], KEYS[2]: [2, 0.5]}
 
 
-def test_many_are_asked_for_at_once(vault: VectorCache) -> None:
+def test_many_vectors_are_found_in_one_call(stored: VectorCache) -> None:
     many = {k.to_bytes(32): np.array([k], np.float32) for k in range(1200)}
-    vault.store(many)
-    assert {key: float(vector[0]) for key, vector in vault.find(list(many)).items()} == {
+    stored.store(many)
+    assert {key: float(vector[0]) for key, vector in stored.find(list(many)).items()} == {
         key: float(vector[0]) for key, vector in many.items()
     }
 
 
-def test_each_encoder_has_a_file_of_its_own(vault: VectorCache) -> None:
-    assert VectorCache(vault.path.parent, "other").find(KEYS) == {}
-    assert not VectorCache(vault.path.parent, "other").path.exists()
+def test_each_encoder_has_its_own_file(stored: VectorCache) -> None:
+    assert VectorCache(stored.path.parent, "other").find(KEYS) == {}
+    assert not VectorCache(stored.path.parent, "other").path.exists()
 
 
 @pytest.mark.parametrize("size", [0, 10, 5000])
-def test_a_torn_file_is_written_anew(vault: VectorCache, size: int, caplog: pytest.LogCaptureFixture) -> None:
-    vault.path.write_bytes(vault.path.read_bytes()[:size])
+def test_a_truncated_file_is_replaced(stored: VectorCache, size: int, caplog: pytest.LogCaptureFixture) -> None:
+    stored.path.write_bytes(stored.path.read_bytes()[:size])
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        assert vault.find(KEYS) == {}
-    vault.store(VECTORS)
-    assert set(vault.find(KEYS)) == set(KEYS)
+        assert stored.find(KEYS) == {}
+    stored.store(VECTORS)
+    assert set(stored.find(KEYS)) == set(KEYS)
 
 
-def test_a_file_of_something_else_is_written_anew(vault: VectorCache, caplog: pytest.LogCaptureFixture) -> None:
-    vault.path.write_bytes(b"something else " * 1000)
+def test_a_file_of_another_format_is_replaced(stored: VectorCache, caplog: pytest.LogCaptureFixture) -> None:
+    stored.path.write_bytes(b"something else " * 1000)
     with caplog.at_level(logging.WARNING, "pcmcnet"):
-        vault.store(VECTORS)
+        stored.store(VECTORS)
     assert "is damaged" in caplog.text
-    vault.store(VECTORS)
-    assert set(vault.find(KEYS)) == set(KEYS)
+    stored.store(VECTORS)
+    assert set(stored.find(KEYS)) == set(KEYS)
 
 
-def test_an_altered_vector_is_not_believed(vault: VectorCache) -> None:
-    with sqlite3.connect(vault.path) as file:
+def test_a_corrupted_vector_is_ignored(stored: VectorCache) -> None:
+    with sqlite3.connect(stored.path) as file:
         file.execute("UPDATE vectors SET vector = ? WHERE key = ?", (bytes(8), KEYS[1]))
     file.close()
-    assert set(vault.find(KEYS)) == {KEYS[0], KEYS[2]}
+    assert set(stored.find(KEYS)) == {KEYS[0], KEYS[2]}
 
 
-def test_a_batch_is_written_whole_or_not_at_all(vault: VectorCache) -> None:
-    """A process killed within a batch leaves a journal, from which the file is as it was before."""
+def test_a_batch_is_written_completely_or_not_at_all(stored: VectorCache) -> None:
+    """A process killed during a batch leaves a journal, and the journal restores the file."""
     code = (
         "import os, sqlite3, sys\n"
         "file = sqlite3.connect(sys.argv[1])\n"
-        "file.execute('PRAGMA cache_size = 1')\n"  # so that pages go to the file before the end
+        "file.execute('PRAGMA cache_size = 1')\n"  # pages reach the file before the commit
         "file.execute('BEGIN')\n"
         "file.execute('DELETE FROM vectors')\n"
         "file.executemany('INSERT INTO vectors VALUES (?, ?, 0)', [(os.urandom(32), bytes(4000)) for _ in range(50)])\n"
         "os._exit(9)\n"
     )
-    assert subprocess.run([sys.executable, "-c", code, vault.path], check=False).returncode == 9
-    assert set(vault.find(KEYS)) == set(KEYS)
+    assert subprocess.run([sys.executable, "-c", code, stored.path], check=False).returncode == 9
+    assert set(stored.find(KEYS)) == set(KEYS)
 
 
-def test_a_place_that_cannot_be_written_is_told_and_does_no_harm(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_cache_folder_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING, "pcmcnet"):
         VectorCache(tmp_path / "file" / "folder", "encoder").store(VECTORS)

@@ -1,4 +1,4 @@
-"""Ids: whole numbers as they are, none of them missing."""
+"""Ids are unchanged integers without missing values."""
 
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from pcmcnet.errors import SchemaError
 read = partial(read_column, "node", "id", missing="indicator")
 
 
-def test_ids_stay_what_they_are() -> None:
+def test_ids_are_unchanged() -> None:
     column = read([7, 2, 7])
     assert column.codes.tolist() == [0, 1, 0]
     assert IdCode.learn("node", column.table).prepare(column.table).tolist() == [7, 2]
@@ -28,6 +28,6 @@ def test_ids_stay_what_they_are() -> None:
         (np.array(["a"]), "expected whole numbers"),
     ],
 )
-def test_what_is_no_id_is_refused(values: Any, message: str) -> None:
+def test_values_that_are_not_ids_are_refused(values: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         read(values)

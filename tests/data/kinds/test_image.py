@@ -1,4 +1,4 @@
-"""Pictures: paths and bytes, what is refused with its row, and what size and colours they come to."""
+"""Pictures from paths and bytes: errors with their row, sizes and colours."""
 
 import os
 from functools import partial
@@ -19,7 +19,7 @@ png = partial(picture, size=(3, 2))
 read = partial(read_column, "photo", "image")
 
 
-def test_a_picture_is_kept_once_whatever_its_files_are_called(tmp_path: Path) -> None:
+def test_equal_pictures_in_several_files_are_stored_once(tmp_path: Path) -> None:
     for name, value in (("a", 1), ("b", 2), ("copy of a", 1)):
         (tmp_path / f"{name}.png").write_bytes(png(value))
     paths = [str(tmp_path / f"{name}.png") for name in ("a", "b", "copy of a", "a")]
@@ -38,7 +38,7 @@ def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(
         SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is not a file"
@@ -47,8 +47,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
-def test_paths_count_from_the_folder_of_the_table(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not from the working folder, which has another picture of the name; a whole path stays as it is."""
+def test_paths_are_relative_to_the_folder_of_the_table(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working folder has another picture of that name. Absolute paths are unchanged."""
     home, work = tmp_path / "home", tmp_path / "work"
     for folder, value in ((home, 1), (work, 2)):
         (folder / "photos").mkdir(parents=True)
@@ -58,8 +60,8 @@ def test_paths_count_from_the_folder_of_the_table(form: str, tmp_path: Path, mon
     place = home / {"csv": "t.csv", "parquet": "t.parquet", "folder": "."}[form]
     write_table(table, home / "t.parquet" if form == "folder" else place)
     roles: dict[str, Any] = {"choice_set": "id", "features": ["photo"], "kinds": {"photo": "image"}}
-    found = ChoiceData.from_long(place, **roles)
-    assert found.features["photo"].plain().tolist() == [png(1), png(2)]
+    data = ChoiceData.from_long(place, **roles)
+    assert data.features["photo"].plain().tolist() == [png(1), png(2)]
     assert read(["photos/a.png"]).table.tolist() == [png(2)]
     (home / "photos" / "a.png").unlink()
     with pytest.raises(SchemaError, match=r"row 0 .*Paths are relative to the table's folder, .*home"):
@@ -85,36 +87,36 @@ def test_a_broken_picture_is_refused_with_its_row(content: bytes, message: str, 
         read([str(tmp_path / "bad.png")])
 
 
-def test_what_is_neither_path_nor_bytes_is_refused() -> None:
+def test_values_that_are_neither_paths_nor_bytes_are_refused() -> None:
     with pytest.raises(SchemaError, match="has type int64: expected paths of pictures, or their bytes"):
         read([1, 2])
 
 
-def test_gaps_are_admitted_as_the_schema_says() -> None:
+def test_missing_pictures_are_allowed_only_if_declared() -> None:
     assert read(pa.array([png(1), None]), missing="indicator").codes.tolist() == [0, -1]
     with pytest.raises(SchemaError, match="expected a content of kind image, got nothing"):
         read(pa.array([png(1), None]))
 
 
-def test_grey_pictures_of_one_size_stay_as_they_are() -> None:
+def test_grey_pictures_of_one_size_are_unchanged() -> None:
     code = ImageCode.learn("photo", objects(png(7), png(9)))
     assert code.shape == (1, 2, 3)
     assert code.prepare(objects(png(7))).tolist() == [[[[7, 7, 7], [7, 7, 7]]]]
 
 
-def test_one_coloured_picture_makes_three_channels_and_two_sizes_make_64_by_64() -> None:
+def test_mixed_pictures_become_64_by_64_with_three_channels() -> None:
     code = ImageCode.learn("photo", objects(png(7), png(9, mode="RGB", size=(90, 80))))
     assert code.shape == (3, 64, 64)
-    found = code.prepare(objects(png(7), png(9, mode="RGB")))
-    assert found.dtype == np.uint8
-    assert (found[0] == 7).all()
-    assert found[1].reshape(3, -1).max(1).tolist() == [9, 0, 0]
+    pixels = code.prepare(objects(png(7), png(9, mode="RGB")))
+    assert pixels.dtype == np.uint8
+    assert (pixels[0] == 7).all()
+    assert pixels[1].reshape(3, -1).max(1).tolist() == [9, 0, 0]
 
 
-def test_a_later_picture_is_brought_to_the_size_of_training() -> None:
+def test_new_pictures_are_resized_to_the_training_size() -> None:
     code = ImageCode.learn("photo", objects(png(7)))
     assert code.prepare(objects(png(5, size=(30, 10)))).shape == (1, 1, 2, 3)
 
 
-def test_large_pictures_of_one_size_keep_no_more_than_64_pixels_a_side() -> None:
+def test_large_pictures_are_reduced_to_64_pixels_a_side() -> None:
     assert ImageCode.learn("photo", objects(png(7, size=(100, 20)))).shape == (1, 20, 64)

@@ -1,4 +1,4 @@
-"""Pictures as text: small ones as they are, large ones as copies, all with the hash of the original."""
+"""Pictures as data URIs: small ones unchanged, large ones reduced, all with the hash of the original."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ def shown(uri: str) -> tuple[Any, bytes]:
     return Image.open(io.BytesIO(content)), content
 
 
-def test_a_small_picture_is_shown_as_it_is() -> None:
+def test_a_small_picture_is_shown_unchanged() -> None:
     content = picture()
     uri = picture_uri(content, 64)
     assert uri.startswith("data:image/png;")
@@ -39,20 +39,20 @@ def test_a_small_picture_is_shown_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("mode", "as_"), [("RGB", "RGB"), ("L", "L"), ("P", "RGB"), ("1", "L"), ("RGBA", "RGB")])
-def test_a_large_picture_is_shown_smaller_in_its_colours(mode: str, as_: str) -> None:
+def test_a_large_picture_is_reduced_and_keeps_its_colours(mode: str, as_: str) -> None:
     content = picture(size=(400, 200), mode=mode)
-    found, small = shown(picture_uri(content, side=64))
-    assert found.size == (64, 32)
-    assert found.mode == as_
+    image, small = shown(picture_uri(content, side=64))
+    assert image.size == (64, 32)
+    assert image.mode == as_
     assert len(small) < 8_000
     assert picture_uri(content, 64) == picture_uri(content, 64)
 
 
-def test_formats_that_browsers_do_not_show_are_drawn_anew() -> None:
+def test_formats_unknown_to_browsers_are_converted() -> None:
     assert picture_uri(picture("TIFF"), 64).startswith("data:image/jpeg;")
 
 
-def test_a_table_says_of_contents_what_a_form_needs() -> None:
+def test_the_description_of_contents_fills_a_form() -> None:
     table = {
         "id": [1, 1, 2, 2],
         "y": [1, 0, 0, 1],
@@ -73,7 +73,7 @@ def test_a_table_says_of_contents_what_a_form_needs() -> None:
     assert original_hash(about["example"]["alternatives"][0]["photo"])
 
 
-def test_a_picture_of_the_training_table_is_known_again_though_a_copy_is_kept() -> None:
+def test_a_reduced_training_picture_is_recognised() -> None:
     table = {
         "id": np.repeat(np.arange(8), 2),
         "y": [1, 0] * 8,
@@ -86,7 +86,7 @@ def test_a_picture_of_the_training_table_is_known_again_though_a_copy_is_kept() 
     assert training_overlap(model, data.subset([3, 4])) == "none known"
 
 
-def test_arrays_of_bytes_are_read_whole_though_they_hold_zeros() -> None:
+def test_byte_arrays_keep_their_zero_bytes() -> None:
     contents = np.array([picture(seed=0), picture(seed=1)])
     assert contents.dtype.kind == "S"
     data = ChoiceData.from_long(
@@ -98,14 +98,14 @@ def test_arrays_of_bytes_are_read_whole_though_they_hold_zeros() -> None:
 # -- Streaming ---------------------------------------------------------------------------------------------------------
 
 
-def test_moments_of_parts_are_those_of_the_whole() -> None:
+def test_moments_of_parts_equal_those_of_the_whole() -> None:
     rows = np.random.default_rng(0).normal(size=(90, 3)) * [1.0, 10.0, 0.1] + np.arange(90)[:, None]
-    found = RowMoments()
+    moments = RowMoments()
     for part in (rows[:20], rows[:0], rows[20:21], rows[21:]):
-        found.add(part)
-    assert found.count == 90
-    np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(found.spread, rows.std(0), rtol=1e-12)
+        moments.add(part)
+    assert moments.count == 90
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.spread, rows.std(0), rtol=1e-12)
 
 
 def test_the_spread_of_no_rows_is_0() -> None:

@@ -1,4 +1,4 @@
-"""Lists of categories: order does not count, number does, and words never seen are none."""
+"""Lists of categories: order does not matter, repetition does, and unseen categories are dropped."""
 
 from functools import partial
 from typing import Any
@@ -13,18 +13,18 @@ from pcmcnet.errors import SchemaError
 read = partial(read_column, "has", "multi")
 
 
-def test_lists_with_the_same_words_are_one_content() -> None:
+def test_lists_in_any_order_are_the_same_content() -> None:
     column = read([["pool", "wifi"], [], ["wifi", "pool"], ["wifi", "wifi"]])
     assert column.codes.tolist() == [0, 1, 0, 2]
     assert column.table.tolist() == [("pool", "wifi"), (), ("wifi", "wifi")]
 
 
-def test_numbers_and_text_files_name_categories_like_a_categorical_column() -> None:
+def test_list_entries_are_named_like_categories() -> None:
     assert read([[1, 2], [2]]).table.tolist() == [("1", "2"), ("2",)]
     assert read(['["pool", "wifi"]', "[]"]).table.tolist() == [("pool", "wifi"), ()]
 
 
-def test_gaps_are_admitted_as_the_schema_says() -> None:
+def test_missing_lists_are_allowed_only_if_declared() -> None:
     assert read([["a"], None, []], missing="indicator").codes.tolist() == [0, -1, 1]
 
 
@@ -38,12 +38,12 @@ def test_gaps_are_admitted_as_the_schema_says() -> None:
         ([[["a"]]], "expected lists of names"),
     ],
 )
-def test_what_is_no_list_of_names_is_refused(values: Any, message: str) -> None:
+def test_values_that_are_not_lists_of_names_are_refused(values: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         read(values)
 
 
-def test_the_vocabulary_is_that_of_training_and_other_words_are_none() -> None:
+def test_categories_unseen_in_training_are_dropped() -> None:
     table = np.empty(3, object)
     table[:] = [("b", "c"), (), ("a", "b", "b")]
     code = MultiCode.learn("has", table[:2])
@@ -51,7 +51,7 @@ def test_the_vocabulary_is_that_of_training_and_other_words_are_none() -> None:
     assert code.prepare(table).tolist() == [[1, 2], [0, 0], [1, 1]]
 
 
-def test_lists_that_are_all_empty_have_one_place() -> None:
+def test_empty_lists_have_one_column() -> None:
     table = np.empty(1, object)
     table[:] = [()]
     assert MultiCode("has", ("a",)).prepare(table).tolist() == [[0]]

@@ -1,4 +1,4 @@
-"""Pictures of any size."""
+"""Networks and utility terms of pictures, lists, texts and vectors."""
 
 import pytest
 import torch
@@ -8,24 +8,24 @@ from pcmcnet.data.kinds.text import BUCKETS
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
-def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
+def test_pictures_of_any_size_give_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
     assert PictureEncoder(shape)(torch.rand(2, *shape)).shape == (2, 8)
 
 
 # -- Multi -------------------------------------------------------------------------------------------------------------
-# Sums over the parts of a list, in which 0 is none.
+# Sums over the entries of a list; code 0 is padding.
 
 
-def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
+def test_a_bag_is_the_sum_of_its_words_without_padding() -> None:
     bag = BagEncoder(4)
     weights = bag.embedding.weight
-    found = bag(torch.tensor([[1, 3, 3], [0, 0, 0]]))
-    torch.testing.assert_close(found[0], weights[1] + 2 * weights[3])
-    assert found[1].tolist() == [0.0, 0.0]
+    sums = bag(torch.tensor([[1, 3, 3], [0, 0, 0]]))
+    torch.testing.assert_close(sums[0], weights[1] + 2 * weights[3])
+    assert sums[1].tolist() == [0.0, 0.0]
 
 
-def test_a_list_is_worth_the_sum_of_its_parts() -> None:
-    """Parts 1, 2, 3 are worth 10, 20, 30; 0 is none, and stays so, since it gets no gradient."""
+def test_utility_of_a_list_is_the_sum_of_its_entries() -> None:
+    """Entries 1, 2, 3 have utilities 10, 20, 30. Code 0 is padding: it has utility 0 and gets no gradient."""
     worth = BagPartWorth(3)
     with torch.no_grad():
         worth.parts[1:, 0] = torch.tensor([10.0, 20.0, 30.0])
@@ -36,11 +36,11 @@ def test_a_list_is_worth_the_sum_of_its_parts() -> None:
 
 
 # -- Text --------------------------------------------------------------------------------------------------------------
-# What texts are worth.
+# Utilities of texts.
 
 
-def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
-    """Hashes 1, 2 and 3 are worth 1, 10 and 100, a unit of value 0.5."""
+def test_utility_of_a_text_sums_words_endings_and_numbers() -> None:
+    """Hashes 1, 2 and 3 have utilities 1, 10 and 100; a unit of value has 0.5."""
     worth = TextPartWorth()
     assert len(worth.parts) == BUCKETS + 1
     with torch.no_grad():
@@ -51,10 +51,10 @@ def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
 
 
 # -- Vector ------------------------------------------------------------------------------------------------------------
-# What vectors are worth.
+# Utilities of vectors.
 
 
-def test_a_vector_is_worth_its_coordinates() -> None:
+def test_utility_of_a_vector_is_linear() -> None:
     worth = VectorPartWorth(2)
     with torch.no_grad():
         worth.slopes.copy_(torch.tensor([2.0, -1.0]))

@@ -1,4 +1,4 @@
-"""Knots of curves: quantiles of the training part, standardised, never too close; checked when they are read."""
+"""Knots of curves are standardised training quantiles, never too close, and checked when read."""
 
 from collections import Counter
 from typing import Any
@@ -27,14 +27,14 @@ def test_knots_are_standardised_quantiles() -> None:
     np.testing.assert_allclose(code.knots[:: len(code.knots) - 1], [-16.5 / code.scale, 16.5 / code.scale])
 
 
-def test_knots_follow_the_bend_of_the_column() -> None:
+def test_knots_use_the_transformed_scale_of_the_column() -> None:
     values = np.exp(np.linspace(0, 8, 40))
     code = learnt(values, bend=True)
     assert code.bend > 0
     np.testing.assert_allclose(code.knots[-1], code.standardise(values[-1:].astype(np.float32).astype(np.float64))[0])
 
 
-def test_a_column_bends_only_beyond_the_skewness_where_a_tail_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_columns_beyond_the_skewness_limit_are_transformed(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.exp(np.linspace(0, 8, 40))
     skewness = ColumnMoments.of(values.astype(np.float32).astype(np.float64)).skewness
     monkeypatch.setattr(number, "_MIN_SKEWNESS", skewness)
@@ -43,19 +43,19 @@ def test_a_column_bends_only_beyond_the_skewness_where_a_tail_is_long(monkeypatc
     assert learnt(values, bend=True).bend > 0
 
 
-def test_knots_are_not_too_close() -> None:
-    """Nearly all numbers lie within a thousandth of 1: they share a piece, and the last one reaches to the end."""
+def test_close_knots_are_merged() -> None:
+    """Nearly all numbers are within 0.001 of 1: they share a bin, and the last bin extends to the end."""
     code = learnt([*np.linspace(1, 1.001, 99), 9.0])
     assert len(code.knots) == 2
     assert np.diff(code.knots).min() >= 0.02
 
 
 @pytest.mark.parametrize(("values", "knots"), [([5.0, 5.0, 5.0], 0), ([0.0, 1.0, 1.0], 2)])
-def test_a_constant_column_has_no_knots_and_a_flag_two(values: list[float], knots: int) -> None:
+def test_a_constant_has_no_knots_and_a_flag_has_two(values: list[float], knots: int) -> None:
     assert len(learnt(values).knots) == knots
 
 
-def test_gaps_take_no_part() -> None:
+def test_missing_values_do_not_change_the_knots() -> None:
     with_gaps = learnt([1.0, 2.0, np.nan, 3.0, 4.0], missing="indicator")
     assert with_gaps.knots == learnt([1.0, 2.0, 3.0, 4.0]).knots
     assert with_gaps.indicator
@@ -67,27 +67,27 @@ def test_a_plain_column_has_no_curve() -> None:
     assert (code.curve, code.knots) == (None, ())
 
 
-def pieces(values: Any, most: int, **options: Any) -> list[BinCode]:
+def learnt_bins(values: Any, most: int, **options: Any) -> list[BinCode]:
     table = {"id": np.arange(len(values)) // 2, "x": values}
     data = ChoiceData.from_long(table, choice_set="id", features=["x"], **options)
     (code,) = Encoder.learn(data, bend=True).with_knots(data).features.numeric
     return bin_codes(code, most)
 
 
-def test_pieces_say_how_far_a_number_has_come_from_knot_to_knot() -> None:
-    found = pieces(np.arange(33.0), 4)
-    through = np.stack([piece.standardise(np.array([-8.0, 0.0, 4.0, 10.0, 32.0, 40.0])) for piece in found], 1)
+def test_bins_measure_the_distance_between_knots() -> None:
+    codes = learnt_bins(np.arange(33.0), 4)
+    through = np.stack([code.standardise(np.array([-8.0, 0.0, 4.0, 10.0, 32.0, 40.0])) for code in codes], 1)
     expected = [[0, 0, 0, 0], [0, 0, 0, 0], [0.5, 0, 0, 0], [1, 0.25, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
     np.testing.assert_allclose(through, expected, atol=1e-12)
 
 
-def test_pieces_follow_the_bend_of_the_column() -> None:
+def test_bins_use_the_transformed_scale_of_the_column() -> None:
     values = np.exp(np.linspace(0, 8, 40))
-    found = pieces(values, 16)
-    assert all(piece.bend > 0 for piece in found)
-    inside = np.stack([piece.standardise(values) for piece in found])
+    codes = learnt_bins(values, 16)
+    assert all(code.bend > 0 for code in codes)
+    inside = np.stack([code.standardise(values) for code in codes])
     assert -1e-6 < inside.min() < inside.max() < 1 + 1e-6
-    np.testing.assert_allclose(inside[:, [0, -1]].sum(0), [0, len(found)], atol=1e-5)
+    np.testing.assert_allclose(inside[:, [0, -1]].sum(0), [0, len(codes)], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,13 @@ def test_pieces_follow_the_bend_of_the_column() -> None:
         ([1.0, 2.0, 3.0, 4.0], {"kinds": {"x": "spline"}}),
     ],
 )
-def test_flags_constants_gaps_and_columns_with_a_curve_have_no_pieces(
-    values: list[float], options: dict[str, Any]
-) -> None:
-    assert pieces(values, 8, **options) == []
+def test_flags_constants_and_curves_have_no_bins(values: list[float], options: dict[str, Any]) -> None:
+    assert learnt_bins(values, 8, **options) == []
 
 
-def test_no_more_pieces_than_asked_for_nor_than_there_are_values() -> None:
-    assert [len(pieces(np.arange(200.0), most)) for most in (0, 1, 5, 16, 99)] == [0, 1, 5, 16, 16]
-    assert len(pieces(np.arange(40.0) % 4, 16)) == 3
+def test_the_number_of_bins_is_limited_by_option_and_values() -> None:
+    assert [len(learnt_bins(np.arange(200.0), most)) for most in (0, 1, 5, 16, 99)] == [0, 1, 5, 16, 16]
+    assert len(learnt_bins(np.arange(40.0) % 4, 16)) == 3
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_no_more_pieces_than_asked_for_nor_than_there_are_values() -> None:
         {"name": 3},
     ],
 )
-def test_altered_entries_are_refused(change: dict[str, Any]) -> None:
+def test_invalid_entries_are_refused(change: dict[str, Any]) -> None:
     entries = {"name": "x", "mean": 0.0, "scale": 1.0, "indicator": False, "curve": "piecewise", "knots": [0.0, 1.0]}
     assert NumericCode.from_dict(entries).knots == (0.0, 1.0)
     with pytest.raises(TypeError):
@@ -133,7 +131,7 @@ def test_altered_entries_are_refused(change: dict[str, Any]) -> None:
 
 
 # -- Column statistics -------------------------------------------------------------------------------------------------
-# Statistics of columns that come in parts.
+# Statistics of columns in parts.
 
 
 def columns(values: list[float], codes: list[int], categories: tuple[str, ...]) -> Columns:
@@ -143,15 +141,15 @@ def columns(values: list[float], codes: list[int], categories: tuple[str, ...]) 
     }
 
 
-def test_parts_together_are_the_whole_and_words_that_no_row_has_do_not_count() -> None:
-    """Prices 1, 3 and 5, of which the last is in a part of its own: mean 3, sum of squares 8; "ship" is in no row."""
+def test_merged_statistics_ignore_unused_categories() -> None:
+    """Prices 1, 3 in one part and 5 in another: mean 3, sum of squares 8. "ship" is in no row."""
     parts = [columns([1, 3], [0, 2], ("bus", "ship", "car")), columns([5, np.nan], [0, 0], ("car", "ship"))]
-    found = Statistics.merge([Statistics.of(part) for part in parts])
-    assert found.words == {"mode": Counter({"car": 3, "bus": 1})}
-    moments = found.moments["price"]
+    merged = Statistics.merge([Statistics.of(part) for part in parts])
+    assert merged.words == {"mode": Counter({"car": 3, "bus": 1})}
+    moments = merged.moments["price"]
     assert (moments.count, moments.gaps, moments.mean) == (3, 1, 3.0)
     assert moments.m2 == pytest.approx(8.0)
 
 
-def test_no_part_has_no_columns() -> None:
+def test_merging_no_parts_gives_no_columns() -> None:
     assert Statistics.merge([]) == ({}, {})

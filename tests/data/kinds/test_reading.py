@@ -1,4 +1,4 @@
-"""Columns of contents in a table: who has them, how they travel, and that repeated content takes no memory."""
+"""Columns of contents in a table: reading, subsets, files, and memory of repeated contents."""
 
 import tracemalloc
 from dataclasses import replace
@@ -27,14 +27,14 @@ def data() -> ChoiceData:
 
 
 def test_alternatives_and_individuals_have_contents() -> None:
-    found = data()
-    assert found.schema.categorical == ()
-    assert found.schema.kinds == KINDS
-    assert found.features["v"].codes.tolist() == [0, 1, 0, 2, 1, 0]
-    assert found.individual["at"].codes.tolist() == [0, 1, 0]
+    choices = data()
+    assert choices.schema.categorical == ()
+    assert choices.schema.kinds == KINDS
+    assert choices.features["v"].codes.tolist() == [0, 1, 0, 2, 1, 0]
+    assert choices.individual["at"].codes.tolist() == [0, 1, 0]
 
 
-def test_an_individual_content_that_varies_within_a_set_is_refused_or_the_first_is_taken() -> None:
+def test_an_individual_content_may_vary_only_with_conflict_first() -> None:
     table = {**TABLE, "at": [*TABLE["at"][:5], "2024-01-09"]}
     roles = {"choice_set": "id", "individual": ["at"], "kinds": {"at": "datetime"}}
     with pytest.raises(SchemaError, match=r"'at' varies within 1 choice sets \(first: 3\)"):
@@ -43,14 +43,14 @@ def test_an_individual_content_that_varies_within_a_set_is_refused_or_the_first_
     assert first.individual["at"].codes.tolist() == [0, 1, 0]
 
 
-def test_parts_of_a_table_share_its_contents_and_join_to_the_same_table() -> None:
+def test_subsets_share_contents_and_join_to_the_same_table() -> None:
     whole = data()
     first, second = whole.subset([0, 1]), whole.subset([2])
     assert first.features["v"].table is whole.features["v"].table
     assert first.concat(second).fingerprint() == whole.fingerprint()
 
 
-def test_tables_read_apart_join_with_each_content_once() -> None:
+def test_joined_tables_store_each_content_once() -> None:
     whole = data()
     read = [
         ChoiceData.from_schema({k: v[rows] for k, v in TABLE.items()}, whole.schema)
@@ -62,7 +62,7 @@ def test_tables_read_apart_join_with_each_content_once() -> None:
     assert joined.features["v"].plain()[4].tolist() == [0, 1]
 
 
-def test_the_fingerprint_follows_contents_and_who_has_them() -> None:
+def test_the_fingerprint_depends_on_contents_and_their_rows() -> None:
     whole = data()
     column = whole.features["v"]
     assert isinstance(column, Contents)
@@ -74,14 +74,14 @@ def test_the_fingerprint_follows_contents_and_who_has_them() -> None:
     assert replace(whole, features={"v": swapped}).fingerprint() != whole.fingerprint()
 
 
-def test_a_table_without_its_contents_is_a_plain_one() -> None:
+def test_without_contents_gives_a_table_of_numbers() -> None:
     plain = data().without_contents()
     assert (plain.features, plain.individual) == ({}, {})
     assert plain.schema == Schema(choice_set="id", chosen="y", categorical=())
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_files_carry_contents(tmp_path: Path, ending: str) -> None:
+def test_contents_are_read_from_files(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"table.{ending}"
     if ending == "parquet":
         pyarrow.parquet.write_table(pa.table(TABLE), path)
@@ -92,21 +92,21 @@ def test_files_carry_contents(tmp_path: Path, ending: str) -> None:
 
 
 def test_memory_does_not_grow_with_repeated_content() -> None:
-    """5,000 rows of 384 numbers are 7.7 MB as float32, of which 10 distinct ones are kept."""
+    """5,000 rows of 384 numbers take 7.7 MB as float32; only the 10 distinct ones are stored."""
     pool = np.random.default_rng(0).normal(size=(10, 384))
     rows = pool[np.arange(5_000) % 10]
     table = pa.table({"id": np.arange(5_000) // 5, "v": pa.FixedSizeListArray.from_arrays(rows.ravel(), 384)})
     tracemalloc.start()
-    found = ChoiceData.from_long(table, choice_set="id", features=["v"], kinds={"v": "vector"})
-    encoded = Encoder.learn(found).encode(found)
-    kept, _ = tracemalloc.get_traced_memory()
+    choices = ChoiceData.from_long(table, choice_set="id", features=["v"], kinds={"v": "vector"})
+    encoded = Encoder.learn(choices).encode(choices)
+    used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.features["v"].table.shape == encoded.contents[0].table.shape == (10, 384)
-    assert kept < 1e6
+    assert choices.features["v"].table.shape == encoded.contents[0].table.shape == (10, 384)
+    assert used < 1e6
     assert encoded.nbytes < 0.3e6
 
 
-def test_a_batch_holds_each_of_its_contents_once() -> None:
+def test_a_batch_stores_each_content_once() -> None:
     encoded = Encoder.learn(data()).encode(data())
     batch = encoded.batch(np.array([0, 2]))
     values, place = batch.contents[0]

@@ -24,16 +24,16 @@ def vectors(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_contents_of_every_kind_survive_json(kind: Any) -> None:
+def test_samples_of_every_kind_survive_a_json_round_trip(kind: Any) -> None:
     samples = EncoderSamples.of(kind, TABLES[kind], vectors(4))
-    back = EncoderSamples.from_dict(kind, json.loads(json.dumps(samples.to_dict())))
-    assert len(back.contents) == MAX_SAMPLES
-    assert back.contents.dtype == TABLES[kind].dtype
-    assert back.contents.tolist() == samples.contents.tolist()
-    np.testing.assert_array_equal(back.vectors, samples.vectors)
+    restored = EncoderSamples.from_dict(kind, json.loads(json.dumps(samples.to_dict())))
+    assert len(restored.contents) == MAX_SAMPLES
+    assert restored.contents.dtype == TABLES[kind].dtype
+    assert restored.contents.tolist() == samples.contents.tolist()
+    np.testing.assert_array_equal(restored.vectors, samples.vectors)
 
 
-def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
+def test_samples_are_limited_in_number_and_size() -> None:
     assert EncoderSamples.of("text", objects("one"), vectors(1)).contents.tolist() == ["one"]
     pictures = objects(bytes(MAX_SAVED_BYTES + 1), b"small", bytes(MAX_SAVED_BYTES - 5))
     assert [len(p) for p in EncoderSamples.of("image", pictures, vectors(3)).contents] == [5, MAX_SAVED_BYTES - 5]
@@ -42,19 +42,19 @@ def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("change", "differ"),
     [
-        (lambda v: v * (1 + 1e-4), False),  # another processor
-        (lambda v: v + 0.005, False),  # far less than the training contents differ
-        (lambda v: v + np.array([0, 0, 0, 0, 9]), False),  # a coordinate that was constant is not seen by the network
+        (lambda v: v * (1 + 1e-4), False),  # the rounding of another processor
+        (lambda v: v + 0.005, False),  # small relative to the spread of the training contents
+        (lambda v: v + np.array([0, 0, 0, 0, 9]), False),  # a constant coordinate is no input of the network
         (lambda v: v * 1.1, True),
         (lambda v: v[:, ::-1], True),
         (lambda v: v[::-1], True),
         (lambda v: v[:, :4], True),
     ],
 )
-def test_vectors_differ_by_more_than_rounding(change: Callable[[Any], Any], differ: bool) -> None:
+def test_only_differences_beyond_rounding_count(change: Callable[[Any], Any], differ: bool) -> None:
     samples = EncoderSamples.of("text", TABLES["text"], vectors(4))
-    found = np.asarray(change(samples.vectors), np.float32)
-    assert samples.differ(found, np.array([1.0, 1.0, 1.0, 1.0, 0.0])) is differ
+    changed = np.asarray(change(samples.vectors), np.float32)
+    assert samples.differ(changed, np.array([1.0, 1.0, 1.0, 1.0, 0.0])) is differ
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_vectors_differ_by_more_than_rounding(change: Callable[[Any], Any], diff
         {"contents": ["a"], "vectors": [[None]]},
     ],
 )
-def test_samples_that_were_never_saved_are_refused(entries: dict[str, Any]) -> None:
+def test_invalid_saved_samples_are_refused(entries: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         EncoderSamples.from_dict("text", entries)

@@ -1,4 +1,4 @@
-"""Vectors: what is read, what is refused and where, and how they are scaled."""
+"""Vectors: reading, errors with their row, and scaling."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def read(values: Any, **more: Any) -> ChoiceData:
     ],
     ids=["lists", "array", "float32 array", "list", "fixed size", "float16", "int", "text"],
 )
-def test_equal_vectors_are_kept_once_whatever_they_come_in(values: Any) -> None:
+def test_equal_vectors_of_any_type_are_stored_once(values: Any) -> None:
     column = read(values).features["v"]
     assert column.kind == "vector"
     assert column.codes.tolist() == [0, 1, 0, 2]
@@ -48,7 +48,7 @@ def test_a_vector_of_another_size_is_refused_with_row_and_size(ragged: list[floa
 
 
 @pytest.mark.parametrize(("bad", "shown"), [(np.nan, "nan"), (np.inf, "inf"), (1e39, r"1e\+39"), (None, "nan")])
-def test_what_is_no_finite_number_is_refused_with_its_row(bad: Any, shown: str) -> None:
+def test_a_coordinate_that_is_not_finite_is_refused_with_its_row(bad: Any, shown: str) -> None:
     where = rf"column 'v', row 1 \(choice set A\): expected 2 finite numbers, got {shown} among them; 1 such rows"
     with pytest.raises(SchemaError, match=where):
         read([ROWS[0], [bad, 4.0], *ROWS[2:]])
@@ -68,7 +68,7 @@ def test_other_types_are_refused(values: Any, message: str) -> None:
         read(values)
 
 
-def test_a_missing_vector_is_refused_or_admitted_as_the_schema_says() -> None:
+def test_missing_vectors_are_allowed_only_if_declared() -> None:
     gaps = [ROWS[0], None, *ROWS[2:]]
     with pytest.raises(
         SchemaError, match=r"row 1 \(choice set A\): expected a content of kind vector, got nothing; 1 "
@@ -79,13 +79,13 @@ def test_a_missing_vector_is_refused_or_admitted_as_the_schema_says() -> None:
     assert column.plain()[1] is None
 
 
-def test_rows_that_are_not_available_do_no_harm() -> None:
+def test_unavailable_rows_may_hold_invalid_vectors() -> None:
     table = {"id": ["A", "A", "B"], "v": [ROWS[0], [9.0], ROWS[1]], "open": [1, 0, 1]}
     data = ChoiceData.from_long(table, choice_set="id", features=["v"], available="open", kinds={"v": "vector"})
     assert data.features["v"].table.tolist() == ROWS[:2]
 
 
-def test_coordinates_are_standardised_and_a_constant_one_is_0() -> None:
+def test_coordinates_are_standardised_and_constants_are_0() -> None:
     """1, 5 has mean 3 and standard deviation 2."""
     code = VectorCode.learn("v", np.array([[1, 7], [5, 7]], np.float32))
     assert (code.mean, code.scale) == ((3.0, 7.0), (2.0, 0.0))
@@ -98,7 +98,7 @@ def test_vectors_of_another_size_than_in_training_are_refused() -> None:
         code.prepare(np.zeros((1, 3), np.float32))
 
 
-def test_numbers_beyond_all_measure_are_refused() -> None:
+def test_coordinates_far_beyond_training_are_refused() -> None:
     code = VectorCode.learn("v", np.array(ROWS, np.float32))
     with pytest.raises(SchemaError, match="1 vectors have coordinates more than 1e"):
         code.prepare(np.array([[1, 2], [1e30, 2]], np.float32))

@@ -1,4 +1,4 @@
-"""A table of unequal, scattered choice sets, as files of every kind."""
+"""A table of choice sets of different sizes in scattered rows, as files of every kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ _ROLES: dict[str, Any] = {
 
 
 def _make_table(n: int = 300, *, seed: int = 0, shuffled: bool = True, text_ids: bool = True) -> pa.Table:
-    """Make n sets of 1 to 6 alternatives, the first of which is always available and one of which is chosen."""
+    """Make n sets of 1 to 6 alternatives with one choice each; the first alternative is always available."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, n)
     sets = np.repeat(np.arange(n), sizes)
@@ -61,7 +61,7 @@ def make_table() -> Callable[..., pa.Table]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a table as a file or folder of the kind asked for."""
+    """Write a table as a file or folder of the given kind."""
 
     def write(table: pa.Table, kind: str = "folder", files: int = 4) -> Path:
         if kind == "folder":

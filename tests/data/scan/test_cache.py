@@ -1,4 +1,4 @@
-"""The cache is made once, counts only for the files it was made from, and nothing half-made looks finished."""
+"""The cache is made once, is valid only for its source files, and never looks complete when it is not."""
 
 import errno
 import os
@@ -35,15 +35,15 @@ def scan(folder: Path, roles: dict[str, Any]) -> Scan:
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the conversions."""
-    found: list[int] = []
+    calls: list[int] = []
     inner = convert._convert
-    monkeypatch.setattr(convert, "_convert", lambda *args: found.append(1) or inner(*args))
-    return found
+    monkeypatch.setattr(convert, "_convert", lambda *args: calls.append(1) or inner(*args))
+    return calls
 
 
 def test_a_second_scan_finds_the_cache(scan: Scan, conversions: list[int]) -> None:
     assert scan().fingerprint() == scan().fingerprint()
-    scan(memory="2 MiB")  # smaller shards serve as well
+    scan(memory="2 MiB")  # smaller shards are fine, too
     assert len(conversions) == 1
 
 
@@ -55,12 +55,12 @@ def test_other_roles_have_their_own_entry(scan: Scan, conversions: list[int]) ->
     assert len(conversions) == 2
 
 
-def test_the_roles_of_a_model_find_the_table_it_was_fitted_to(scan: Scan, folder: Path, conversions: list[int]) -> None:
-    """What the table has made of the roles is in the model's, such as which columns are categories."""
+def test_the_schema_of_a_model_finds_the_cache_of_its_table(scan: Scan, folder: Path, conversions: list[int]) -> None:
+    """The model's schema has details that the table determined, such as which columns are categories."""
     first = scan()
     assert first.schema != Schema.from_dict(first.manifest.identity["roles"])
-    again = ScannedData.of(folder, first.schema, cache=None, memory="1 MiB")
-    assert (again.folder, len(conversions)) == (first.folder, 1)
+    reopened = ScannedData.of(folder, first.schema, cache=None, memory="1 MiB")
+    assert (reopened.folder, len(conversions)) == (first.folder, 1)
     other = replace(first.schema, features=("price",), categorical=("city",))
     assert ScannedData.of(folder, other, cache=None, memory="1 MiB").folder != first.folder
     assert len(conversions) == 2
@@ -72,24 +72,22 @@ def test_less_memory_makes_smaller_shards(scan: Scan, conversions: list[int]) ->
     assert len(conversions) == 2
 
 
-def test_a_cache_in_use_stays_while_the_table_is_scanned_for_less_memory(scan: Scan, conversions: list[int]) -> None:
+def test_a_cache_in_use_survives_a_scan_with_less_memory(scan: Scan, conversions: list[int]) -> None:
     wide, narrow = scan(memory="1 GiB"), scan(memory="1 MiB")
     assert wide.folder != narrow.folder
     assert wide.read().fingerprint() == narrow.read().fingerprint()
-    assert scan(memory="1 GiB").fingerprint() == wide.fingerprint()  # whatever was scanned in between
+    assert scan(memory="1 GiB").fingerprint() == wide.fingerprint()  # despite the scan in between
     assert len(conversions) == 2
 
 
-def test_a_cache_in_use_stays_while_the_table_changes_and_goes_when_nobody_holds_it(
-    scan: Scan, write: Write, make_table: Make
-) -> None:
+def test_a_cache_of_a_changed_table_is_removed_once_unused(scan: Scan, write: Write, make_table: Make) -> None:
     before = scan()
-    found = before.read().fingerprint()
+    fingerprint = before.read().fingerprint()
     write(make_table(100, seed=1))
-    held = pickle.loads(pickle.dumps(before))  # as a worker holds it
+    held = pickle.loads(pickle.dumps(before))  # as in a worker process
     del before
     after = scan()
-    assert held.read().fingerprint() == found
+    assert held.read().fingerprint() == fingerprint
     assert {path.name for path in after.folder.parent.iterdir()} == {held.folder.name, after.folder.name}
     del held
     write(make_table(100, seed=2))
@@ -97,23 +95,25 @@ def test_a_cache_in_use_stays_while_the_table_changes_and_goes_when_nobody_holds
     assert {path.name for path in last.folder.parent.iterdir()} == {after.folder.name, last.folder.name}
 
 
-def test_a_cache_that_another_made_meanwhile_is_not_replaced(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_made_by_another_thread_is_not_replaced(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, other = convert._convert, []
 
     def slow(*args: Any) -> Any:
         monkeypatch.setattr(convert, "_convert", inner)
-        thread = threading.Thread(target=lambda: other.append((found := scan(), found.folder.stat().st_ino)))
+        thread = threading.Thread(target=lambda: other.append((data := scan(), data.folder.stat().st_ino)))
         thread.start()
         thread.join()
         return inner(*args)
 
     monkeypatch.setattr(convert, "_convert", slow)
-    found = scan()
-    assert [(found.folder, found.folder.stat().st_ino)] == [(each.folder, number) for each, number in other]
-    assert len(found.read()) == 100
+    data = scan()
+    assert [(data.folder, data.folder.stat().st_ino)] == [(each.folder, number) for each, number in other]
+    assert len(data.read()) == 100
 
 
-def test_a_changed_source_is_converted_anew(scan: Scan, conversions: list[int], write: Write, make_table: Make) -> None:
+def test_a_changed_source_is_converted_again(
+    scan: Scan, conversions: list[int], write: Write, make_table: Make
+) -> None:
     before = scan().fingerprint()
     write(make_table(100, seed=1))
     after = scan()
@@ -122,24 +122,24 @@ def test_a_changed_source_is_converted_anew(scan: Scan, conversions: list[int], 
     assert [path.name for path in after.folder.parent.iterdir()] == [after.folder.name]
 
 
-def test_a_file_of_another_name_is_noticed(scan: Scan, folder: Path, conversions: list[int]) -> None:
+def test_a_renamed_file_is_detected(scan: Scan, folder: Path, conversions: list[int]) -> None:
     scan()
-    (folder / "part-3.parquet").rename(folder / "part-0a.parquet")  # other rows have other numbers now
+    (folder / "part-3.parquet").rename(folder / "part-0a.parquet")  # the order of rows changes
     scan()
     assert len(conversions) == 2
 
 
-def test_a_shard_that_is_cut_short_is_made_again(scan: Scan, conversions: list[int]) -> None:
-    found = scan()
-    shard = found.folder / found.manifest.shards[0].name
+def test_a_truncated_shard_is_written_again(scan: Scan, conversions: list[int]) -> None:
+    data = scan()
+    shard = data.folder / data.manifest.shards[0].name
     shard.write_bytes(shard.read_bytes()[:-8])
     assert scan().read().fingerprint()
     assert len(conversions) == 2
 
 
-def test_a_flipped_bit_is_noticed_when_a_shard_is_opened(scan: Scan) -> None:
-    found = scan()
-    shard = found.folder / found.manifest.shards[1].name
+def test_a_flipped_bit_is_detected_when_a_shard_is_opened(scan: Scan) -> None:
+    data = scan()
+    shard = data.folder / data.manifest.shards[1].name
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
@@ -147,44 +147,40 @@ def test_a_flipped_bit_is_noticed_when_a_shard_is_opened(scan: Scan) -> None:
         scan().read()
 
 
-def test_shards_that_were_just_made_are_not_hashed_again_unless_they_change(
-    scan: Scan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_shards_are_hashed_again_only_if_they_change(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
     inner = cache.hash_file
     monkeypatch.setattr(cache, "hash_file", lambda path: (hashed.append(path.name), inner(path))[1])
-    made = scan()
-    names = [shard.name for shard in made.manifest.shards]
+    data = scan()
+    names = [shard.name for shard in data.manifest.shards]
     assert hashed == names
-    made.read()
+    data.read()
     assert hashed == names
-    scan().read()  # another object, which has made nothing
+    scan().read()  # another object, which did not write the shards
     assert hashed == names * 2
-    shard = made.folder / names[1]
+    shard = data.folder / names[1]
     shard.write_bytes(bytes(shard.stat().st_size))
     with pytest.raises(ArtifactError, match="is damaged"):
-        made.read()
+        data.read()
 
 
-def test_a_shard_that_changes_meanwhile_is_noticed(scan: Scan) -> None:
-    found = scan()
-    found.read()
-    shard = found.folder / found.manifest.shards[1].name
+def test_a_shard_that_changes_during_use_is_detected(scan: Scan) -> None:
+    data = scan()
+    data.read()
+    shard = data.folder / data.manifest.shards[1].name
     shard.write_bytes(b"other")
     with pytest.raises(ArtifactError, match="is damaged or was removed"):
-        found.read()
+        data.read()
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"shards": 3}', b"\x00\x01"])
-def test_a_damaged_manifest_counts_as_none(scan: Scan, conversions: list[int], damage: bytes) -> None:
+def test_a_damaged_manifest_is_ignored(scan: Scan, conversions: list[int], damage: bytes) -> None:
     (scan().folder / "manifest.json").write_bytes(damage)
     assert scan().read().fingerprint()
     assert len(conversions) == 2
 
 
-def test_a_killed_conversion_leaves_nothing_that_looks_finished(
-    folder: Path, scan: Scan, roles: dict[str, Any]
-) -> None:
+def test_a_killed_conversion_does_not_look_complete(folder: Path, scan: Scan, roles: dict[str, Any]) -> None:
     program = f"""
 import os, signal
 from pcmcnet.data import ChoiceData
@@ -198,12 +194,12 @@ ChoiceData.scan({str(folder)!r}, memory="1 MiB", **{roles!r})
     assert forked.run(program).returncode == -9
     (left,) = folder.with_name("table.pcmcnet").iterdir()
     assert left.name.startswith(".")
-    found = scan()
-    assert [path.name for path in found.folder.parent.iterdir()] == [found.folder.name]
-    assert len(found.read()) == 100
+    data = scan()
+    assert [path.name for path in data.folder.parent.iterdir()] == [data.folder.name]
+    assert len(data.read()) == 100
 
 
-def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_conversion_leaves_no_files(scan: Scan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -213,9 +209,7 @@ def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkey
     assert not list(folder.with_name("table.pcmcnet").iterdir())
 
 
-def test_an_entry_that_another_process_puts_in_its_place_at_the_same_moment_is_no_error(
-    scan: Scan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_may_write_the_same_entry(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, failed = cache._replace_entry, list[int]()
 
     def meanwhile(*given: Path) -> None:
@@ -243,6 +237,6 @@ def test_a_cache_that_is_a_file_is_an_error(scan: Scan, tmp_path: Path) -> None:
         scan(cache=tmp_path / "file")
 
 
-def test_the_cache_goes_where_it_is_asked_to(scan: Scan, tmp_path: Path, folder: Path) -> None:
+def test_the_cache_folder_can_be_chosen(scan: Scan, tmp_path: Path, folder: Path) -> None:
     assert scan(cache=tmp_path / "deep" / "cache").folder.parent == tmp_path / "deep" / "cache"
     assert not folder.with_name("table.pcmcnet").exists()

@@ -1,4 +1,4 @@
-"""Columns of contents from disk: the same contents, codes and weights as in memory, each distinct one once a shard."""
+"""Columns of contents from disk: contents, codes and weights as in memory, each content once per shard."""
 
 import json
 from collections.abc import Callable
@@ -41,14 +41,14 @@ ROLES: dict[str, Any] = {
 }
 
 
-def rooms(sets: int = 90, *, gaps: bool = False) -> pa.Table:
-    """Rooms in scattered rows: 20 pictures and 7 vectors recur in all parts, texts hold numbers; some are missing."""
+def rooms(sets: int = 90, *, missing: bool = False) -> pa.Table:
+    """Make rooms in scattered rows. 20 pictures and 7 vectors recur in all shards, and texts hold numbers."""
     rng = np.random.default_rng(0)
     n = 3 * sets
     pool = rng.normal(size=(7, 4)).astype(np.float32)
     style: list[Any] = list(pool[rng.integers(7, size=n)].tolist())
     about: list[Any] = [f"Room {k % 30} with {k % 7} beds" for k in range(n)]
-    if gaps:
+    if missing:
         style[4] = about[5] = None
     table = {
         "search": np.repeat([f"s{k}" for k in range(sets)], 3),
@@ -72,24 +72,24 @@ def folder(write: Write) -> Path:
 
 @pytest.fixture
 def scanned(folder: Path) -> ScannedData:
-    """The table with hardly any memory: a buffer holds some of its shards."""
+    """The table with so little memory that a buffer holds only some of its shards."""
     return replace(ChoiceData.scan(folder, memory="1 MiB", **ROLES), memory=2**16)
 
 
-def test_contents_come_back_as_they_are_in_memory(folder: Path, scanned: ScannedData) -> None:
+def test_scanned_contents_equal_those_in_memory(folder: Path, scanned: ScannedData) -> None:
     whole = ChoiceData.from_long(folder, **ROLES)
     assert len(scanned.manifest.shards) > 2
-    again = scanned.read()
-    assert again.fingerprint() == whole.fingerprint()
+    restored = scanned.read()
+    assert restored.fingerprint() == whole.fingerprint()
     for name in KINDS:
-        ours, theirs = ({**data.features, **data.individual}[name] for data in (again, whole))
+        ours, theirs = ({**data.features, **data.individual}[name] for data in (restored, whole))
         assert ours.kind == theirs.kind == KINDS[name]
         assert [*map(repr, ours.plain())] == [*map(repr, theirs.plain())]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "folder"])
-def test_gaps_stay_gaps_in_files_of_every_kind(kind: str, write: Write) -> None:
-    path = write(rooms(30, gaps=True), kind)
+def test_missing_contents_stay_missing_in_every_format(kind: str, write: Write) -> None:
+    path = write(rooms(30, missing=True), kind)
     roles = ROLES | {"missing": "indicator"}
     whole = ChoiceData.from_long(path, **roles)
     assert ChoiceData.scan(path, memory="1 MiB", **roles).read().fingerprint() == whole.fingerprint()
@@ -102,21 +102,21 @@ def test_lists_and_paths_in_a_csv_are_scanned(tmp_path: Path) -> None:
     paths = {content: tmp_path / f"{k}.png" for k, content in enumerate(dict.fromkeys(table["photo"]))}
     for content, path in paths.items():
         path.write_bytes(content)
-    table["photo"] = [paths[content].name for content in table["photo"]]  # they count from the folder of the table
+    table["photo"] = [paths[content].name for content in table["photo"]]  # relative to the folder of the table
     for name in ("services", "style", "guest"):
         table[name] = [json.dumps(value) for value in table[name]]
     pyarrow.csv.write_csv(pa.table(table), tmp_path / "t.csv")
-    found = ChoiceData.scan(tmp_path / "t.csv", memory="1 MiB", **ROLES).read()
-    assert found.fingerprint() == ChoiceData.from_long(tmp_path / "t.csv", **ROLES).fingerprint()
+    data = ChoiceData.scan(tmp_path / "t.csv", memory="1 MiB", **ROLES).read()
+    assert data.fingerprint() == ChoiceData.from_long(tmp_path / "t.csv", **ROLES).fingerprint()
 
 
-def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:
+def test_codes_learnt_from_disk_equal_those_in_memory(scanned: ScannedData) -> None:
     part = scanned.split((0.7, 0.3))[0]
     for data in (scanned, part):
         ours, theirs = Encoder.learn(data), Encoder.learn(data.read())
-        found = (*ours.features.contents, *ours.individual.contents)
+        codes = (*ours.features.contents, *ours.individual.contents)
         expected = (*theirs.features.contents, *theirs.individual.contents)
-        for a, b in zip(found, expected, strict=True):
+        for a, b in zip(codes, expected, strict=True):
             if a.kind in ("multi", "image"):
                 assert a == b
             else:
@@ -125,7 +125,7 @@ def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedDa
                     np.testing.assert_allclose(getattr(a, key), getattr(b, key), rtol=1e-12)
 
 
-def test_a_coordinate_that_is_constant_in_all_parts_is_known_as_such(write: Write) -> None:
+def test_a_constant_coordinate_is_recognised_in_all_shards(write: Write) -> None:
     table = rooms(40)
     fixed = [[0.1, value[0], 1.0 + (k == 0)] for k, value in enumerate(table["style"].to_pylist())]
     table = table.set_column(table.column_names.index("style"), "style", pa.array(fixed, pa.list_(pa.float32())))
@@ -138,8 +138,8 @@ def test_a_coordinate_that_is_constant_in_all_parts_is_known_as_such(write: Writ
     assert min(code.scale[1:]) > 0  # type: ignore[attr-defined]
 
 
-def test_weights_are_those_of_a_table_in_memory_for_the_same_batches(scanned: ScannedData) -> None:
-    """One buffer that holds everything: bit for bit."""
+def test_training_from_disk_gives_the_weights_of_memory(scanned: ScannedData) -> None:
+    """With one buffer for all sets, the weights are equal bit for bit."""
     whole = scanned.read()
     encoder = Encoder.learn(whole)
     config = TrainConfig(epochs=2, batch_size=16)
@@ -165,36 +165,38 @@ def test_a_buffer_of_several_shards_prepares_a_content_once(scanned: ScannedData
     assert len(list(EncodedStream(scanned, stream.encoder, CPU).parts())) > 1
 
 
-def test_shards_hold_each_content_once_and_say_what_they_take(scanned: ScannedData) -> None:
+def test_shards_store_each_content_once_and_count_their_bytes(scanned: ScannedData) -> None:
     for shard, about in zip(scanned.shards(), scanned.manifest.shards, strict=True):
         photo = shard.data.features["photo"]
         assert isinstance(photo, Contents)
         assert len(photo.table) == len({*photo.plain().tolist()}) <= 20
         assert about.loaded > len(photo.table) * 5 * 4 * 3
-        assert about.loaded < len(photo.table) * 64 * 64 * 3  # all are of one small size
+        assert about.loaded < len(photo.table) * 64 * 64 * 3  # all have one small size
         assert about.memory_bytes == about.bytes + about.loaded
 
 
-def test_a_network_is_fitted_and_predicts_part_by_part(scanned: ScannedData, folder: Path, tmp_path: Path) -> None:
+def test_a_network_is_fitted_and_predicts_in_chunks(scanned: ScannedData, folder: Path, tmp_path: Path) -> None:
     assert not scanned.fits
     model = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(*scanned.split((0.8, 0.2)), progress=False)
     expected = model.predict_proba(folder)
-    np.testing.assert_allclose(model.predict_proba(scanned), expected, atol=1e-6)  # batches of other sizes
+    np.testing.assert_allclose(
+        model.predict_proba(scanned), expected, atol=1e-6
+    )  # batches of other sizes round differently
     model.save(tmp_path / "model")
     n = predict_folder(load(tmp_path / "model"), folder, tmp_path / "out", memory="1 MiB")
     assert n == len(expected)
     written = [pa.parquet.read_table(file) for file in sorted((tmp_path / "out").glob("*.parquet"))]
-    found = np.concatenate([table["probability"].to_numpy() for table in written])
-    np.testing.assert_allclose(found, expected, atol=1e-6)  # as above
+    predictions = np.concatenate([table["probability"].to_numpy() for table in written])
+    np.testing.assert_allclose(predictions, expected, atol=1e-6)  # batches of other sizes round differently
     assert written[0].column_names == [*rooms(2).column_names, "probability"]
 
 
-def test_a_logit_leaves_contents_out_and_predicts_from_disk(scanned: ScannedData, folder: Path) -> None:
+def test_a_logit_ignores_contents_and_predicts_from_disk(scanned: ScannedData, folder: Path) -> None:
     model = MNL().fit(scanned.sample(40), progress=False)
     np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(folder), atol=1e-12)
 
 
-def test_vectors_of_another_size_are_refused_with_their_row_in_whichever_part(write: Write) -> None:
+def test_a_vector_of_another_size_is_named_with_its_row(write: Write) -> None:
     table = rooms(60)
     sizes = [4 if name == "s7" else 3 for name in table["search"].to_pylist()]
     uneven = pa.array([[1.0] * size for size in sizes], pa.list_(pa.float64()))
@@ -206,7 +208,7 @@ def test_vectors_of_another_size_are_refused_with_their_row_in_whichever_part(wr
     assert (table["search"][row].as_py() == "s7") == ("got 4 numbers" in str(refused.value))
 
 
-def test_a_broken_picture_is_refused_with_its_row_in_the_whole_table(write: Write) -> None:
+def test_a_broken_picture_is_named_with_its_table_row(write: Write) -> None:
     table = rooms(60)
     photos = table["photo"].to_pylist()
     photos[123] = b"none"
@@ -217,7 +219,7 @@ def test_a_broken_picture_is_refused_with_its_row_in_the_whole_table(write: Writ
         ChoiceData.scan(write(table), memory="1 MiB", **ROLES)
 
 
-def test_contents_make_no_groups_of_a_scanned_table(scanned: ScannedData) -> None:
+def test_contents_cannot_group_a_scanned_table(scanned: ScannedData) -> None:
     with pytest.raises(
         SchemaError, match="column 'at' is of kind datetime: only numeric and categorical columns can group"
     ):
@@ -226,7 +228,7 @@ def test_contents_make_no_groups_of_a_scanned_table(scanned: ScannedData) -> Non
 
 
 def test_large_contents_make_more_shards(write: Write) -> None:
-    """Vectors of 2,000 numbers take 16 kB a row: no part of the memory holds many."""
+    """Vectors of 2,000 numbers take 16 kB a row, so a shard holds few of them."""
     table = rooms(60)
     wide = pa.array(np.random.default_rng(0).normal(size=(180, 2000)).tolist(), pa.list_(pa.float64()))
     path = write(table.set_column(table.column_names.index("style"), "style", wide))

@@ -1,4 +1,4 @@
-"""A scanned table is the table in memory, set by set and row by row, whatever files it comes from."""
+"""A scanned table equals the table in memory, set by set and row by row, for every file format."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
@@ -38,7 +38,7 @@ def require_same(found: ChoiceData, expected: ChoiceData) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "parquet", "arrow", "csv", "csv.gz"])
 @pytest.mark.parametrize("text_ids", [True, False])
-def test_all_parts_together_are_the_table_in_memory(
+def test_all_shards_together_equal_the_table_in_memory(
     write: Write, kind: str, text_ids: bool, make_table: Make, roles: Roles
 ) -> None:
     path = write(make_table(text_ids=text_ids), kind)
@@ -70,9 +70,7 @@ def test_ids_may_be_of_any_kind(write: Write, make_table: Make, roles: Roles, ki
 
 
 @pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.float64()])
-def test_flags_may_be_dictionaries_of_numbers_as_in_memory(
-    write: Write, make_table: Make, roles: Roles, kind: pa.DataType
-) -> None:
+def test_flags_may_be_dictionaries_of_numbers(write: Write, make_table: Make, roles: Roles, kind: pa.DataType) -> None:
     table = make_table(120)
     for name in ("open", "took"):
         place = table.column_names.index(name)
@@ -82,7 +80,7 @@ def test_flags_may_be_dictionaries_of_numbers_as_in_memory(
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
-def test_flags_may_be_text_as_in_memory(write: Write, make_table: Make, roles: Roles, ending: str) -> None:
+def test_flags_may_be_text(write: Write, make_table: Make, roles: Roles, ending: str) -> None:
     table = make_table(120)
     for name in ("open", "took"):
         words = pa.array([("0", "TRUE")[value] for value in table[name].to_pylist()])
@@ -93,7 +91,7 @@ def test_flags_may_be_text_as_in_memory(write: Write, make_table: Make, roles: R
     require_same(ChoiceData.scan(path, memory="1 MiB", **roles).read(), expected)
 
 
-def test_a_scan_knows_its_numbers_without_reading_the_shards(
+def test_sizes_are_known_without_reading_shards(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
     data = ChoiceData.from_long(write(make_table()), **roles)
@@ -103,7 +101,7 @@ def test_a_scan_knows_its_numbers_without_reading_the_shards(
     assert "300 choice sets of up to 6 alternatives" in repr(scanned)
 
 
-def test_each_part_is_ordinary_choice_data_whose_columns_lie_on_disk(scanned: ScannedData) -> None:
+def test_each_shard_is_choice_data_with_columns_on_disk(scanned: ScannedData) -> None:
     for shard in scanned.shards():
         assert not shard.data.features["price"].values.flags.owndata
         assert not shard.data.features["price"].values.flags.writeable
@@ -112,11 +110,11 @@ def test_each_part_is_ordinary_choice_data_whose_columns_lie_on_disk(scanned: Sc
         assert (rows[rows >= 0] == shard.table_rows[rows >= 0]).all()
 
 
-def test_parts_of_a_split_are_disjoint_and_make_up_the_table(scanned: ScannedData) -> None:
+def test_parts_of_a_split_are_disjoint_and_complete(scanned: ScannedData) -> None:
     parts = scanned.split((0.6, 0.2, 0.2), seed=0)
     ids = [set(part.read().set_ids) for part in parts]
     assert sum(map(len, ids)) == len(set.union(*ids)) == len(scanned) == sum(map(len, parts))
-    assert [round(len(part) / len(scanned), 1) for part in parts] == [0.6, 0.2, 0.2]  # by chance
+    assert [round(len(part) / len(scanned), 1) for part in parts] == [0.6, 0.2, 0.2]  # shares of random draws
     assert ids[0] != set(scanned.split((0.6, 0.4), seed=4)[0].read().set_ids)
     whole = parts[1].concat(parts[0])
     assert set(whole.read().set_ids) == ids[0] | ids[1]
@@ -124,7 +122,7 @@ def test_parts_of_a_split_are_disjoint_and_make_up_the_table(scanned: ScannedDat
         parts[0].concat(parts[2])
 
 
-def test_a_part_of_a_part_is_drawn_anew(scanned: ScannedData) -> None:
+def test_a_split_of_a_part_is_drawn_independently(scanned: ScannedData) -> None:
     half, _ = scanned.split((0.5, 0.5), seed=0)
     quarter, rest = half.split((0.5, 0.5), seed=0)
     assert 0.3 < len(quarter) / len(half) < 0.7
@@ -140,7 +138,7 @@ def test_groups_of_a_split_stay_whole(scanned: ScannedData) -> None:
         scanned.split((0.5, 0.5), by="price")
 
 
-def test_the_sets_of_a_declared_person_stay_together_on_disk(
+def test_sets_of_a_person_stay_together_on_disk(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
     path = write(make_table(), "parquet")
@@ -152,7 +150,7 @@ def test_the_sets_of_a_declared_person_stay_together_on_disk(
     assert ids_of(panel.split((0.5, 0.5), seed=2, by="trip")) == at_random
 
 
-def test_groups_are_numbered_in_the_order_of_the_table(write: Write, make_table: Make, roles: Roles) -> None:
+def test_groups_are_numbered_in_table_order(write: Write, make_table: Make, roles: Roles) -> None:
     panel = ChoiceData.scan(write(make_table()), memory="1 MiB", **{**roles, "keep": [], "person": "person"})
     for part in (panel, panel.split((0.5, 0.5), by="trip")[0]):
         in_memory = part.read()
@@ -161,11 +159,11 @@ def test_groups_are_numbered_in_the_order_of_the_table(write: Write, make_table:
 
 
 def pairs_of(groups: Any) -> list[list[bool]]:
-    """Tell which two sets are of one group."""
+    """Return which pairs of sets are in the same group."""
     return (groups[:, None] == groups).tolist()
 
 
-def test_a_sample_is_drawn_by_its_seed(scanned: ScannedData) -> None:
+def test_a_sample_depends_on_its_seed(scanned: ScannedData) -> None:
     sample = scanned.sample(40, seed=1)
     assert len(sample) == 40
     assert sample.set_ids.tolist() == scanned.sample(40, seed=1).set_ids.tolist() != scanned.sample(40).set_ids.tolist()
@@ -178,36 +176,34 @@ def prices(data: ScannedData) -> Iterator[tuple[Any, Any]]:
     return ((chunk.table_rows, chunk.data.to_rows(chunk.data.features["price"].values)) for chunk in data.chunks())
 
 
-def test_values_by_row_come_in_the_order_of_the_table(
-    scanned: ScannedData, write: Write, make_table: Make, roles: Roles
-) -> None:
+def test_values_by_row_are_in_table_order(scanned: ScannedData, write: Write, make_table: Make, roles: Roles) -> None:
     data = ChoiceData.from_long(write(make_table()), **roles)
     price = data.to_rows(data.features["price"].values)
-    found = scanned.by_row(prices(scanned))
-    assert found.tolist() == price.tolist()
+    values = scanned.by_row(prices(scanned))
+    assert values.tolist() == price.tolist()
     part, _ = scanned.split((0.5, 0.5))
     expected = part.read().to_rows(part.read().features["price"].values)
     assert part.by_row(prices(part)).tolist() == expected.tolist()
 
 
-def test_buffers_hold_what_the_memory_allows(scanned: ScannedData) -> None:
+def test_buffers_are_as_large_as_memory_allows(scanned: ScannedData) -> None:
     order = list(range(len(scanned.manifest.shards)))[::-1]
     groups = scanned.buffers(order)
     assert [k for group in groups for k in group] == order
     assert all(sum(scanned.manifest.shards[k].bytes for k in group) <= scanned.memory / 4 for group in groups[:-1])
 
 
-def test_the_fingerprint_tells_tables_and_parts_apart(
+def test_fingerprints_of_different_tables_and_parts_differ(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
     parts = scanned.split((0.5, 0.5))
     other = ChoiceData.scan(write(make_table(seed=1), "parquet"), memory="1 MiB", **roles)
-    again = ChoiceData.scan(write(make_table(), "arrow"), memory="1 MiB", **roles)
+    reopened = ChoiceData.scan(write(make_table(), "arrow"), memory="1 MiB", **roles)
     assert len({scanned.fingerprint(), other.fingerprint(), *(part.fingerprint() for part in parts)}) == 4
-    assert again.fingerprint() == scanned.fingerprint()
+    assert reopened.fingerprint() == scanned.fingerprint()
 
 
-# -- what is refused -----------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def spoiled(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
@@ -236,27 +232,27 @@ def test_a_bad_value_is_refused_as_in_memory(
     path, roles = write(spoiled(make_table(), column, row, value)), roles | {"person": "person"}
     with pytest.raises(SchemaError) as expected:
         ChoiceData.from_long(path, **roles)
-    with pytest.raises(SchemaError) as found:
+    with pytest.raises(SchemaError) as error:
         ChoiceData.scan(path, memory="1 MiB", **roles)
-    assert str(found.value).startswith(str(expected.value))
-    assert f"column {column!r}, row {row}" in str(found.value)
+    assert str(error.value).startswith(str(expected.value))
+    assert f"column {column!r}, row {row}" in str(error.value)
     assert not list(path.with_name("table.pcmcnet").iterdir())
 
 
-def test_text_among_numbers_is_refused_by_what_all_files_show(write: Write, make_table: Make, roles: Roles) -> None:
+def test_text_among_numbers_is_judged_over_all_files(write: Write, make_table: Make, roles: Roles) -> None:
     table = make_table()
     text = [f"{x:.2f}" for x in table["price"].to_pylist()]
     text[444] = "cheap"
     path = write(table.set_column(table.column_names.index("price"), "price", pa.array(text)))
     with pytest.raises(SchemaError) as expected:
         ChoiceData.from_long(path, **roles)
-    with pytest.raises(SchemaError) as found:
+    with pytest.raises(SchemaError) as error:
         ChoiceData.scan(path, memory="1 MiB", **roles)
-    assert str(found.value) == str(expected.value)
+    assert str(error.value) == str(expected.value)
 
 
-def test_numbers_are_judged_by_all_parts_together(write: Write, make_table: Make, roles: Roles) -> None:
-    """Seconds since 1970 are refused, but not where a few parts alone are close together."""
+def test_float32_resolution_is_judged_over_all_shards(write: Write, make_table: Make, roles: Roles) -> None:
+    """Seconds since 1970 are refused, but not if only some shards have close values."""
     table = make_table()
     seconds = 1.7e9 + np.arange(table.num_rows) / 10
     place = table.column_names.index("time")
@@ -266,7 +262,7 @@ def test_numbers_are_judged_by_all_parts_together(write: Write, make_table: Make
     ChoiceData.scan(write(table.set_column(place, "time", pa.array(seconds))), memory="1 MiB", **roles)
 
 
-def test_weights_may_be_0_in_a_part_but_not_in_all(write: Write, make_table: Make, roles: Roles) -> None:
+def test_weights_may_be_0_in_a_shard_but_not_in_all(write: Write, make_table: Make, roles: Roles) -> None:
     table = make_table()
     place = table.column_names.index("weight")
     one = np.where(np.array(table["trip"].to_pylist()) == table["trip"][0].as_py(), 1.0, 0.0)
@@ -293,30 +289,28 @@ def test_roles_memory_and_paths_are_checked(write: Write, make_table: Make, role
 
 
 # -- Encoder cache -----------------------------------------------------------------------------------------------------
-# An encoder is learnt once from a part of a scanned table, and again only where the kept one is of no use.
+# An encoder is learnt once per part of a scanned table, and again only if the stored one is unusable.
 
 
 @pytest.fixture
 def scan(
     write: Callable[..., Path], make_table: Callable[..., pa.Table], roles: dict[str, Any]
 ) -> Callable[[], ScannedData]:
-    """Open the table anew, as another process does."""
+    """Open the table again, as another process does."""
     path = write(make_table())
     return lambda: ChoiceData.scan(path, memory="1 MiB", **roles)
 
 
 @pytest.mark.parametrize("bend", [True, False])
-def test_the_kept_encoder_is_the_one_that_was_learnt_and_takes_no_look_at_shards(
-    scan: Callable[[], ScannedData], bend: bool
-) -> None:
+def test_the_stored_encoder_is_used_without_reading_shards(scan: Callable[[], ScannedData], bend: bool) -> None:
     expected = Encoder.learn(scan(), bend=bend)
     assert kept.learn_or_load_encoder(scan(), bend=bend) == expected
-    again = scan()
-    assert kept.learn_or_load_encoder(again, bend=bend) == expected
-    assert not again.verified.seen
+    reopened = scan()
+    assert kept.learn_or_load_encoder(reopened, bend=bend) == expected
+    assert not reopened.verified.seen
 
 
-def test_parts_and_ways_have_encoders_of_their_own(scan: Callable[[], ScannedData]) -> None:
+def test_each_part_and_option_has_its_own_encoder(scan: Callable[[], ScannedData]) -> None:
     whole = scan()
     parts = whole.split((0.5, 0.5))
     how = [{"bend": bend, "labels": labels} for bend in (True, False) for labels in (True, False)]
@@ -327,7 +321,7 @@ def test_parts_and_ways_have_encoders_of_their_own(scan: Callable[[], ScannedDat
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"encoder": "{}", "sha256": "0"}', "[1]", "half"])
-def test_a_damaged_one_is_learnt_again(scan: Callable[[], ScannedData], content: str) -> None:
+def test_a_damaged_encoder_is_learnt_again(scan: Callable[[], ScannedData], content: str) -> None:
     data = scan()
     expected = kept.learn_or_load_encoder(data)
     (file,) = data.folder.glob("encoder-*.json")
@@ -337,7 +331,7 @@ def test_a_damaged_one_is_learnt_again(scan: Callable[[], ScannedData], content:
     assert file.read_bytes() == whole
 
 
-def test_without_a_right_to_write_it_is_learnt_all_the_same(
+def test_the_encoder_is_learnt_even_if_it_cannot_be_stored(
     scan: Callable[[], ScannedData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""Encoded parts from disk hold the very numbers of the table in memory, in an order that seed and epoch decide on."""
+"""Encoded chunks from disk equal those in memory, in an order that depends on seed and epoch."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def scanned(write: Callable[..., Path], make_table: Callable[..., pa.Table], roles: dict[str, Any]) -> ScannedData:
-    """A table with hardly any memory: a buffer holds one of its shards."""
+    """A table with so little memory that a buffer holds one shard."""
     return replace(ChoiceData.scan(write(make_table()), memory="1 MiB", **roles), memory=2**16)
 
 
@@ -30,16 +30,16 @@ def tensors(sets: EncodedSets, index: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("n", [2, 3, 50])
-def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_all_sets(
+def test_each_process_reads_its_own_shards(
     write: Callable[..., Path], make_table: Callable[..., pa.Table], roles: dict[str, Any], n: int
 ) -> None:
-    """Two buffers of several shards, of which 50 processes are too many."""
+    """Two buffers of several shards: 50 processes are more than there are shards."""
     path = write(make_table())
     whole = ChoiceData.scan(path, memory="1 MiB", **roles)
     room = sum(shard.bytes for shard in whole.manifest.shards) * 3
 
     def stream(**which: int) -> EncodedStream:
-        scanned = replace(ChoiceData.scan(path, memory="1 MiB", **roles), memory=room)  # it has opened nothing yet
+        scanned = replace(ChoiceData.scan(path, memory="1 MiB", **roles), memory=room)  # no shard is open yet
         return EncodedStream(scanned.split((0.9, 0.1))[0].with_positive_weight(), encoder, CPU, **which)
 
     encoder = Encoder.learn(whole)
@@ -59,7 +59,7 @@ def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_a
     assert sum(map(len, opened)) == len(set.union(*opened)) == len(whole.manifest.shards)
 
 
-def test_parts_that_are_done_are_left_out_and_those_without_sets_do_not_count(scanned: ScannedData) -> None:
+def test_finished_and_empty_buffers_are_skipped(scanned: ScannedData) -> None:
     few = scanned.split((0.01, 0.99), seed=2)[0]
     encoder = Encoder.learn(scanned)
     for data in (scanned, few):
@@ -68,17 +68,17 @@ def test_parts_that_are_done_are_left_out_and_those_without_sets_do_not_count(sc
         assert 1 < len(sizes) <= len(data.buffers())
         for skip in range(len(sizes) + 1):
             assert [part.sizes.tolist() for part in stream.parts((0, 1), skip)] == sizes[skip:]
-    assert len(sizes) < len(few.buffers())  # some have none
+    assert len(sizes) < len(few.buffers())  # some buffers have no sets
 
 
-def test_pieces_are_the_same_for_all_processes(scanned: ScannedData) -> None:
+def test_chunks_are_the_same_in_all_processes(scanned: ScannedData) -> None:
     encoder = Encoder.learn(scanned)
     first, second = (next(EncodedStream(scanned, encoder, CPU, rank, 2).chunks()) for rank in (0, 1))
     assert tensors(first, np.arange(len(first))) == tensors(second, np.arange(len(second)))
     assert sum(map(len, EncodedStream(scanned, encoder, CPU).chunks())) == len(scanned)
 
 
-def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:
+def test_an_encoder_learnt_from_disk_equals_that_of_memory(scanned: ScannedData) -> None:
     ours, theirs = Encoder.learn(scanned, bend=True), Encoder.learn(scanned.read(), bend=True)
     assert ours.features.categorical == theirs.features.categorical
     assert [code.bend for code in ours.features.numeric] == [code.bend for code in theirs.features.numeric]
@@ -86,7 +86,7 @@ def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedDa
         assert (a.mean, a.scale) == (pytest.approx(b.mean, rel=1e-12), pytest.approx(b.scale, rel=1e-12))
 
 
-def test_parts_hold_every_set_once_with_its_numbers_in_memory(scanned: ScannedData) -> None:
+def test_chunks_hold_every_set_once_as_in_memory(scanned: ScannedData) -> None:
     whole = scanned.read()
     encoder = Encoder.learn(whole)
     encoded, at = encoder.encode(whole), 0
@@ -115,7 +115,7 @@ def _order(numbers: tuple[int, ...], scanned: ScannedData) -> list[int]:
     return np.random.default_rng([*numbers, n]).permutation(n).tolist()
 
 
-def test_every_epoch_has_an_order_of_its_own_that_comes_again_with_its_seed(scanned: ScannedData) -> None:
+def test_each_epoch_has_its_own_reproducible_order(scanned: ScannedData) -> None:
     stream = EncodedStream(scanned, Encoder.learn(scanned), CPU)
 
     def sizes(*order: int) -> list[list[int]]:
@@ -131,12 +131,12 @@ def test_a_part_of_a_split_is_streamed_alone(scanned: ScannedData) -> None:
     train, valid = scanned.split((0.9, 0.1))
     encoder = Encoder.learn(train)
     for part in (train.with_positive_weight(), valid.with_positive_weight()):
-        found = list(EncodedStream(part, encoder, CPU).parts())
-        assert sum(map(len, found)) == len(part)
-        assert all((piece.weight > 0).all() for piece in found)
+        chunks = list(EncodedStream(part, encoder, CPU).parts())
+        assert sum(map(len, chunks)) == len(part)
+        assert all((chunk.weight > 0).all() for chunk in chunks)
 
 
-def test_the_next_task_is_done_while_a_result_is_in_use_and_no_further_one() -> None:
+def test_only_the_next_task_runs_while_a_result_is_used() -> None:
     begun: list[int] = []
     second = threading.Event()
 
@@ -156,7 +156,7 @@ def test_the_next_task_is_done_while_a_result_is_in_use_and_no_further_one() -> 
     assert list(results) == [1, 2, 3]
 
 
-def test_what_goes_wrong_in_the_thread_is_heard_of() -> None:
+def test_an_error_in_the_thread_is_raised() -> None:
     def fail() -> int:
         raise OSError("gone")
 

@@ -1,4 +1,4 @@
-"""A table that several processes convert and learn from gives the bytes of one, and the errors of one."""
+"""Several worker processes give the same bytes and errors as one."""
 
 import heapq
 import json
@@ -29,28 +29,28 @@ Make = Callable[..., pa.Table]
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Processes]:
-    """Yield three workers; the helpers are started once."""
+    """Yield three workers; their processes are started once."""
     with Processes(3) as workers:
         wait_for(workers)
         yield workers
 
 
 def wait_for(workers: Processes) -> None:
-    """Wait until all helpers have started, so that they have a share of the work."""
+    """Wait until all worker processes have started, so that they share the work."""
     for helper in workers._helpers:
         helper.ready.wait()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Read all files of an entry, but for its times of change."""
+    """Read all files of a cache entry, except for the modification times."""
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet", "arrow", "csv"])
-def test_three_workers_make_the_bytes_of_one(
+def test_three_workers_write_the_bytes_of_one(
     kind: str, three: Processes, make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Sets lie in several pieces, and names are met in another order in each."""
+    """Sets are scattered over several tasks, and each task sees the names in another order."""
     table = write(make_table(400), kind)
     one = ChoiceData.scan(table, cache=tmp_path / "one", memory="1 MiB", workers=1, **roles)
     shared = ChoiceData.scan(table, cache=tmp_path / "three", memory="1 MiB", workers=three, **roles)
@@ -60,10 +60,10 @@ def test_three_workers_make_the_bytes_of_one(
     assert learnt[0] == learnt[1]
 
 
-def test_parts_of_a_split_are_learnt_from_alike(
+def test_encoders_of_split_parts_do_not_depend_on_workers(
     three: Processes, make_table: Make, write: Write, roles: dict[str, Any]
 ) -> None:
-    """Some shards may have no set of a part."""
+    """Some shards may have no sets of a part."""
     table = write(make_table(60))
     one, shared = (ChoiceData.scan(table, memory="1 MiB", workers=w, **roles) for w in (1, three))
     parts = [data.split((0.9, 0.1), seed=1)[1] for data in (one, shared)]
@@ -71,7 +71,7 @@ def test_parts_of_a_split_are_learnt_from_alike(
     assert learnt[0] == learnt[1]
 
 
-def test_shards_are_looked_at_in_their_order_however_many_a_task_has(
+def test_shards_are_read_in_order_for_any_task_size(
     three: Processes, make_table: Make, write: Write, roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = ChoiceData.scan(write(make_table(600)), memory="1 MiB", **roles)
@@ -84,7 +84,7 @@ def test_shards_are_looked_at_in_their_order_however_many_a_task_has(
             assert list(data.by(workers).each(len)) == sizes
 
 
-def test_an_error_is_that_of_one_worker(
+def test_errors_are_the_same_as_with_one_worker(
     three: Processes, make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path
 ) -> None:
     table = make_table(400)
@@ -92,12 +92,12 @@ def test_an_error_is_that_of_one_worker(
         values = table.column(column).to_pylist()
         values[row] = value
         table = table.set_column(table.column_names.index(column), column, pa.array(values))
-        told = []
+        messages = []
         for workers in (1, three):
             with pytest.raises(SchemaError) as caught:
                 ChoiceData.scan(write(table), cache=tmp_path / "cache", memory="1 MiB", workers=workers, **roles)
-            told.append(str(caught.value))
-        assert told[0] == told[1]
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
 
 
 def square(x: int) -> int:
@@ -106,12 +106,12 @@ def square(x: int) -> int:
     return x * x
 
 
-def test_results_come_in_the_order_of_the_items_and_an_error_in_its_turn(three: Processes) -> None:
+def test_results_and_errors_come_in_item_order(three: Processes) -> None:
     assert list(three.map(square, range(10))) == [k * k for k in range(10)]
-    assert list(three.map(abs, range(500))) == list(range(500))  # so many that a helper has two at a time
-    found = []
+    assert list(three.map(abs, range(500))) == list(range(500))  # enough for two items per task
+    results = []
     with pytest.raises(PcmcNetError, match="13 is not for squares"):
-        found.extend(three.map(square, range(20)))
+        results.extend(three.map(square, range(20)))
     assert list(three.map(square, [3])) == [9]
 
 
@@ -121,7 +121,7 @@ def die(x: int) -> int:
     return x
 
 
-def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
+def test_a_dead_worker_is_an_error_and_stops_all_workers() -> None:
     with Processes(2) as workers:
         wait_for(workers)
         with pytest.raises(PcmcNetError, match=r"helper process .* ended unexpectedly"):
@@ -130,13 +130,13 @@ def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
 
 
 def interrupt(x: int) -> None:
-    """Press Ctrl-C where it is heard; a helper is at work for long."""
+    """Interrupt the main process with Ctrl-C; a worker process runs for long."""
     if os.getpid() == x:
         raise KeyboardInterrupt
     time.sleep(60)
 
 
-def test_an_interrupt_does_not_wait_for_helpers_and_others_take_their_place() -> None:
+def test_an_interrupt_replaces_workers_without_waiting() -> None:
     with Processes(2) as workers:
         wait_for(workers)
         (helper,) = workers._helpers
@@ -147,7 +147,7 @@ def test_an_interrupt_does_not_wait_for_helpers_and_others_take_their_place() ->
         assert workers._helpers != [helper]
 
 
-def test_nobody_waits_for_a_helper_that_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_does_not_wait_for_workers_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pcmcnet.data.scan.workers._PROGRAM", "import time; time.sleep(60)")
     with Processes(2) as workers:
         assert [list(workers.map(square, range(10))) for _ in range(2)] == [[k * k for k in range(10)]] * 2
@@ -156,7 +156,7 @@ def test_nobody_waits_for_a_helper_that_has_not_started(monkeypatch: pytest.Monk
     assert helper.process.returncode != 0
 
 
-def test_a_helper_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pcmcnet.data.scan.workers._PROGRAM", "")
     with Processes(2) as workers:
         wait_for(workers)
@@ -164,22 +164,22 @@ def test_a_helper_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch)
             list(workers.map(square, range(10_000, 200_000)))
 
 
-def test_pieces_are_neighbouring_units() -> None:
+def test_tasks_are_consecutive_units() -> None:
     units = [3, 1, 4, 1, 5, 9, 2, 6]
     for count in range(2, 12):
-        pieces = cut_into_chunks(units, count)
-        assert [k for piece in pieces for k in (piece.units or ())] == list(range(len(units)))
-        assert [piece.first for piece in pieces] == [sum(units[: (piece.units or range(0)).start]) for piece in pieces]
-        assert len(pieces) <= count
-    assert [piece.units for piece in cut_into_chunks(units, 1)] == [None]
+        chunks = cut_into_chunks(units, count)
+        assert [k for chunk in chunks for k in (chunk.units or ())] == list(range(len(units)))
+        assert [chunk.first for chunk in chunks] == [sum(units[: (chunk.units or range(0)).start]) for chunk in chunks]
+        assert len(chunks) <= count
+    assert [chunk.units for chunk in cut_into_chunks(units, 1)] == [None]
 
 
 @pytest.mark.parametrize("count", [8, 16, 512])
-def test_pieces_fall_in_size_so_that_nobody_waits_long_for_the_last(count: int) -> None:
-    """Whoever is free takes the next: the first to be done waits for a twentieth of its own share at most."""
-    sizes = [len(piece.units or ()) for piece in cut_into_chunks([1] * 10_000, count)]
+def test_tasks_shrink_so_that_workers_end_together(count: int) -> None:
+    """A free worker takes the next task, so the first to finish waits at most a twentieth of its share."""
+    sizes = [len(chunk.units or ()) for chunk in cut_into_chunks([1] * 10_000, count)]
     assert sizes[0] <= 2 * 10_000 / count + 1
-    assert all(a + 1 >= b for a, b in pairwise(sizes))  # but for rounding to whole units
+    assert all(a + 1 >= b for a, b in pairwise(sizes))  # except for rounding to whole units
     for workers in (2, count // 8 + 1):
         free = [0] * workers
         for size in sizes:
@@ -187,9 +187,9 @@ def test_pieces_fall_in_size_so_that_nobody_waits_long_for_the_last(count: int) 
         assert max(free) - min(free) <= 10_000 / workers / 20
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep memory by rules of their own")
-def test_memory_that_is_freed_is_kept_for_the_next_array() -> None:
-    """Eight arrays of 2 MiB at a time have 4,096 pages: with memory kept, they are new to the process once."""
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries manage freed memory differently")
+def test_freed_memory_is_reused() -> None:
+    """Eight arrays of 2 MiB have 4,096 pages. If freed memory is kept, these pages are new to the process only once."""
     program = """
 import resource
 import numpy as np
@@ -208,7 +208,7 @@ for settle in (int, keep_freed_memory):  # at first nothing is settled
     assert kept < plain / 4
 
 
-def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_large_tables_use_several_workers_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert [workers_for(None, values).count for values in (1e7, 1e9)] == [1, 2]
     monkeypatch.setattr(os, "cpu_count", lambda: None)
@@ -220,8 +220,8 @@ def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.M
         workers_for(0)
 
 
-def test_files_with_other_types_are_cast_alike(three: Processes, tmp_path: Path) -> None:
-    """Their row groups are read by another way."""
+def test_files_with_other_types_are_cast_the_same_way(three: Processes, tmp_path: Path) -> None:
+    """Their row groups take another reading path."""
     folder = tmp_path / "table"
     folder.mkdir()
     for k, kind in enumerate((pa.int64(), pa.int32(), pa.int64(), pa.int32())):
@@ -241,20 +241,20 @@ def written(table: pa.Table, folder: Path, **options: Any) -> Path:
     """Write a table as three Parquet files of several row groups each."""
     folder.mkdir()
     for k, part in enumerate(np.array_split(np.arange(table.num_rows), 3)):
-        piece = table.slice(part[0], len(part))
-        pyarrow.parquet.write_table(piece, folder / f"{k}.parquet", row_group_size=100, **options)
+        rows = table.slice(part[0], len(part))
+        pyarrow.parquet.write_table(rows, folder / f"{k}.parquet", row_group_size=100, **options)
     return folder
 
 
 @pytest.mark.parametrize(
     "options",
     [{}, {"dictionary_pagesize_limit": 8, "data_page_size": 64, "write_batch_size": 8}, {"use_dictionary": ["city"]}],
-    ids=["words", "words, then text", "words of one column"],
+    ids=["dictionaries", "dictionaries, then text", "one dictionary column"],
 )
-def test_text_that_a_file_has_as_words_and_codes_makes_the_same_bytes(
+def test_dictionary_encoded_text_gives_the_same_bytes(
     options: dict[str, Any], three: Processes, make_table: Make, roles: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Some words are in none of the rows that are read at once, and some rows have none."""
+    """Some words are in no row of a block, and some rows have no word."""
     table = make_table(400)
     colours = [None if row % 7 == 0 else colour for row, colour in enumerate(table.column("colour").to_pylist())]
     table = table.set_column(table.column_names.index("colour"), "colour", pa.array(colours))
@@ -264,12 +264,12 @@ def test_text_that_a_file_has_as_words_and_codes_makes_the_same_bytes(
     expected = ChoiceData.scan(plain, memory="1 MiB", workers=1, **roles)
     for workers in (1, three):
         cache = tmp_path / f"cache of {workers}"
-        found = ChoiceData.scan(coded, cache=cache, memory="1 MiB", workers=workers, **roles)
-        assert found.manifest.fingerprint == expected.manifest.fingerprint
-    assert found.read().fingerprint() == ChoiceData.from_long(table, **roles).fingerprint()
+        data = ChoiceData.scan(coded, cache=cache, memory="1 MiB", workers=workers, **roles)
+        assert data.manifest.fingerprint == expected.manifest.fingerprint
+    assert data.read().fingerprint() == ChoiceData.from_long(table, **roles).fingerprint()
 
 
-def test_one_file_whose_text_is_read_as_codes_makes_the_bytes_of_a_folder(
+def test_one_dictionary_encoded_file_gives_the_bytes_of_a_folder(
     make_table: Make, roles: dict[str, Any], tmp_path: Path
 ) -> None:
     table = make_table(400)
