@@ -1,4 +1,4 @@
-"""Tables of other packages, for the tests where they are installed."""
+"""Fixtures for tables of other packages, used if these are installed."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -12,7 +12,7 @@ from pcmcnet.datasets.packaged import TABLES
 
 @pytest.fixture(scope="session", autouse=True)
 def members_of_archives_are_read_once() -> Iterator[None]:
-    """A table in an archive of hundreds takes longer to find than to read."""
+    """Cache the members of archives: finding a table among hundreds takes longer than reading it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packaged, "_member", cache(packaged._member))
         yield
@@ -20,7 +20,7 @@ def members_of_archives_are_read_once() -> Iterator[None]:
 
 @pytest.fixture
 def needs() -> Callable[[str], None]:
-    """Skip the test where the package of a table is not installed."""
+    """Skip the test if the package of a table is not installed."""
 
     def check(name: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What searches return: the paper's columns, ranges and cardinalities, and the structure of real lists of flights."""
+"""Search results have the paper's columns, ranges and cardinalities, and the structure of real flight lists."""
 
 import numpy as np
 import pyarrow as pa
@@ -17,25 +17,25 @@ def values(table: pa.Table, name: str) -> np.ndarray:
     return table[name].to_numpy()
 
 
-def test_values_lie_within_the_ranges_of_the_paper(table: pa.Table) -> None:
+def test_values_are_within_the_ranges_of_the_paper(table: pa.Table) -> None:
     for name, (low, high) in RANGES.items():
-        found = values(table, name)
-        assert low <= found.min(), name
-        assert found.max() <= high, name
-        assert found.min() < found.max(), name
+        column = values(table, name)
+        assert low <= column.min(), name
+        assert column.max() <= high, name
+        assert column.min() < column.max(), name
 
 
-def test_individuals_are_constant_within_a_set_and_features_are_not(table: pa.Table) -> None:
-    same = values(table, "individual")[1:] == values(table, "individual")[:-1]
+def test_only_individual_columns_are_constant_within_sets(table: pa.Table) -> None:
+    same_set = values(table, "individual")[1:] == values(table, "individual")[:-1]
     for name in ROLES["individual"]:
         column = values(table, name)
-        assert (column[1:] == column[:-1])[same].all(), name
+        assert (column[1:] == column[:-1])[same_set].all(), name
     for name in ROLES["features"]:
         column = values(table, name)
-        assert not (column[1:] == column[:-1])[same].all(), name
+        assert not (column[1:] == column[:-1])[same_set].all(), name
 
 
-def test_sizes_are_those_of_a_real_table(table: pa.Table) -> None:
+def test_set_sizes_match_a_real_table(table: pa.Table) -> None:
     """Mean 32.6 and mean log 3.24; four standard errors of 2,000 sets are 1.5 and 0.07."""
     sizes = np.bincount(values(table, "individual"))
     assert sizes.max() == 50
@@ -45,7 +45,7 @@ def test_sizes_are_those_of_a_real_table(table: pa.Table) -> None:
     assert abs(np.log(sizes).mean() - 3.24) < 0.07
 
 
-def test_the_world_reaches_every_pair_office_and_airline() -> None:
+def test_every_pair_office_and_airline_occurs() -> None:
     world = airline.world()
     assert set(world.airline.ravel()) == set(range(63))
     assert (np.sort(world.airline, axis=1)[:, 1:] != np.sort(world.airline, axis=1)[:, :-1]).all()
@@ -55,10 +55,10 @@ def test_the_world_reaches_every_pair_office_and_airline() -> None:
 
 
 @pytest.mark.slow  # a table of the paper's size: about 15 s
-def test_a_table_of_the_papers_size_has_its_cardinalities_and_losses() -> None:
+def test_a_table_of_the_papers_size_matches_its_statistics() -> None:
     table = airline.simulate(seed=0)
     assert [len(table[name].unique()) for name in ("individual", "OD", "officeID", "airlines")] == [33_951, 97, 11, 63]
-    test_values_lie_within_the_ranges_of_the_paper(table)
+    test_values_are_within_the_ranges_of_the_paper(table)
     sizes = np.bincount(values(table, "individual"))
     assert abs(np.log(sizes).mean() - 3.24) < 0.02  # four standard errors
     best = airline.best_possible_nll(table)
@@ -70,15 +70,15 @@ def test_a_search_lists_different_itineraries_cheapest_first(table: pa.Table) ->
     names = ["individual", *ROLES["features"]]
     rows = list(zip(*(table[name].to_pylist() for name in names), strict=True))
     assert len(set(rows)) > 0.99 * len(rows)  # two offers of a search may coincide
-    same = values(table, "individual")[1:] == values(table, "individual")[:-1]
-    assert (np.diff(values(table, "totalPrice"))[same] >= 0).all()
-    assert (np.diff(values(table, "alternative"))[same] == 1).all()
+    same_set = values(table, "individual")[1:] == values(table, "individual")[:-1]
+    assert (np.diff(values(table, "totalPrice"))[same_set] >= 0).all()
+    assert (np.diff(values(table, "alternative"))[same_set] == 1).all()
 
 
-def test_lists_hold_equal_prices_at_other_times_and_dominated_itineraries(table: pa.Table) -> None:
-    same = values(table, "individual")[1:] == values(table, "individual")[:-1]
-    equal = (np.diff(values(table, "totalPrice")) == 0)[same]
-    slower = (np.diff(values(table, "totalTripDurationMinutes")) > 0)[same]  # the next row is dearer or as dear
+def test_lists_contain_equal_prices_and_dominated_itineraries(table: pa.Table) -> None:
+    same_set = values(table, "individual")[1:] == values(table, "individual")[:-1]
+    equal = (np.diff(values(table, "totalPrice")) == 0)[same_set]
+    slower = (np.diff(values(table, "totalTripDurationMinutes")) > 0)[same_set]  # the next row costs at least as much
     assert 0.1 < equal.mean() < 0.6
     assert slower.mean() > 0.2
 
@@ -90,16 +90,16 @@ def test_prices_depend_on_distance_and_days_and_have_a_long_tail(table: pa.Table
     late = values(table, "dtd") < 3
     assert price[near & late].mean() > price[near & (values(table, "dtd") > 30)].mean() + 0.3
     skewness = ((price - price.mean()) ** 3).mean() / price.std() ** 3
-    assert skewness > 0.1  # even the logarithm leans to the right
+    assert skewness > 0.1  # even the logarithm is skewed to the right
     assert values(table, "totalPrice").max() > 20 * np.median(values(table, "totalPrice"))
 
 
-def test_connections_cost_time_and_weeks_hold_a_saturday(table: pa.Table) -> None:
+def test_connections_take_longer_and_weeks_include_a_saturday(table: pa.Table) -> None:
     flights, minutes = values(table, "nFlights"), values(table, "totalTripDurationMinutes")
     near = values(table, "isDomestic") == 1
     means = [minutes[near & (flights == n)].mean() for n in (2, 3, 4)]
     assert means[0] + 100 < means[1] < means[2] - 50
-    long = values(table, "stayDurationMinutes") > 9 * 1440  # nine days hold seven nights in a row, whatever the hours
+    long = values(table, "stayDurationMinutes") > 9 * 1440  # nine days always include a Saturday night
     assert (values(table, "staySaturday")[long] == 1).all()
     assert 0.3 < values(table, "staySaturday").mean() < 0.7
     assert (values(table, "nAirlines") <= flights).all()

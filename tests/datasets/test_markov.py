@@ -1,4 +1,4 @@
-"""Chains of known rates: values by hand, the library's own layer, and laws."""
+"""Chains of known rates: values by hand, agreement with the stationary layer, and properties."""
 
 import math
 from typing import Any
@@ -14,52 +14,52 @@ from pcmcnet.datasets import markov
 from pcmcnet.errors import ChainError, ConfigError, InputError
 
 
-def test_the_law_matches_a_chain_in_detailed_balance() -> None:
+def test_probabilities_match_a_chain_in_detailed_balance() -> None:
     """Every pair is in balance under p = (2, 1, 3) / 6: flows are 2 * 1 = 1 * 2, 2 * 3 = 3 * 2 and 1 * 3 = 3 * 1."""
     p = markov.probabilities([[0, 1, 3], [2, 0, 3], [2, 1, 0]])
     np.testing.assert_allclose(p, np.array([2, 1, 3]) / 6, rtol=1e-15)
 
 
 @pytest.mark.parametrize("alpha", [0.51, 0.75, 1.0])
-def test_the_winner_of_a_pair_is_chosen_with_probability_alpha_and_three_are_equal(alpha: float) -> None:
+def test_winners_have_probability_alpha_and_three_items_are_equal(alpha: float) -> None:
     rates = markov.rock_paper_scissors(alpha)
     for winner, loser in ((0, 1), (1, 2), (2, 0)):  # rock beats scissors, scissors paper, paper rock
         np.testing.assert_allclose(markov.probabilities(rates, [winner, loser]), [alpha, 1 - alpha], rtol=1e-15)
     np.testing.assert_allclose(markov.probabilities(rates), 1 / 3, rtol=1e-15)
 
 
-def test_rates_are_the_matrix_of_the_paper() -> None:
-    wanted = [[0, 0.2, 0.8], [0.8, 0, 0.2], [0.2, 0.8, 0]]
-    np.testing.assert_allclose(markov.rock_paper_scissors(0.8), wanted, rtol=0, atol=1e-15)
+def test_rates_match_the_matrix_of_the_paper() -> None:
+    expected = [[0, 0.2, 0.8], [0.8, 0, 0.2], [0.2, 0.8, 0]]
+    np.testing.assert_allclose(markov.rock_paper_scissors(0.8), expected, rtol=0, atol=1e-15)
 
 
 @given(n=st.integers(2, 5), seed=st.integers(0, 2**16), zeros=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_subset_agrees_with_the_stationary_layer(n: int, seed: int, zeros: float) -> None:
     rates = markov.random_pcmc(n, seed=seed, zeros=zeros)
-    laws = markov.every_subset(rates)
-    assert len(laws) == 2**n - 1
-    for members, p in laws.items():
+    distributions = markov.every_subset(rates)
+    assert len(distributions) == 2**n - 1
+    for members, p in distributions.items():
         part = rates[np.ix_(members, members)]
-        wanted = pn.stationary_distribution(torch.from_numpy(part)).numpy()
-        np.testing.assert_allclose(p, wanted, rtol=1e-12)
+        expected = pn.stationary_distribution(torch.from_numpy(part)).numpy()
+        np.testing.assert_allclose(p, expected, rtol=1e-12)
         np.testing.assert_allclose(p @ part, p * part.sum(axis=1), rtol=0, atol=1e-12 * part.max())  # balance
 
 
-def test_an_item_that_is_never_returned_to_has_probability_zero() -> None:
-    """0 -> 1 -> 2 and 0 -> 2, whatever the order in which the chain is taken apart."""
+def test_a_transient_item_has_probability_zero() -> None:
+    """0 -> 1 -> 2 and 0 -> 2, for any order of elimination."""
     rates = np.array([[0, 1, 2], [0, 0, 3], [0, 0, 0.0]])
     assert markov.probabilities(rates).tolist() == [0, 0, 1]
     assert markov.probabilities(rates, [2, 1, 0]).tolist() == [1, 0, 0]
     assert markov.probabilities(rates, [1, 2, 0]).tolist() == [0, 1, 0]
 
 
-def test_small_probabilities_keep_their_digits() -> None:
+def test_tiny_probabilities_are_accurate() -> None:
     """A pair with rates 1 and 1e-200: P(0) = 1e-200."""
     np.testing.assert_allclose(markov.probabilities([[0, 1], [1e-200, 0]])[0], 1e-200, rtol=1e-15)
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.3, 1.0])
-def test_random_rates_have_the_share_of_zeros_asked_for_and_no_pair_without_flow(zeros: float) -> None:
+def test_random_rates_have_the_requested_share_of_zeros(zeros: float) -> None:
     rates = markov.random_pcmc(60, seed=3, zeros=zeros)
     pairs = 60 * 59 / 2
     absent = ((rates == 0).sum() - 60) / pairs
@@ -74,17 +74,17 @@ def test_choices_follow_the_true_probabilities_in_every_set() -> None:
     table = markov.simulate(rates, 20_000, seed=2)
     item = np.array([int(name.removeprefix("item")) for name in table["alternative"].to_pylist()])
     sets, chosen, p = (table[name].to_numpy() for name in ("choice_set", "chosen", "true_prob"))
-    code = np.bincount(sets, weights=2.0**item).astype(int)[sets]  # which items are in the set
-    for members, law in markov.every_subset(rates).items():
+    code = np.bincount(sets, weights=2.0**item).astype(int)[sets]  # bit mask of the items in the set
+    for members, distribution in markov.every_subset(rates).items():
         rows = code == sum(2**i for i in members)
         assert rows.any() == (len(members) > 1)
-        for i, probability in zip(members, law, strict=True):
+        for i, probability in zip(members, distribution, strict=True):
             mine = rows & (item == i)
             np.testing.assert_allclose(p[mine], probability, rtol=1e-14)
             assert abs(chosen[mine].sum() - p[mine].sum()) <= 4 * np.sqrt((p[mine] * (1 - p[mine])).sum())
 
 
-def test_the_table_has_labels_features_and_the_sizes_asked_for() -> None:
+def test_the_table_has_labels_features_and_requested_sizes() -> None:
     table = markov.simulate(markov.random_pcmc(5, seed=0), 300, seed=1, sizes=(1, 3), labels=list("abcde"))
     assert table.column_names == ["choice_set", "alternative", *(f"is_{x}" for x in "abcde"), "chosen", "true_prob"]
     sizes = np.bincount(table["choice_set"].to_numpy())
@@ -108,7 +108,7 @@ def test_an_item_indexed_model_recovers_the_game() -> None:
     table = markov.simulate_rock_paper_scissors(20_000, seed=0)
     data = pn.ChoiceData.from_long(table, choice_set="choice_set", chosen="chosen", alternative="alternative")
     p = pn.PCMC().fit(data, seed=0).predict_proba(data)
-    # Standard error of a pair's share among 3,300 of its sets is 0.0075.
+    # The standard error of a pair's share among its 3,300 sets is 0.0075.
     np.testing.assert_allclose(p, table["true_prob"].to_numpy(), rtol=0, atol=0.03)
 
 
@@ -123,14 +123,14 @@ def test_an_item_indexed_model_recovers_the_game() -> None:
         ([[0, 1, 0], [1, 0, 1], [0, 1, 0]], r"rates\[0, 2\] and rates\[2, 0\]: expected one above 0"),
     ],
 )
-def test_rates_that_give_no_law_are_refused(rates: Any, message: str) -> None:
+def test_rates_without_a_unique_distribution_are_refused(rates: Any, message: str) -> None:
     for use in (markov.probabilities, markov.every_subset, lambda q: markov.simulate(q, 1, seed=0)):
         with pytest.raises(ChainError, match=message):
             use(rates)
 
 
 @pytest.mark.parametrize("members", [[], [0, 0], [0, 3], [-1, 0], [0.5], [True]])
-def test_members_that_are_no_items_are_refused(members: list[Any]) -> None:
+def test_unknown_items_are_refused(members: list[Any]) -> None:
     with pytest.raises(InputError, match="members: expected distinct items from 0 to 2, got"):
         markov.probabilities(markov.rock_paper_scissors(), members)
 
@@ -149,12 +149,12 @@ def test_members_that_are_no_items_are_refused(members: list[Any]) -> None:
         ({"seed": -1}, "seed: expected"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         markov.simulate(markov.rock_paper_scissors(), **{"sets": 3, "seed": 0, **options})
 
 
-def test_impossible_parameters_of_chains_are_refused() -> None:
+def test_invalid_parameters_of_chains_are_refused() -> None:
     for alpha in (0.5, 1.01, math.nan, "high"):
         with pytest.raises(ConfigError, match=r"alpha: expected a number above 0\.5 and at most 1"):
             markov.rock_paper_scissors(alpha)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The MLBA against the definition in time, published values, the paper's own table and its laws."""
+"""The MLBA against its definition over time, published values, the paper's table, and properties."""
 
 import itertools
 import re
@@ -28,7 +28,7 @@ attributes = st.tuples(st.integers(1, 4), st.integers(1, 5)).flatmap(
 
 
 def race_in_time(drifts: list[float]) -> list[float]:
-    """The definition, integrated over time z by an adaptive rule: f_i times the other 1 - F_j."""
+    """Integrate the definition over time z by an adaptive rule: f_i times the 1 - F_j of the others."""
 
     def density(z: float, d: float) -> float:
         c, e = 2 / z - d, 1 / z - d
@@ -39,8 +39,8 @@ def race_in_time(drifts: list[float]) -> list[float]:
         return float(z * (c * norm.cdf(c) - e * norm.cdf(e) + norm.pdf(c) - norm.pdf(e)))
 
     def first(z: float, i: int) -> float:
-        others = (later(z, d) for j, d in enumerate(drifts) if j != i)
-        return density(z, drifts[i]) * float(np.prod(list(others)))
+        survivals = (later(z, d) for j, d in enumerate(drifts) if j != i)
+        return density(z, drifts[i]) * float(np.prod(list(survivals)))
 
     some_positive = 1 - np.prod([norm.cdf(-d) for d in drifts])
     parts = list(itertools.pairwise([0, 0.3, 1, 4, np.inf]))
@@ -70,7 +70,7 @@ def test_attention_decays_by_lambda1_for_gains_and_lambda2_for_losses() -> None:
     np.testing.assert_allclose(p[0], race_in_time(drifts), rtol=0, atol=1e-9)
 
 
-def test_curvature_follows_the_formula_as_it_stands() -> None:
+def test_curvature_follows_the_formula() -> None:
     """m = 2: (1, 2) has s = 3, t = 2, u = (3, 6) / sqrt(5); (2, 2) has s = 4, t = 1, u = (4, 4) / sqrt(2)."""
     low, high, even = 3 / np.sqrt(5), 6 / np.sqrt(5), 4 / np.sqrt(2)
     drifts = [1 + low + high - 2 * even, 1 + 2 * even - low - high]
@@ -87,11 +87,11 @@ def test_curvature_follows_the_formula_as_it_stands() -> None:
     ],
     ids=["attraction", "similarity", "compromise"],
 )
-def test_a_strongly_curved_model_gives_the_known_values(
+def test_a_strongly_curved_model_matches_published_values(
     alternatives: list[tuple[float, float]], expected: list[float]
 ) -> None:
     p = mlba.probabilities(np.array([alternatives]) / 10, m=22.30, lambda1=0.193, lambda2=0.278, i0=13.39)
-    # the known values have five digits
+    # the published values have five digits
     np.testing.assert_allclose(p[0], expected, rtol=0, atol=0.51e-5)
 
 
@@ -105,7 +105,7 @@ def test_probabilities_match_every_set_of_the_papers_training_table() -> None:
 
 
 @pytest.mark.parametrize(("center", "spread", "n"), [(5, 3, 3), (0, 1, 2), (3, 3, 60), (300, 100, 5)])
-def test_doubling_the_nodes_or_halving_the_panels_changes_nothing(center: float, spread: float, n: int) -> None:
+def test_the_quadrature_has_converged(center: float, spread: float, n: int) -> None:
     drift = np.random.default_rng(0).normal(center, spread, (40, n))
     drift[:, 0] = np.abs(drift[:, 0])
     p = mlba._race(drift)
@@ -114,7 +114,7 @@ def test_doubling_the_nodes_or_halving_the_panels_changes_nothing(center: float,
 
 
 @given(x=attributes, m=st.floats(0.1, 50), i0=st.floats(-10, 20), seed=st.integers(0, 2**16))
-def test_rows_are_laws_and_follow_relabelling(x: Any, m: float, i0: float, seed: int) -> None:
+def test_rows_are_distributions_and_follow_relabelling(x: Any, m: float, i0: float, seed: int) -> None:
     p = mlba.probabilities(x, m=m, i0=i0)
     assert p.shape == x.shape[:2]
     assert (p >= 0).all()
@@ -129,7 +129,7 @@ def test_exchanging_the_two_attributes_changes_nothing(x: Any) -> None:
 
 
 @given(x=attributes)
-def test_a_set_has_the_same_law_alone_as_in_company(x: Any) -> None:
+def test_a_set_has_the_same_probabilities_alone_and_in_a_batch(x: Any) -> None:
     alone = np.concatenate([mlba.probabilities(one[None]) for one in x])
     np.testing.assert_allclose(mlba.probabilities(x), alone, rtol=0, atol=1e-15)
 
@@ -141,7 +141,7 @@ def test_copies_share_equally_and_a_lone_alternative_is_certain() -> None:
 
 
 def test_the_choice_is_uniform_when_no_drift_is_positive() -> None:
-    """Sums 2 and 4 with m = 1 and no decay: drifts i0 - 2 and i0 + 2, so i0 = -2 is the last uniform one."""
+    """Sums 2 and 4 with m = 1 and no decay: drifts i0 - 2 and i0 + 2, so i0 = -2 is the last uniform value."""
     sets = [[(1, 1), (2, 2)]]
     p = mlba.probabilities(sets, m=1, lambda1=0, lambda2=0, i0=-2)
     assert p.tolist() == [[0.5, 0.5]]
@@ -151,13 +151,13 @@ def test_the_choice_is_uniform_when_no_drift_is_positive() -> None:
 
 @pytest.mark.parametrize("m", [5e-324, 1e-3, 1e3, 1e308])
 def test_extreme_curvature_and_attributes_stay_finite(m: float) -> None:
-    """t^m is far outside the range of floats; the warnings of an overflow would be errors here."""
+    """t^m is far outside the range of floats; an overflow warning would fail this test."""
     p = mlba.probabilities([[(4, 6), (6, 4), (3.5, 5.5)], [(1e300, 1e-300), (1e-300, 1e300), (1, 1)]], m=m)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=0, atol=1e-14)
 
 
-def test_memory_is_bounded_by_the_chunk_and_not_by_the_table() -> None:
-    """Without chunks one pairwise array would take 32 MB, and a dozen arrays of nodes 6 MB each."""
+def test_memory_is_bounded_by_the_chunk_size() -> None:
+    """Without chunks, one pairwise array would take 32 MB and a dozen arrays of nodes 6 MB each."""
     x = np.random.default_rng(0).uniform(4, 5, (500, 64, 2))
     tracemalloc.start()
     mlba.probabilities(x)
@@ -166,7 +166,7 @@ def test_memory_is_bounded_by_the_chunk_and_not_by_the_table() -> None:
     assert peak < 16 * 8 * mlba.CHUNK_VALUES + 4 * x.nbytes  # a dozen temporaries, and some arrays of the size of x
 
 
-def test_choice_sets_hold_a_and_b_and_a_third_in_range() -> None:
+def test_choice_sets_have_a_b_and_a_third_in_range() -> None:
     x = mlba.choice_sets(1_000, np.random.default_rng(0))
     assert x.shape == (1_000, 3, 2)
     assert (x[:, 0] == (4, 6)).all()
@@ -177,7 +177,7 @@ def test_choice_sets_hold_a_and_b_and_a_third_in_range() -> None:
     np.testing.assert_allclose(x[:, 2].mean(axis=0), 5, rtol=0, atol=0.29)
 
 
-def test_a_simulated_table_has_the_promised_columns_and_true_probabilities() -> None:
+def test_a_simulated_table_has_its_columns_and_probabilities() -> None:
     table = mlba.simulate(5, seed=3)
     assert table.schema == pa.schema(
         {
@@ -197,7 +197,7 @@ def test_a_simulated_table_has_the_promised_columns_and_true_probabilities() -> 
     assert (table["chosen"].to_numpy().reshape(5, 3).sum(axis=1) == 1).all()
 
 
-def test_a_simulated_table_is_reproducible_by_its_seed() -> None:
+def test_the_seed_reproduces_a_simulated_table() -> None:
     assert mlba.simulate(50, seed=1).equals(mlba.simulate(50, seed=1))
     assert not mlba.simulate(50, seed=1).equals(mlba.simulate(50, seed=2))
 
@@ -214,7 +214,7 @@ def test_sampled_frequencies_agree_with_the_true_probabilities() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "found"),
+    ("bad", "shown"),
     [
         (np.ones((3, 2)), r"got shape \(3, 2\)\. For one set, pass a list that holds it"),
         (np.ones((4, 3, 3)), r"got shape \(4, 3, 3\)"),
@@ -223,14 +223,14 @@ def test_sampled_frequencies_agree_with_the_true_probabilities() -> None:
         ([[("cheap", "good")]], "got list that does not convert .* only numbers"),
     ],
 )
-def test_a_wrong_shape_is_refused(bad: Any, found: str) -> None:
+def test_a_wrong_shape_is_refused(bad: Any, shown: str) -> None:
     expected = r"attributes: expected numbers of shape \(sets, alternatives, 2\), alternatives at least 1, "
-    with pytest.raises(InputError, match=expected + found):
+    with pytest.raises(InputError, match=expected + shown):
         mlba.probabilities(bad)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.5, np.nan, np.inf])
-def test_an_attribute_that_is_not_positive_is_refused_with_its_place(bad: float) -> None:
+def test_a_nonpositive_attribute_is_refused_with_its_place(bad: float) -> None:
     x = np.ones((4, 3, 2))
     x[2, 1, 1] = x[3, 0, 0] = bad
     where = "attributes, set 2, alternative 1, attribute 1: expected a finite number above 0"
@@ -238,7 +238,7 @@ def test_an_attribute_that_is_not_positive_is_refused_with_its_place(bad: float)
         mlba.probabilities(x)
 
 
-def test_a_drift_beyond_reach_is_refused_with_its_place() -> None:
+def test_a_drift_out_of_range_is_refused_with_its_place() -> None:
     x = np.ones((2, 2, 2))
     x[1, 1] = 1e5
     where = "attributes, set 1, alternative 1: expected a drift of at most 10000, got 200003"
@@ -266,12 +266,12 @@ def test_a_parameter_out_of_range_is_refused(name: str, value: Any, expected: st
 
 
 @pytest.mark.parametrize("sets", [0, -3, 2.5, "many", 2**31])
-def test_an_impossible_number_of_sets_is_refused(sets: Any) -> None:
+def test_an_invalid_number_of_sets_is_refused(sets: Any) -> None:
     with pytest.raises(ConfigError, match=f"sets: expected a whole number from 1 to 2147483647, got {sets!r}"):
         mlba.simulate(sets, seed=0)
 
 
 @pytest.mark.parametrize("seed", [-1, None, 0.5])
-def test_an_impossible_seed_is_refused(seed: Any) -> None:
+def test_an_invalid_seed_is_refused(seed: Any) -> None:
     with pytest.raises(ConfigError, match=f"seed: expected a whole number, 0 or above, got {seed!r}"):
         mlba.simulate(1, seed=seed)

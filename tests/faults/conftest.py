@@ -1,7 +1,7 @@
-"""How the tests of faults run the program: in processes that can be killed at any moment, or starved of disk space.
+"""Run the program in processes that can be killed at any moment or run out of disk space.
 
-A server process has everything imported and forks a child for each run, so that fifty runs cost no fifty starts. A
-child is told when to die: at its n-th step in the file system, or from outside at any moment.
+A server process has imported everything and forks a child for each run, which avoids the cost of fifty starts. A
+child dies at its n-th file-system operation, or is killed from outside at any moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.run_folder import SEARCH, checkpoint_files
 
 SRC = Path(__file__).parents[2] / "src"
-TIMEOUT = 120  # seconds, for a machine that does much else
+TIMEOUT = 120  # seconds, for a busy machine
 
 SERVER = """
     import gc, json, os, resource, signal, sys
@@ -53,16 +53,16 @@ SERVER = """
     STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
     def watch(place, die):  # count steps in the file system below a place; die just before the n-th
-        seen = [0]
+        steps = [0]
 
         def hook(event, arguments):
             if event in STEPS and isinstance(arguments[0], str | os.PathLike) and place in str(arguments[0]):
-                seen[0] += 1
-                if seen[0] == die:
+                steps[0] += 1
+                if steps[0] == die:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        return seen
+        return steps
 
     def run(job):
         log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -71,7 +71,7 @@ SERVER = """
         os.chdir(job["folder"])
         if job["before"]:
             exec(job["before"], {})
-        seen = watch(job["watch"], job["die"]) if job["watch"] else [0]
+        steps = watch(job["watch"], job["die"]) if job["watch"] else [0]
         if job["limit"] is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
         sys.argv = ["pcmcnet", *job["words"]]
@@ -89,7 +89,7 @@ SERVER = """
         if job["watch"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             with open(job["log"] + ".steps", "w") as file:
-                file.write(str(seen[0]))
+                file.write(str(steps[0]))
         os._exit(code)
 
     gc.freeze()  # children share what is there, and do not search it for garbage
@@ -119,7 +119,7 @@ EVERY_STATE = """
 
 
 class Ended(NamedTuple):
-    """What became of a run."""
+    """The result of a run."""
 
     status: int
     log: str
@@ -128,7 +128,7 @@ class Ended(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The one line that trouble ends in."""
+        """Return the single line of the error."""
         assert self.status in (1, 2), self
         assert "Traceback" not in self.log, self.log
         *_, line = self.log.splitlines()
@@ -137,18 +137,18 @@ class Ended(NamedTuple):
 
 
 class Run:
-    """A run of the program under way."""
+    """A running program."""
 
     def __init__(self, server: Server, pid: int, log: Path) -> None:
         self.server, self.pid, self.log, self.began = server, pid, log, time.perf_counter()
 
     def kill(self) -> Ended:
-        """SIGKILL; the process cannot do anything about it."""
-        os.kill(self.pid, signal.SIGKILL)  # at worst a zombie, which the server has not buried yet
+        """Kill the process with SIGKILL, which it cannot handle."""
+        os.kill(self.pid, signal.SIGKILL)  # at worst a zombie that the server has not reaped yet
         return self.end()
 
     def wait_for(self, words: str) -> None:
-        """Until the program has said something."""
+        """Wait until the program has printed these words."""
         until = time.monotonic() + TIMEOUT
         while words not in self.log.read_text():
             assert time.monotonic() < until, self.log.read_text()
@@ -162,7 +162,7 @@ class Run:
 
 
 class Server:
-    """Forks children that run the program."""
+    """A process that forks children to run the program."""
 
     def __init__(self, folder: Path) -> None:
         more = {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
@@ -193,13 +193,13 @@ class Server:
     ) -> Run:
         """Run the program; ``before`` is Python to run first, ``limit`` the size in bytes that a file may have.
 
-        With ``every_state`` each epoch waits until its state is written: else the time decides which are.
+        With ``every_state``, each epoch waits until its state is written; otherwise timing decides which are written.
         """
         self.count += 1
         log = self.folder / f"log-{self.count}"
         log.touch()
         job = {"words": [str(word) for word in words], "log": str(log), "folder": str(self.folder)}
-        first = EVERY_STATE if every_state or watch else ""  # steps that are counted are to be the same each time
+        first = EVERY_STATE if every_state or watch else ""  # counted steps must be the same in every run
         before = textwrap.dedent(first) + textwrap.dedent(before)
         job |= {"before": before, "watch": str(watch), "die": die, "limit": limit}
         return Run(self, self.ask(job), log)
@@ -227,7 +227,7 @@ ROLES = ["--choice-set", "trip", "--chosen", "took", "--features", "price,comfor
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table to read, never to change."""
+    """Write a table that tests only read."""
     path = tmp_path_factory.mktemp("tables") / "trips.parquet"
     pyarrow.parquet.write_table(pa.table(trips(48, sizes=(2, 4), slope=-1 / 5)), path, write_page_checksum=True)
     return path
@@ -240,7 +240,7 @@ def roles() -> list[str]:
 
 @pytest.fixture(scope="session")
 def model(server: Server, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fitted model to read, never to change."""
+    """Fit a model that tests only read."""
     folder = tmp_path_factory.mktemp("models") / "model"
     ended = server.run("fit", table, *ROLES, "--set=hidden=4", "--set=epochs=2", "--set=weight_decay=0", "-o", folder)
     assert ended.status == 0, ended.log
@@ -248,7 +248,7 @@ def model(server: Server, table: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def require_sound(folder: Path) -> None:
-    """Nothing in a run's folder is damaged: a model that is there loads, and every checkpoint can be read."""
+    """Check that nothing in a run's folder is damaged: models load, and every checkpoint can be read."""
     if not folder.exists():
         return
     if (folder / MANIFEST).exists():

@@ -1,4 +1,4 @@
-"""A clock that goes backwards changes nothing; a folder that may not be written is told of, and nothing is lost."""
+"""A clock that runs backwards changes nothing; a read-only folder is reported, and nothing is lost."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from pcmcnet.models import Boosted, load
 from pcmcnet.tuning import tune
 
-# Every look at the clock finds it an hour earlier than the last one.
+# Each reading of the clock is an hour earlier than the last.
 BACKWARDS = """
     import time
 
@@ -48,27 +48,27 @@ def weights(folder: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "model"
+def undisturbed(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "model"
     assert server.run("fit", table, *roles, *FIT, "-o", folder).status == 0
     return folder
 
 
-def test_a_clock_that_goes_backwards_changes_no_model_and_no_duration_is_negative(
-    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+def test_a_clock_that_runs_backwards_changes_no_model(
+    server: Any, undisturbed: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
     server.run(*words, before=BACKWARDS + DIE, every_state=True)
     for path in (tmp_path / "model").iterdir():
-        os.utime(path, (1, 1))  # files of 1970 are as good as any
+        os.utime(path, (1, 1))  # the modification time of files does not matter
     ended = server.run(*words, "--resume", before=BACKWARDS)
     assert ended.status == 0, ended.log
     assert "resuming after epoch 2" in ended.log
-    assert weights(tmp_path / "model") == weights(whole)
+    assert weights(tmp_path / "model") == weights(undisturbed)
     assert all(entry["seconds"] > 0 for entry in load(tmp_path / "model").history)
 
 
-def test_a_search_goes_on_though_its_trials_lie_in_the_future(
+def test_a_search_resumes_although_its_trials_are_in_the_future(
     table: Path, server: Any, roles: list[str], tmp_path: Path
 ) -> None:
     from pcmcnet.data import ChoiceData
@@ -76,22 +76,22 @@ def test_a_search_goes_on_though_its_trials_lie_in_the_future(
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "comfort"])
 
     def search(folder: Path, trials: int) -> list[Any]:
-        found = tune(Boosted(trees=4), data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
-        return [(trial.number, trial.value, trial.options) for trial in found.trials]
+        result = tune(Boosted(trees=4), data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
+        return [(trial.number, trial.value, trial.options) for trial in result.trials]
 
     search(tmp_path / "study", 1)
     with sqlite3.connect(tmp_path / "study" / "study.db") as connection:
         connection.execute("UPDATE trials SET datetime_start = '2999-01-01', datetime_complete = '2998-01-01'")
     connection.close()
-    assert search(tmp_path / "study", 2) == search(tmp_path / "whole", 2)
+    assert search(tmp_path / "study", 2) == search(tmp_path / "undisturbed", 2)
 
 
-# -- no right to write ---------------------------------------------------------------------------------------------
+# -- read-only folders ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Any]:
-    """Make a folder that may only be read; root, whom no rights stop, mounts one that nobody can write."""
+    """Make a folder read-only. Permissions do not stop root, so root mounts a read-only file system."""
     mounted: list[Path] = []
 
     def make(folder: Path) -> None:
@@ -111,7 +111,7 @@ def read_only(tmp_path: Path) -> Iterator[Any]:
     tmp_path.chmod(0o755)
 
 
-def test_a_folder_that_may_only_be_read_is_told_of_before_and_during_the_work(
+def test_a_read_only_folder_is_reported_before_and_during_a_fit(
     server: Any, model: Path, table: Path, roles: list[str], tmp_path: Path, read_only: Any
 ) -> None:
     place = tmp_path / "place"
@@ -135,8 +135,8 @@ def test_a_folder_that_may_only_be_read_is_told_of_before_and_during_the_work(
     assert [path.name for path in place.iterdir()] == ["out.csv"]
 
 
-def test_a_run_whose_folder_turned_read_only_goes_on_elsewhere(
-    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path, read_only: Any
+def test_a_run_in_a_read_only_folder_continues_elsewhere(
+    server: Any, undisturbed: Path, table: Path, roles: list[str], tmp_path: Path, read_only: Any
 ) -> None:
     place = tmp_path / "place"
     place.mkdir()
@@ -147,4 +147,4 @@ def test_a_run_whose_folder_turned_read_only_goes_on_elsewhere(
     shutil.copytree(place / "model", tmp_path / "copy")
     ended = server.run("fit", table, *roles, *FIT, "-o", tmp_path / "copy", "--resume")
     assert ended.status == 0, ended.log
-    assert weights(tmp_path / "copy") == weights(whole)
+    assert weights(tmp_path / "copy") == weights(undisturbed)

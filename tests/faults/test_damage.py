@@ -1,4 +1,4 @@
-"""Files cut short or with flipped bits: one of our own errors that says what to do, and never a wrong model.
+"""Truncated files and flipped bits give one of our errors with a remedy, and never a wrong model.
 
 Positions are drawn from a seed; the tests of each format try more of them (tests/models/saving/test_artifact.py,
 tests/training/test_checkpoint.py).
@@ -37,7 +37,7 @@ def data(rows: pa.Table) -> ChoiceData:
 
 
 def damaged(content: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
-    """The content with one bit flipped, or cut short: n times each."""
+    """Yield the content with one bit flipped, and truncated, n times each."""
     rng = np.random.default_rng(seed)
     for bit in rng.integers(0, 8 * len(content), n):
         spoilt = bytearray(content)
@@ -48,7 +48,7 @@ def damaged(content: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
 
 
 def refusal(call: Callable[[], Any]) -> tuple[str, Any]:
-    """What our own error said, or nothing, and the result."""
+    """Return the message of our error, or an empty text, and the result."""
     try:
         return "", call()
     except PcmcNetError as error:
@@ -59,40 +59,40 @@ def refusal(call: Callable[[], Any]) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("n", [40, pytest.param(1_000, marks=SLOW)])
-def test_a_damaged_parquet_table_is_refused_or_read_as_it_was(n: int, rows: pa.Table, tmp_path: Path) -> None:
-    """Every page carries a checksum. What is left is the footer, where names and types stand but no value."""
+def test_a_damaged_parquet_table_is_refused_or_read_correctly(n: int, rows: pa.Table, tmp_path: Path) -> None:
+    """Every page has a checksum. The footer has none, but it holds only names and types, no values."""
     path = tmp_path / "t.parquet"
     write_table(rows, path)
-    seen: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for content in damaged(path.read_bytes(), n):
         path.write_bytes(content)
-        said, found = refusal(lambda: read_table(path))
-        if said:
-            seen["refused"] += 1
-            assert "t.parquet: cannot be read as .parquet" in said
-            assert "The file may be truncated or have another format: write it again" in said
+        message, table = refusal(lambda: read_table(path))
+        if message:
+            outcomes["refused"] += 1
+            assert "t.parquet: cannot be read as .parquet" in message
+            assert "The file may be truncated or have another format: write it again" in message
             continue
         same = all(
             column.to_pylist() == rows.column(k).to_pylist()
-            for k, column in enumerate(found.columns[: rows.num_columns])
+            for k, column in enumerate(table.columns[: rows.num_columns])
         )
-        seen["same values" if same else "other values"] += 1
-    assert seen["refused"] > n
-    assert seen["other values"] <= 0.02 * n  # a type in the footer that turned into another
+        outcomes["same values" if same else "other values"] += 1
+    assert outcomes["refused"] > n
+    assert outcomes["other values"] <= 0.02 * n  # a type in the footer changed
 
 
 @pytest.mark.parametrize("n", [40, pytest.param(1_000, marks=SLOW)])
-def test_a_damaged_arrow_table_is_refused_or_read_within_its_bounds(n: int, rows: pa.Table, tmp_path: Path) -> None:
-    """The format has no checksum, so a value may be another; but no length or offset leads beyond the file."""
+def test_a_damaged_arrow_table_is_refused_or_read_in_bounds(n: int, rows: pa.Table, tmp_path: Path) -> None:
+    """The format has no checksum, so a value may change; but no length or offset points beyond the file."""
     path = tmp_path / "t.arrow"
     write_table(rows, path)
     refused = 0
     for content in damaged(path.read_bytes(), n):
         path.write_bytes(content)
-        said, _ = refusal(lambda: read_table(path).to_pylist())
-        refused += bool(said)
-        assert not said or "cannot be read as .arrow" in said
-    assert refused > n  # all that are cut short, and some of the others
+        message, _ = refusal(lambda: read_table(path).to_pylist())
+        refused += bool(message)
+        assert not message or "cannot be read as .arrow" in message
+    assert refused > n  # all truncated files, and some of the others
 
 
 def test_one_damaged_file_of_a_folder_is_refused(rows: pa.Table, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_damaged_file_of_a_model_is_refused(kind: str, n: int, data: ChoiceDat
 
 
 @pytest.mark.parametrize("n", [10, pytest.param(200, marks=SLOW)])
-def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(n: int, data: ChoiceData, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_with_a_remedy(n: int, data: ChoiceData, tmp_path: Path) -> None:
     class StopError(Exception):
         pass
 
@@ -152,11 +152,11 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(n: int, data: Choic
 
 @pytest.fixture(scope="module")
 def searched(data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[Path], Any]]:
-    """The folder of a search, and how to go on with it."""
+    """Return the folder of a search, and a function that resumes it."""
 
     def search(folder: Path) -> Any:
-        found = tune(Boosted(trees=3), data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
-        return found.best, found.best_value, [(t.state, t.value, t.options) for t in found.trials]
+        result = tune(Boosted(trees=3), data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
+        return result.best, result.best_value, [(t.state, t.value, t.options) for t in result.trials]
 
     folder = tmp_path_factory.mktemp("search") / "study"
     search(folder)
@@ -164,22 +164,22 @@ def searched(data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 
 @pytest.mark.parametrize("n", [4, pytest.param(150, marks=SLOW)])
-def test_a_damaged_study_is_refused_or_ends_in_the_same_result(
+def test_a_damaged_study_is_refused_or_gives_the_same_result(
     n: int, searched: tuple[Path, Callable[[Path], Any]], tmp_path: Path
 ) -> None:
-    """SQLite notices damaged pages, and the hash of a trial notices a number that became another."""
+    """SQLite detects damaged pages, and the hash of a trial detects a changed number."""
     folder, search = searched
-    content, whole = (folder / "study.db").read_bytes(), search(folder)
+    content, undamaged = (folder / "study.db").read_bytes(), search(folder)
     for spoilt in damaged(content, n):
         copy = shutil.copytree(folder, tmp_path / "study")
         (copy / "study.db").write_bytes(spoilt)
-        said, found = refusal(lambda: search(tmp_path / "study"))
-        assert found == whole or "choose another folder" in said or "Remove the folder" in said, said
+        message, result = refusal(lambda: search(tmp_path / "study"))
+        assert result == undamaged or "choose another folder" in message or "Remove the folder" in message, message
         shutil.rmtree(copy)
 
 
 @pytest.mark.parametrize("name", ["trial_values", "trial_params"])
-def test_a_number_of_a_trial_that_became_another_is_noticed(
+def test_a_changed_number_of_a_trial_is_detected(
     name: str, searched: tuple[Path, Callable[[Path], Any]], tmp_path: Path
 ) -> None:
     import sqlite3
@@ -198,8 +198,8 @@ def test_a_number_of_a_trial_that_became_another_is_noticed(
 
 def test_a_damaged_cell_of_a_comparison_is_measured_again(data: ChoiceData, tmp_path: Path) -> None:
     def result() -> Any:
-        found = compare({"u": Uniform(), "m": MNL()}, data, folds=2, folder=tmp_path / "c", progress=False).to_dict()
-        return [(row["values"], row["intervals"]) for row in found["rows"]]
+        entries = compare({"u": Uniform(), "m": MNL()}, data, folds=2, folder=tmp_path / "c", progress=False).to_dict()
+        return [(row["values"], row["intervals"]) for row in entries["rows"]]
 
     whole = result()
     cell = next((tmp_path / "c" / "cells").glob("mnl*.safetensors"))

@@ -1,7 +1,7 @@
-"""A disk that is full: one clear line with what to do, and existing files are unchanged.
+"""A full disk gives one clear line with a remedy, and existing files are unchanged.
 
-A limit on the size of a file stands for the full disk: the system then refuses to write as it does without space. A
-small file system of its own does the same for real, where there is the right to mount one.
+A limit on the size of a file simulates the full disk: the system then refuses to write as it does without space. If
+the tests may mount a file system, a small one is really full.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ def weights(folder: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "model"
+def undisturbed(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "model"
     assert server.run("fit", table, *roles, *FIT, "-o", folder).status == 0
     return folder
 
@@ -42,7 +42,7 @@ def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.T
         pytest.param([], "{}/search.json", id="search", marks=pytest.mark.slow),
     ],
 )
-def test_no_space_for_a_checkpoint_ends_in_one_line_and_the_run_can_be_made(
+def test_no_space_for_a_checkpoint_is_one_line_and_can_be_retried(
     options: list[str], file: str, server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["fit", table, *roles, *FIT, *options, "-o"]
@@ -50,15 +50,15 @@ def test_no_space_for_a_checkpoint_ends_in_one_line_and_the_run_can_be_made(
     assert ended.message.startswith(f"{file.format(tmp_path / 'model')} cannot be written: ")
     assert SPACE in ended.message
     assert listing(tmp_path) == {}
-    assert server.run(*words, tmp_path / "whole").status == 0
+    assert server.run(*words, tmp_path / "undisturbed").status == 0
     assert server.run(*words, tmp_path / "model", "--resume").status == 0
-    assert weights(tmp_path / "model") == weights(tmp_path / "whole")
+    assert weights(tmp_path / "model") == weights(tmp_path / "undisturbed")
 
 
-def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
-    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+def test_a_disk_that_fills_up_keeps_the_last_good_checkpoint(
+    server: Any, undisturbed: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    """From the third checkpoint on the disk is full; with space again the run goes on from the second."""
+    """The disk is full from the third checkpoint on. With free space, the run resumes from the second."""
     full = """
         import errno, os
         from pathlib import Path
@@ -81,11 +81,11 @@ def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["checkpoint.safetensors", "search.json"]
     again = server.run(*words, "--resume")
     assert "resuming after epoch 2" in again.log
-    assert weights(tmp_path / "model") == weights(whole)
+    assert weights(tmp_path / "model") == weights(undisturbed)
 
 
-def test_no_space_for_the_model_keeps_the_run_and_saving_works_with_space_again(
-    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+def test_no_space_for_the_model_keeps_the_run_for_later(
+    server: Any, undisturbed: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     full = """
         import errno, os
@@ -105,11 +105,11 @@ def test_no_space_for_the_model_keeps_the_run_and_saving_works_with_space_again(
     assert ended.message.startswith(f"{tmp_path / 'model'} cannot be written: No space left on device. ")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["checkpoint.safetensors", "search.json"]
     assert server.run(*words, "--resume").status == 0
-    assert weights(tmp_path / "model") == weights(whole)
+    assert weights(tmp_path / "model") == weights(undisturbed)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
-def test_no_space_for_a_prediction_spares_the_earlier_one(
+def test_no_space_for_a_prediction_keeps_the_earlier_one(
     ending: str, server: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / f"out.{ending}"
@@ -130,25 +130,25 @@ def test_no_space_for_a_report_ends_in_one_line(server: Any, model: Path, table:
 
 
 @pytest.mark.slow
-def test_no_space_for_a_search_keeps_the_trials_that_ended(
+def test_no_space_for_a_search_keeps_the_finished_trials(
     server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["tune", table, *roles, "--search", "lr=log:1e-3:1e-1", "--set=hidden=2", "--set=epochs=1"]
     words += ["-o", tmp_path / "study"]
     assert server.run(*words, "--trials", 2).status == 0
-    kept = (tmp_path / "study" / "model" / "model.json").read_bytes()
+    model_before = (tmp_path / "study" / "model" / "model.json").read_bytes()
     ended = server.run(*words, "--trials", 60, limit=(tmp_path / "study" / "study.db").stat().st_size)
     assert "study.db cannot be written" in ended.message
     assert (
         "Finished trials are stored: check disk space and permissions, then run the same command again" in ended.message
     )
-    assert (tmp_path / "study" / "model" / "model.json").read_bytes() == kept
+    assert (tmp_path / "study" / "model" / "model.json").read_bytes() == model_before
     again = server.run(*words, "--trials", 3)
     assert again.status == 0, again.log
     assert "trial 2/3: from an earlier run" in again.log
 
 
-def test_no_space_for_a_comparison_keeps_what_was_measured(
+def test_no_space_for_a_comparison_keeps_the_finished_cells(
     server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path / "out"]
@@ -158,12 +158,12 @@ def test_no_space_for_a_comparison_keeps_what_was_measured(
     assert server.run(*words).status == 0
 
 
-# -- a file system of its own --------------------------------------------------------------------------------------
+# -- a small file system -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 128 KiB, where there is the right to mount one."""
+    """Mount a disk of 128 KiB, if the tests may mount one."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
@@ -177,8 +177,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_that_is_really_full_is_the_same(
-    server: Any, whole: Path, table: Path, roles: list[str], small_disk: Path
+def test_a_really_full_disk_gives_the_same_error(
+    server: Any, undisturbed: Path, table: Path, roles: list[str], small_disk: Path
 ) -> None:
     ballast = small_disk / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb") as file:
@@ -190,17 +190,17 @@ def test_a_disk_that_is_really_full_is_the_same(
     ballast.unlink()
     ended = server.run(*words, "--resume")
     assert ended.status == 0, ended.log
-    assert weights(small_disk / "model") == weights(whole)
+    assert weights(small_disk / "model") == weights(undisturbed)
     assert load(small_disk / "model").num_parameters > 0
     out = small_disk / "out.parquet"
     with contextlib.suppress(OSError), ballast.open("wb") as file:
         while True:
             file.write(bytes(1024))
             file.flush()
-    assert "cannot be written: No space left on device" in server.run("predict", whole, table, "-o", out).message
+    assert "cannot be written: No space left on device" in server.run("predict", undisturbed, table, "-o", out).message
     assert not out.exists()
 
 
-def test_the_limit_stands_for_a_full_disk_since_the_signal_is_ignored() -> None:
-    """Python ignores SIGXFSZ, so that the system's refusal comes back as an error; else these tests would not run."""
+def test_the_file_size_limit_raises_an_error() -> None:
+    """Python ignores SIGXFSZ, so the refusal of the system becomes an error. These tests depend on it."""
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN

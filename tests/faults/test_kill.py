@@ -1,4 +1,4 @@
-"""kill -9 at any moment: what is under a final name is whole, and the same command goes on to the same result."""
+"""kill -9 at any moment leaves only complete files, and the same command resumes to the same result."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SLOW = pytest.mark.slow
 
 
 def fitted_files(folder: Path) -> dict[str, bytes]:
-    """What makes the model, and nothing that depends on the time."""
+    """Return the files of the model without those that depend on the time."""
     names = ["weights.safetensors", "encoder.json", "config.json", "schema.json"]
     return {name: (folder / name).read_bytes() for name in names}
 
@@ -35,9 +35,9 @@ def hidden(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The model of a fit that nothing disturbed, how long it took, and how many steps in the file system."""
-    folder = tmp_path_factory.mktemp("whole") / "model"
+def undisturbed(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the model of an undisturbed fit, its seconds, and its number of file-system steps."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "model"
     words = ["fit", table, *roles, *FIT, "-o", folder]
     ended = server.run(*words, watch=folder.parent)
     assert ended.status == 0, ended.log
@@ -45,7 +45,7 @@ def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.T
 
 
 def disturb(server: Any, words: list[Any], folder: Path, sound: Any, rng: np.random.Generator, seconds: float) -> int:
-    """Kill a fit, and some of the fits that go on with it, at moments drawn over its length; returns how many."""
+    """Kill a fit, and some fits that resume it, at random moments; return the number of kills."""
     kills, more = 0, []
     while kills == 0 or rng.random() < 0.3:
         run = server.start(*words, *more)
@@ -59,10 +59,10 @@ def disturb(server: Any, words: list[Any], folder: Path, sound: Any, rng: np.ran
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=SLOW)])
-def test_a_trainer_killed_at_random_moments_ends_in_the_same_model(
-    kills: int, server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+def test_a_fit_killed_at_random_moments_gives_the_same_model(
+    kills: int, server: Any, undisturbed: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
 ) -> None:
-    files, seconds, _ = whole
+    files, seconds, _ = undisturbed
     rng, folder, done = np.random.default_rng(kills), tmp_path / "model", 0
     words = ["fit", table, *roles, *FIT, "-o", folder]
     while done < kills:
@@ -75,11 +75,11 @@ def test_a_trainer_killed_at_random_moments_ends_in_the_same_model(
 
 
 @pytest.mark.parametrize("share", [0.3, 0.97, 0.99])
-def test_a_trainer_killed_between_two_steps_in_the_file_system_ends_in_the_same_model(
-    share: float, server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+def test_a_fit_killed_between_file_system_steps_gives_the_same_model(
+    share: float, server: Any, undisturbed: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
 ) -> None:
-    """The last steps are those of saving, where a random moment hardly ever falls."""
-    files, _, steps = whole
+    """The last steps save the model; a random moment rarely hits them."""
+    files, _, steps = undisturbed
     folder = tmp_path / "model"
     words = ["fit", table, *roles, *FIT, "-o", folder]
     ended = server.run(*words, watch=tmp_path, die=round(share * steps))
@@ -91,10 +91,10 @@ def test_a_trainer_killed_between_two_steps_in_the_file_system_ends_in_the_same_
 
 
 @pytest.mark.slow
-def test_a_trainer_killed_at_any_step_of_saving_ends_in_the_same_model(
-    server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+def test_a_fit_killed_while_saving_gives_the_same_model(
+    server: Any, undisturbed: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
 ) -> None:
-    files, _, steps = whole
+    files, _, steps = undisturbed
     folder = tmp_path / "model"
     words = ["fit", table, *roles, *FIT, "-o", folder]
     for step in range(steps - 60, steps + 1):
@@ -112,50 +112,48 @@ def test_a_trainer_killed_at_any_step_of_saving_ends_in_the_same_model(
 @pytest.mark.parametrize(
     ("ending", "stride"), [("parquet", 4), *(pytest.param(e, 1, marks=SLOW) for e in ("parquet", "csv", "arrow"))]
 )
-def test_a_prediction_killed_at_any_step_leaves_no_half_a_file(
+def test_a_killed_prediction_leaves_no_partial_file(
     ending: str, stride: int, server: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "deep" / f"out.{ending}"
     words = ["predict", model, table, "-o", out]
-    whole = server.run(*words, watch=tmp_path)
-    assert whole.status == 0, whole.log
+    undisturbed = server.run(*words, watch=tmp_path)
+    assert undisturbed.status == 0, undisturbed.log
     content = out.read_bytes()
-    for step in range(whole.steps, 0, -stride):
+    for step in range(undisturbed.steps, 0, -stride):
         shutil.rmtree(out.parent, ignore_errors=True)
         assert server.run(*words, watch=tmp_path, die=step).status == -signal.SIGKILL
         assert not out.exists() or out.read_bytes() == content
     assert server.run(*words).status == 0
     assert out.read_bytes() == content
-    assert [path.name for path in out.parent.iterdir()] == [out.name]  # what the dead ones left is swept away
+    assert [path.name for path in out.parent.iterdir()] == [out.name]  # files of the killed processes are removed
 
 
 @pytest.mark.slow
-def test_a_prediction_killed_while_it_replaces_an_older_one_leaves_the_old_or_the_new(
+def test_a_killed_prediction_leaves_the_old_or_the_new_file(
     server: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.parquet"
     words = ["predict", model, table, "-o", out]
     out.write_bytes(b"an older one")
     steps = server.run(*words, watch=tmp_path).steps
-    content, seen = out.read_bytes(), set()
+    content, versions = out.read_bytes(), set()
     for step in range(1, steps + 1):
         out.write_bytes(b"an older one")
         server.run(*words, watch=tmp_path, die=step)
-        seen.add(out.read_bytes())
-    assert seen == {b"an older one", content}
+        versions.add(out.read_bytes())
+    assert versions == {b"an older one", content}
 
 
 @pytest.mark.slow
-def test_a_report_killed_while_it_is_written_leaves_whole_files(
-    server: Any, model: Path, table: Path, tmp_path: Path
-) -> None:
+def test_a_killed_report_leaves_complete_files(server: Any, model: Path, table: Path, tmp_path: Path) -> None:
     parts = ["importance", "elasticities", "context", "axioms", "examples"]
     words = ["explain", model, table, "-o", tmp_path / "report", "--baseline", "none", "--sets", 10]
     words += [word for part in parts for word in ("--skip", part)]
-    whole = server.run(*words, watch=tmp_path)
-    assert whole.status == 0, whole.log
+    undisturbed = server.run(*words, watch=tmp_path)
+    assert undisturbed.status == 0, undisturbed.log
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "report").iterdir()}
-    for step in range(max(1, whole.steps - 12), whole.steps + 1, 3):
+    for step in range(max(1, undisturbed.steps - 12), undisturbed.steps + 1, 3):
         shutil.rmtree(tmp_path / "report", ignore_errors=True)
         assert server.run(*words, watch=tmp_path, die=step).status == -signal.SIGKILL
         for path in (tmp_path / "report").iterdir():
@@ -171,18 +169,18 @@ TUNE = ["--search", "lr=log:1e-3:1e-1", "--set=hidden=2", "--set=epochs=1", "--t
 
 
 def essence(folder: Path) -> Any:
-    found = json.loads((folder / "tuning.json").read_bytes())
-    for trial in found["trials"]:
+    result = json.loads((folder / "tuning.json").read_bytes())
+    for trial in result["trials"]:
         del trial["seconds"]
-    return found["best"], found["trials"]
+    return result["best"], result["trials"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [10])
-def test_a_search_killed_at_random_steps_ends_in_the_same_result(
+def test_a_killed_search_gives_the_same_result(
     kills: int, server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    first = server.run("tune", table, *roles, *TUNE, "-o", tmp_path / "whole", watch=tmp_path)
+    first = server.run("tune", table, *roles, *TUNE, "-o", tmp_path / "undisturbed", watch=tmp_path)
     assert first.status == 0, first.log
     words, rng = ["tune", table, *roles, *TUNE, "-o", tmp_path / "study"], np.random.default_rng(kills)
     for _ in range(kills):
@@ -191,7 +189,7 @@ def test_a_search_killed_at_random_steps_ends_in_the_same_result(
         server_run.kill()
         ended = server.run(*words)
         assert ended.status == 0, ended.log
-        assert essence(tmp_path / "study") == essence(tmp_path / "whole")
+        assert essence(tmp_path / "study") == essence(tmp_path / "undisturbed")
         load(tmp_path / "study" / "model")
         shutil.rmtree(tmp_path / "study")
 
@@ -202,15 +200,15 @@ QUESTION = {"sets": [{"alternatives": [{"price": 3.0, "comfort": "low"}, {"price
 
 
 def serve(server: Any, model: Path) -> tuple[Any, str]:
-    """A running service and its address."""
+    """Start a service, and return it with its address."""
     run = server.start("serve", model, "--port", "0")
     run.wait_for("(Ctrl+C stops)")
-    found = re.search(r"http://\S+", run.log.read_text())
-    assert found
-    return run, found[0]
+    address = re.search(r"http://\S+", run.log.read_text())
+    assert address
+    return run, address[0]
 
 
-def test_a_service_killed_with_requests_under_way_answers_the_same_after_a_new_start(server: Any, model: Path) -> None:
+def test_a_restarted_service_gives_the_same_answers(server: Any, model: Path) -> None:
     run, address = serve(server, model)
     answer = httpx.post(f"{address}/predict", json=QUESTION).json()
     outcomes: list[str] = []
@@ -230,13 +228,13 @@ def test_a_service_killed_with_requests_under_way_answers_the_same_after_a_new_s
     for thread in clients:
         thread.start()
     asked.wait()
-    while len(outcomes) < 8:  # all are in the middle of asking
+    while len(outcomes) < 8:  # all requests are in progress
         threading.Event().wait(0.01)
     assert run.kill().status == -signal.SIGKILL
     for thread in clients:
         thread.join()
     assert sorted(set(outcomes)) == ["connection", "same"]
-    assert outcomes.count("connection") == 4  # each client was told, and none was answered wrongly
+    assert outcomes.count("connection") == 4  # each client got an error, and none a wrong answer
 
     again, address = serve(server, model)
     assert httpx.post(f"{address}/predict", json=QUESTION).json() == answer

@@ -1,4 +1,4 @@
-"""kill -9 of a comparison or of the paper's experiments: what was measured or fitted is kept, and not done twice."""
+"""kill -9 of a comparison or of the paper's experiments keeps finished results, which are not computed again."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ MODELS = ["--models", "uniform,mnl,pcmcnet", "--set=pcmcnet.hidden=4", "--set=pc
 
 
 def without_times(value: Any) -> Any:
-    """What does not depend on the hour or on the speed of the machine."""
+    """Remove values that depend on the time or on the speed of the machine."""
     if isinstance(value, dict):
         return {k: without_times(v) for k, v in value.items() if "seconds" not in k and k not in ("date", "command")}
     return [without_times(v) for v in value] if isinstance(value, list) else value
@@ -26,19 +26,19 @@ def dated(folder: Path, pattern: str) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.glob(pattern)}
 
 
-def dates(found: dict[str, int], known: dict[str, int]) -> dict[str, int]:
-    return {name: found[name] for name in known}
+def dates(stored: dict[str, int], known: dict[str, int]) -> dict[str, int]:
+    return {name: stored[name] for name in known}
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=SLOW)])
-def test_a_comparison_killed_between_steps_in_the_file_system_goes_on_with_the_cells_it_has(
+def test_a_killed_comparison_resumes_with_its_finished_cells(
     kills: int, server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "comparison"
-    first = server.run("compare", table, *roles, *MODELS, "-o", whole, watch=whole)
+    undisturbed, folder = tmp_path / "undisturbed", tmp_path / "comparison"
+    first = server.run("compare", table, *roles, *MODELS, "-o", undisturbed, watch=undisturbed)
     assert first.status == 0, first.log
-    expected = without_times(json.loads((whole / "comparison.json").read_bytes()))
-    words, cells = ["compare", table, *roles, *MODELS, "-o", folder], len(dated(whole, "cells/[!.]*.safetensors"))
+    expected = without_times(json.loads((undisturbed / "comparison.json").read_bytes()))
+    words, cells = ["compare", table, *roles, *MODELS, "-o", folder], len(dated(undisturbed, "cells/[!.]*.safetensors"))
     assert cells == 6
     for step in np.linspace(first.steps // 2, first.steps, kills).round().astype(int).tolist():
         killed = server.run(*words, watch=folder, die=step)
@@ -60,12 +60,12 @@ TABLE3 = ["reproduce", "table3", "--simulated", "--sets=60", "--epochs=2", "--de
 
 
 @pytest.mark.slow
-def test_table_3_killed_goes_on_with_the_models_it_has(server: Any, sound: Any, tmp_path: Path) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "table3"
-    first = server.run(*TABLE3, "-o", whole, watch=whole)
+def test_a_killed_table_3_resumes_with_its_fitted_models(server: Any, sound: Any, tmp_path: Path) -> None:
+    undisturbed, folder = tmp_path / "undisturbed", tmp_path / "table3"
+    first = server.run(*TABLE3, "-o", undisturbed, watch=undisturbed)
     assert first.status == 0, first.log
-    expected = without_times(json.loads((whole / "result.json").read_bytes()))
-    words, models = [*TABLE3, "-o", folder], len(dated(whole, "**/model.json"))
+    expected = without_times(json.loads((undisturbed / "result.json").read_bytes()))
+    words, models = [*TABLE3, "-o", folder], len(dated(undisturbed, "**/model.json"))
     assert models == 8
     for step in np.linspace(first.steps // 4, first.steps - 1, 5).round().astype(int).tolist():
         assert server.run(*words, watch=folder, die=step).status == -signal.SIGKILL
@@ -90,13 +90,11 @@ def test_table_3_killed_goes_on_with_the_models_it_has(server: Any, sound: Any, 
     ],
     ids=["table1", "figure2"],
 )
-def test_short_experiments_killed_leave_whole_files_and_begin_anew(
-    words: list[str], server: Any, tmp_path: Path
-) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "out"
-    first = server.run("reproduce", *words, "--device=cpu", "-o", whole, watch=whole)
+def test_killed_short_experiments_leave_complete_files(words: list[str], server: Any, tmp_path: Path) -> None:
+    undisturbed, folder = tmp_path / "undisturbed", tmp_path / "out"
+    first = server.run("reproduce", *words, "--device=cpu", "-o", undisturbed, watch=undisturbed)
     assert first.status == 0, first.log
-    expected = without_times(json.loads((whole / "result.json").read_bytes()))
+    expected = without_times(json.loads((undisturbed / "result.json").read_bytes()))
     for step in np.linspace(1, first.steps, 5).round().astype(int).tolist():
         command = ["reproduce", *words, "--device=cpu", "-o", folder]
         assert server.run(*command, watch=folder, die=step).status == -signal.SIGKILL

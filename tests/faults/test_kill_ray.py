@@ -1,4 +1,4 @@
-"""kill -9 of a command that works by Ray: its workers end with it, and the same command goes on."""
+"""kill -9 of a command that uses Ray ends its workers, and the same command resumes."""
 
 import os
 import sys
@@ -22,13 +22,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
     pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray"),
 ]
-PATIENCE = 180  # seconds, until a Ray without its command has ended
+PATIENCE = 180  # seconds until Ray has ended without its command
 FIT = ["--set=hidden=4", "--set=epochs=150", "--set=batch_size=24", "--set=schedule=constant"]
 RAY = ["--engine=ray", "--workers=2"]
 
 
 class Marked:
-    """Processes of one Ray: all of them inherit a variable of the environment."""
+    """The processes of one Ray instance: all inherit an environment variable."""
 
     def __init__(self, folder: str) -> None:
         self.mark = uuid.uuid4().hex
@@ -37,27 +37,27 @@ class Marked:
         self.before = f"import os\nos.environ.update({settings!r})\nos.environ.pop('RAY_ADDRESS', None)"
 
     def alive(self) -> list[str]:
-        """The commands of those that have not ended."""
-        found = []
+        """Return the commands of running processes."""
+        commands = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and int(folder.name) != os.getpid():
                 with suppress(OSError):
                     if self.mark.encode() in (folder / "environ").read_bytes():
-                        found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        return found
+                        commands.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return commands
 
     def wait(self) -> float:
-        """Until all have ended; returns the seconds that it took."""
+        """Wait until all have ended; return the seconds."""
         began = time.monotonic()
-        while found := self.alive():
-            assert time.monotonic() - began < PATIENCE, found
+        while running := self.alive():
+            assert time.monotonic() - began < PATIENCE, running
             time.sleep(0.05)
         return time.monotonic() - began
 
 
 @pytest.fixture
 def ray() -> Iterator[Marked]:
-    """What to do before a command, so that its Ray can be told from others; none of it is left."""
+    """Mark the Ray processes of a command to distinguish them from others, and check that none remain."""
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         marked = Marked(folder)
         yield marked
@@ -65,14 +65,14 @@ def ray() -> Iterator[Marked]:
 
 
 def until(condition: Any, run: Any) -> None:
-    """Wait for a moment in the course of a command."""
+    """Wait until a condition holds while a command runs."""
     ends = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < ends, run.log.read_text()
         time.sleep(0.005)
 
 
-def test_a_fit_by_workers_whose_command_is_killed_goes_on_to_the_same_model(
+def test_a_killed_distributed_fit_resumes_to_the_same_model(
     server: Any, ray: Marked, table: Path, roles: list[str], sound: Any, tmp_path: Path
 ) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "model"
@@ -96,7 +96,7 @@ def test_a_fit_by_workers_whose_command_is_killed_goes_on_to_the_same_model(
     assert len(load(folder).history) == 150
 
 
-def test_a_prediction_by_workers_whose_command_is_killed_goes_on_with_the_files_it_has(
+def test_a_killed_distributed_prediction_resumes_with_its_files(
     server: Any, ray: Marked, model: Path, table: Path, tmp_path: Path
 ) -> None:
     source, target, files = tmp_path / "in", tmp_path / "out", 120
@@ -110,17 +110,17 @@ def test_a_prediction_by_workers_whose_command_is_killed_goes_on_with_the_files_
     until(lambda: len(list(target.glob("[!.]*.parquet"))) >= 5, run)
     run.kill()
     ray.wait()
-    kept = {path: path.stat().st_mtime_ns for path in target.glob("[!.]*.parquet")}
-    assert 5 <= len(kept) < files
+    finished = {path: path.stat().st_mtime_ns for path in target.glob("[!.]*.parquet")}
+    assert 5 <= len(finished) < files
     expected = load(model).predict_proba(rows)
-    for path in kept:
+    for path in finished:
         np.testing.assert_allclose(pq.read_table(path)["probability"].to_numpy(), expected, rtol=0, atol=1e-7)
     ended = server.run(*words, before=ray.before)
     assert ended.status == 0, ended.log
-    assert ended.log.count("already predicted") == len(kept)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert ended.log.count("already predicted") == len(finished)
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert sorted(path.name for path in target.iterdir()) == [f"{k:03}.parquet" for k in range(files)]
     for k in range(files):
-        found = pq.read_table(target / f"{k:03}.parquet")
-        assert found.drop_columns("probability").equals(pq.read_table(source / f"{k:03}.parquet"))
-        np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=0, atol=1e-7)
+        predictions = pq.read_table(target / f"{k:03}.parquet")
+        assert predictions.drop_columns("probability").equals(pq.read_table(source / f"{k:03}.parquet"))
+        np.testing.assert_allclose(predictions["probability"].to_numpy(), expected, rtol=0, atol=1e-7)

@@ -1,4 +1,4 @@
-"""A table is scanned again, or changes, while a model is fitted to it part by part: the fit goes on, and is resumed."""
+"""A streaming fit continues, and can be resumed, while its table is scanned again or changes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ def fitted(data: ScannedData, **options: Any) -> dict[str, Any]:
     return {name: weight.tolist() for name, weight in model.network_.state_dict().items()}
 
 
-def test_a_scan_for_less_memory_between_two_epochs_changes_nothing(scan: Callable[..., ScannedData]) -> None:
+def test_a_scan_with_less_memory_between_epochs_changes_nothing(scan: Callable[..., ScannedData]) -> None:
     expected, scanned = fitted(scan()), []
     data = scan()
     assert not data.fits
@@ -51,9 +51,7 @@ def test_the_table_may_change_between_two_epochs(scan: Callable[..., ScannedData
     assert fitted(scan(), on_epoch=change) == expected
 
 
-def test_an_interrupted_fit_is_resumed_after_a_scan_for_less_memory(
-    scan: Callable[..., ScannedData], tmp_path: Path
-) -> None:
+def test_a_fit_is_resumed_after_a_scan_with_less_memory(scan: Callable[..., ScannedData], tmp_path: Path) -> None:
     def stop(entry: Any) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Two processes that would write to one place: the second is told who the first is, and neither spoils the other."""
+"""If two processes write to one path, the second is refused with the process id of the first."""
 
 import re
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 from pcmcnet.models import load
 
-# The first process stops as soon as it is the writer, until it is killed.
+# The first process pauses once it is the writer, until it is killed.
 PAUSE = """
     import signal, sys
     from pcmcnet import storage as lock
@@ -36,17 +36,17 @@ COMMANDS: dict[str, list[Any]] = {
 }
 
 
-LONG = ("members", "tune")  # each a fit more than once
+LONG = ("members", "tune")  # each runs several fits
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in COMMANDS])
-def test_a_second_writer_is_refused_and_may_write_after_the_first_is_dead(
+def test_a_second_writer_waits_for_the_death_of_the_first(
     name: str, server: Any, table: Path, roles: list[str], model: Path, tmp_path: Path
 ) -> None:
-    given = {"table": table, "model": model, "out": tmp_path / "out"}
+    values = {"table": table, "model": model, "out": tmp_path / "out"}
     words: list[str] = []
     for word in COMMANDS[name]:
-        words += roles if word == "{roles}" else [str(word).format(**given)]
+        words += roles if word == "{roles}" else [str(word).format(**values)]
     first = server.start(*words, before=PAUSE)
     first.wait_for("this process is the writer")
     second = server.run(*words)
@@ -57,7 +57,7 @@ def test_a_second_writer_is_refused_and_may_write_after_the_first_is_dead(
         second.message,
     )
     assert first.kill().status == -signal.SIGKILL
-    if name in ("explain", "reproduce"):  # long, and nothing new is to be learnt from their end
+    if name in ("explain", "reproduce"):  # slow, and the rest is tested elsewhere
         return
     third = server.run(*words)
     assert third.status == 0, third.log
@@ -66,7 +66,7 @@ def test_a_second_writer_is_refused_and_may_write_after_the_first_is_dead(
         load(tmp_path / "out")
 
 
-def test_a_model_is_not_saved_where_another_process_trains(
+def test_a_model_is_not_saved_into_the_folder_of_another_fit(
     server: Any, table: Path, roles: list[str], model: Path, tmp_path: Path
 ) -> None:
     first = server.start("fit", table, *roles, *FIT, "-o", tmp_path / "out", before=PAUSE)

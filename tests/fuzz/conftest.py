@@ -1,4 +1,4 @@
-"""Tables that no person would write but that machines produce, and models to fit to them.
+"""Unusual tables such as machines produce, and models to fit to them.
 
 Hypothesis draws the shape of a table: its columns' kinds, its sets, its roles, its container. The values come from a
 seed that it draws too, so that a table of 3,000 rows costs no more draws than one of three.
@@ -39,18 +39,18 @@ def _texts(rng: Rng, n: int, few: int = 4) -> list[str]:
 
 
 def _gaps(values: Any, rng: Rng) -> pa.Array:
-    """The same with some nulls."""
+    """Return the values with some nulls."""
     array = pa.array(values)
     return pa.array(array.to_pylist(), array.type, mask=rng.random(len(array)) < 0.2)
 
 
 def _take(values: Any, index: np.ndarray[Any, Any]) -> Any:
-    """Some rows of a column of any container."""
+    """Return some rows of a column of any container."""
     if isinstance(values, list):
         return [values[k] for k in index]
     if isinstance(values, np.ndarray):
         return values[index]
-    if pa.types.is_string_view(values.type):  # which Arrow cannot take from
+    if pa.types.is_string_view(values.type):  # Arrow cannot take rows from a view
         return pa.array([values[int(k)].as_py() for k in index], values.type)
     return values.take(pa.array(index))
 
@@ -134,7 +134,7 @@ NESTED: dict[str, Column] = {
     "struct": lambda rng, n: [{"x": int(k)} for k in rng.integers(0, 3, n)],
     "map": lambda rng, n: pa.array([[("k", int(k))] for k in rng.integers(0, 3, n)], pa.map_(pa.string(), pa.int64())),
 }
-MIXED: dict[str, Column] = {  # columns of Python objects, for containers that hold such
+MIXED: dict[str, Column] = {  # columns of Python objects, for containers that allow them
     "mixed": lambda rng, n: [[1, "a", 2.5, None, True][k] for k in rng.integers(0, 5, n)],
     "big ints": lambda rng, n: [10 ** int(k) for k in rng.integers(0, 400, n)],
     "objects": lambda rng, n: [[object(), set(), 1j, b"x"][k] for k in rng.integers(0, 4, n)],
@@ -202,15 +202,15 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 def _beyond_polars(kind: pa.DataType) -> bool:
-    """Types at which polars panics: its trouble, with a backtrace that nobody needs to read."""
+    """Return True for types at which polars panics."""
     return any(test(kind) for test in (pa.types.is_decimal256, pa.types.is_interval, pa.types.is_map))
 
 
 @dataclass
 class Case:
-    """A table to write or hand over, roles for its columns, and a model for it."""
+    """A table, roles for its columns, and a model for it."""
 
-    kinds: dict[str, str]  # of the first columns, to be read when an example fails
+    kinds: dict[str, str]  # of the first columns, shown when an example fails
     sizes: list[int]
     container: str
     roles: dict[str, Any]
@@ -218,14 +218,14 @@ class Case:
     options: dict[str, Any]
     arrays: dict[str, Any] = field(repr=False)
     other: dict[str, Any] = field(repr=False)  # some of the columns with values of another kind, to predict
-    twin: bool = False  # whether a column's name stands twice
+    twin: bool = False  # whether a column name occurs twice
 
-    def twisted(self) -> dict[str, Any]:
-        """The table with other values in some columns, as a later delivery may have them."""
+    def with_other_values(self) -> dict[str, Any]:
+        """Return the table with other values in some columns, as a later file may have."""
         return {**self.arrays, **self.other}
 
     def table(self, folder: Path) -> Any:
-        """The table in its container; raises what libraries raise where the container cannot hold it."""
+        """Return the table in its container; raise the error of the library if the container cannot hold it."""
         if self.container == "mapping":
             return {**self.arrays}
         table = pa.table({name: pa.array(values) for name, values in self.arrays.items()})
@@ -252,7 +252,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, *, large: bool = False) -> Case:
-    """A table and a model; two of three tables have nothing that must be refused."""
+    """Draw a table and a model; two thirds of the tables are valid."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     sound = draw(st.integers(0, 2)) > 0
     rare = draw(st.integers(0, 60 if large else 300))  # few tables are large
@@ -269,7 +269,7 @@ def cases(draw: st.DrawFn, *, large: bool = False) -> Case:
         arrays[name] = ANY[kind](rng, len(of))
     inputs = list(kinds)[2:]
     individual = [name for name in inputs[:3] if draw(st.integers(0, 4)) == 0]
-    for name in individual:  # constant within each set, but for a few
+    for name in individual:  # constant within nearly every set
         if sound or draw(st.integers(0, 5)):
             arrays[name] = _take(arrays[name], begin[of])
     roles: dict[str, Any] = {"choice_set": "set", "chosen": "took", "individual": individual}
@@ -278,7 +278,7 @@ def cases(draw: st.DrawFn, *, large: bool = False) -> Case:
     for column, (role, kind, values) in _extras(draw, rng, sound, of, place, chosen).items():
         arrays[column], kinds[column], roles[role] = values, kind, column
     _options_of_reading(draw, roles, sound, inputs, [*arrays])
-    if draw(st.booleans()):  # rows of all sets mixed; or drawn again, some of them twice and some not at all
+    if draw(st.booleans()):  # shuffle the rows, or sample them with replacement
         again = not sound and draw(st.integers(0, 3)) == 0
         order = rng.integers(0, len(of), len(of)) if again else rng.permutation(len(of))
         arrays = {name: _take(values, order) for name, values in arrays.items()}
@@ -291,11 +291,11 @@ def cases(draw: st.DrawFn, *, large: bool = False) -> Case:
 
 def _sizes(draw: st.DrawFn, rng: Rng, size: int, sets: int, *, least: int) -> np.ndarray[Any, Any]:
     sizes = rng.integers(least, draw(st.integers(least, size)) + 1, draw(st.integers(1, sets)))
-    return np.where(rng.random(len(sizes)) < 0.1, 1, sizes)  # some sets of a single alternative
+    return np.where(rng.random(len(sizes)) < 0.1, 1, sizes)  # some sets have a single alternative
 
 
 def _inputs(draw: st.DrawFn, sound: bool, width: int | None, container: str) -> dict[str, str]:
-    """Names of columns and their kinds."""
+    """Draw names of columns and their kinds."""
     odd = [*KINDS, *MIXED] if container == "mapping" else [*KINDS]
     usual = st.sampled_from(SOUND)
     kind = usual if sound else st.one_of(usual, st.sampled_from(odd))
@@ -308,7 +308,7 @@ def _inputs(draw: st.DrawFn, sound: bool, width: int | None, container: str) -> 
 def _extras(
     draw: st.DrawFn, rng: Rng, sound: bool, of: Ints, place: Ints, chosen: Ints
 ) -> dict[str, tuple[str, str, Any]]:
-    """Columns for the other roles: name -> role, kind, values."""
+    """Draw columns for the other roles: name -> role, kind, values."""
     columns: dict[str, tuple[str, str, Any]] = {}
     if draw(st.booleans()):
         kind = draw(st.sampled_from(["places", "names"] if sound else ["places", "names", "texts"]))
@@ -335,13 +335,13 @@ def _options_of_reading(
         roles["conflict"] = "first"
     if draw(st.integers(0, 5)) == 0:
         roles["categorical"] = [name for name in inputs[:6] if draw(st.booleans())]
-    if not sound and draw(st.integers(0, 4)) == 0:  # a role that is wrong
+    if not sound and draw(st.integers(0, 4)) == 0:  # an invalid role
         wrong = draw(st.sampled_from(["choice_set", "chosen", "alternative", "available", "weight", "missing", "keep"]))
         roles[wrong] = draw(st.sampled_from([*columns, "absent", "", None, 3]))
 
 
 def _model(draw: st.DrawFn, inputs: list[str], kinds: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    """A registered model with options that make it quick, some of them wrong for the table."""
+    """Draw a registered model with quick options, some of them invalid for the table."""
     model = draw(st.one_of(st.sampled_from(["uniform", "mnl", "pcmcnet"]), st.sampled_from(sorted(MODELS))))
     options = dict(QUICK.get(model, {}))
     if model == "rank-by":
@@ -360,5 +360,5 @@ def _model(draw: st.DrawFn, inputs: list[str], kinds: dict[str, str]) -> tuple[s
 
 @pytest.fixture(scope="session")
 def hostile() -> Callable[..., st.SearchStrategy[Case]]:
-    """The strategy, for tests of this folder."""
+    """Return the strategy that draws cases."""
     return cases

@@ -1,7 +1,7 @@
-"""Whatever stands in a saved model or a schema file: an equal model, or one of our own errors. Nothing is executed.
+"""Any content of a saved model or schema file gives an equal model or one of our errors. Nothing is executed.
 
-Two kinds of damage: bytes changed as they lie, which the hashes find; and files rewritten with all hashes made anew, as
-by someone who knows the format, where each reader is on its own.
+Two kinds of damage: changed bytes, which the hashes detect, and files rewritten with correct hashes, as by someone who
+knows the format, which each reader must detect itself.
 """
 
 import copy
@@ -48,7 +48,7 @@ def data() -> ChoiceData:
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def saved(request: pytest.FixtureRequest, data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of each kind, to read, never to change."""
+    """Save a model of each kind that tests only read."""
     name = request.param
     folder = tmp_path_factory.mktemp("models") / name
     model = KINDS[name](**OPTIONS.get(name, {})).fit(data, data, progress=False)
@@ -56,7 +56,7 @@ def saved(request: pytest.FixtureRequest, data: ChoiceData, tmp_path_factory: py
 
 
 def spoilt_bytes(draw: st.DrawFn, content: bytes) -> bytes:
-    """Cut, flip, repeat or insert."""
+    """Truncate, flip, repeat or insert bytes."""
     at = draw(st.integers(0, len(content)))
     match draw(st.sampled_from(["cut", "flip", "repeat", "insert"])):
         case "cut":
@@ -86,7 +86,7 @@ ANYTHING = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a JSON value."""
+    """Yield every path in a JSON value."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
@@ -94,7 +94,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def spoilt_json(draw: st.DrawFn, content: bytes) -> bytes:
-    """One place replaced by anything, or taken away."""
+    """Replace one entry by anything, or remove it."""
     value = json.loads(content)
     path = draw(st.sampled_from(list(places(value))))
     if not path:
@@ -111,7 +111,7 @@ def spoilt_json(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 def sealed(folder: Path) -> None:
-    """Make all hashes anew."""
+    """Write correct hashes for all files."""
     path = folder / "model.json"
     manifest = json.loads(path.read_bytes())
     manifest.pop("sha256", None)
@@ -126,7 +126,7 @@ def sealed(folder: Path) -> None:
 
 
 def refused(call: Callable[[], Any]) -> Any:
-    """The result, or None where it was refused by our own error."""
+    """Return the result, or None if one of our errors refused it."""
     try:
         return call()
     except PcmcNetError:
@@ -135,7 +135,7 @@ def refused(call: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("n", [FEW // 6, pytest.param(MANY // 10, marks=SLOW)])
 def test_changed_bytes_of_a_model_are_refused(n: int, saved: Path, data: ChoiceData) -> None:
-    whole = load(saved).predict_proba(data)
+    undamaged = load(saved).predict_proba(data)
 
     @settings(max_examples=n, suppress_health_check=QUIET, database=None)
     @given(st.data())
@@ -147,18 +147,18 @@ def test_changed_bytes_of_a_model_are_refused(n: int, saved: Path, data: ChoiceD
             spoilt = drawn.draw(st.composite(spoilt_bytes)(content))
             path.write_bytes(spoilt)
             try:
-                assert np.array_equal(load(folder).predict_proba(data), whole)
+                assert np.array_equal(load(folder).predict_proba(data), undamaged)
             except ArtifactError:
                 pass
             else:
-                free = ("README.md", "model.json")  # a card may be edited; spaces between entries mean nothing
+                free = ("README.md", "model.json")  # the model card may be edited; white space in JSON does not matter
                 assert spoilt == content or path.name in free
 
     check()
 
 
 @pytest.mark.parametrize("n", [FEW // 3, pytest.param(MANY // 4, marks=SLOW)])
-def test_a_model_rewritten_with_all_hashes_right_is_a_model_or_refused(n: int, saved: Path, data: ChoiceData) -> None:
+def test_a_rewritten_model_with_correct_hashes_is_valid_or_refused(n: int, saved: Path, data: ChoiceData) -> None:
     @settings(max_examples=n, suppress_health_check=QUIET, database=None)
     @given(st.data())
     def check(drawn: Any) -> None:
@@ -170,14 +170,14 @@ def test_a_model_rewritten_with_all_hashes_right_is_a_model_or_refused(n: int, s
             if path.name != "model.json" or isinstance(refused_json(path), dict):
                 sealed(folder)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of libraries, at a model of no inputs or of no choice sets
+                warnings.simplefilter("ignore")  # library warnings about models without inputs or choice sets
                 model = refused(lambda: load(folder))
             if model is None:
                 return
             p = refused(lambda: model.predict_proba(data))
             if p is not None:
                 assert np.isfinite(p).all()
-                assert np.abs(p.reshape(-1, 3).sum(1) - 1).max() < 1e-5  # networks sum numbers of 32 bits
+                assert np.abs(p.reshape(-1, 3).sum(1) - 1).max() < 1e-5  # networks sum float32 numbers
 
     check()
 
@@ -199,11 +199,11 @@ def entries() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("n", [300, pytest.param(10_000, marks=SLOW)])
-def test_any_entries_are_a_schema_or_refused(n: int) -> None:
+def test_arbitrary_entries_are_a_schema_or_refused(n: int) -> None:
     @settings(max_examples=n, suppress_health_check=QUIET, database=None)
     @given(entries())
-    def check(found: dict[str, Any]) -> None:
-        schema = refused(lambda: Schema.from_dict(found))
+    def check(drawn: dict[str, Any]) -> None:
+        schema = refused(lambda: Schema.from_dict(drawn))
         if schema is not None:
             assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
@@ -211,18 +211,18 @@ def test_any_entries_are_a_schema_or_refused(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [300, pytest.param(10_000, marks=SLOW)])
-def test_any_bytes_are_a_schema_file_or_refused(n: int, tmp_path: Path) -> None:
+def test_arbitrary_bytes_are_a_schema_file_or_refused(n: int, tmp_path: Path) -> None:
     path = tmp_path / "schema.toml"
     roles = Schema(choice_set="trip", chosen="took", features=("price", "ä"), categorical=("price",))
     content = roles.to_toml().encode()
 
     @settings(max_examples=n, suppress_health_check=QUIET, database=None)
     @given(st.one_of(st.binary(max_size=60), st.composite(spoilt_bytes)(content)))
-    def check(found: bytes) -> None:
-        path.write_bytes(found)
+    def check(drawn: bytes) -> None:
+        path.write_bytes(drawn)
         schema = refused(lambda: Schema.from_toml(path))
         if schema is not None:
-            assert tomllib.loads(found.decode())["choice_set"] == schema.choice_set
+            assert tomllib.loads(drawn.decode())["choice_set"] == schema.choice_set
             path.write_text(schema.to_toml(), encoding="utf-8")
             assert Schema.from_toml(path) == schema
 

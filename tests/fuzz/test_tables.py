@@ -1,4 +1,4 @@
-"""Whatever the table: probabilities that sum to 1 within each set, or one of our own errors. Nothing else."""
+"""Any table gives probabilities that sum to 1 within each set, or one of our errors."""
 
 import tempfile
 from collections import Counter
@@ -19,14 +19,14 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 
 def written(case: Any, folder: Path) -> Any:
-    """The table of a case; as a mapping of arrays where its container or format cannot hold it."""
+    """Return the table of a case, as a mapping of arrays if its container or format cannot hold it."""
     try:
         return case.table(folder)
     except Exception:  # noqa: BLE001 - the libraries' trouble, before anything of ours is asked
         return dict(case.arrays)
 
 
-def said(error: PcmcNetError) -> str:
+def message(error: PcmcNetError) -> str:
     assert str(error).strip(), "an error without a word"
     return type(error).__name__
 
@@ -37,69 +37,71 @@ def require_distribution(p: Any, data: ChoiceData) -> None:
     assert (p >= 0).all()
     assert (p[data.hidden_rows] == 0).all()
     sums = np.add.reduceat(p[data.rows], data.offsets[:-1])
-    assert np.abs(sums - 1).max() < 1e-5  # networks sum up to 3,000 numbers of 32 bits
+    assert np.abs(sums - 1).max() < 1e-5  # networks sum up to 3,000 float32 numbers
 
 
 def outcome(case: Any) -> str:
-    """Fit and predict; returns "fitted", or the name of our own error."""
+    """Fit and predict; return "fitted", or the name of our error."""
     with tempfile.TemporaryDirectory() as folder:
         table = written(case, Path(folder))
         try:
             data = ChoiceData.from_long(table, **case.roles)
             model = MODELS[case.model](**case.options).fit(data, progress=False)
-            found = [model.predict_proba(asked) for asked in (data, table)]
+            predictions = [model.predict_proba(table_to_predict) for table_to_predict in (data, table)]
         except PcmcNetError as error:
-            return said(error)
-        for p in found:
+            return message(error)
+        for p in predictions:
             require_distribution(p, data)
-    try:  # a table that came later, with other values
-        later = ChoiceData.from_schema(case.twisted(), model.schema.for_prediction())
+    try:  # a later table with other values
+        later = ChoiceData.from_schema(case.with_other_values(), model.schema.for_prediction())
         p = model.predict_proba(later)
     except PcmcNetError as error:
-        return f"fitted, later {said(error)}"
+        return f"fitted, later {message(error)}"
     require_distribution(p, later)
     return "fitted"
 
 
 def search(hostile: Callable[..., Any], n: int, *, large: bool) -> Counter[str]:
-    """Try n tables; returns how often each outcome came."""
-    seen: Counter[str] = Counter()
+    """Try n tables; return how often each outcome occurred."""
+    outcomes: Counter[str] = Counter()
 
     @settings(max_examples=n, suppress_health_check=QUIET, database=None)
     @given(hostile(large=large))
     def check(case: Any) -> None:
-        seen[outcome(case)] += 1
+        outcomes[outcome(case)] += 1
 
     check()
-    return seen
+    return outcomes
 
 
-def test_a_hundred_odd_tables_end_in_a_model_or_in_our_own_error(hostile: Any) -> None:
-    seen = search(hostile, 100, large=False)
-    assert sum(count for what, count in seen.items() if what.startswith("fitted")) > 20  # else it says little of models
-    assert seen["SchemaError"] > 10
+def test_a_hundred_unusual_tables_give_a_model_or_our_error(hostile: Any) -> None:
+    outcomes = search(hostile, 100, large=False)
+    assert (
+        sum(count for what, count in outcomes.items() if what.startswith("fitted")) > 20
+    )  # otherwise too few models are tested
+    assert outcomes["SchemaError"] > 10
 
 
 @pytest.mark.slow
-def test_ten_thousand_odd_tables_end_in_a_model_or_in_our_own_error(hostile: Any) -> None:
-    seen = search(hostile, 10_000, large=True)
-    assert sum(count for what, count in seen.items() if what.startswith("fitted")) > 2_500
-    assert seen["SchemaError"] > 1_500
+def test_ten_thousand_unusual_tables_give_a_model_or_our_error(hostile: Any) -> None:
+    outcomes = search(hostile, 10_000, large=True)
+    assert sum(count for what, count in outcomes.items() if what.startswith("fitted")) > 2_500
+    assert outcomes["SchemaError"] > 1_500
 
 
-# -- what was found that way ---------------------------------------------------------------------------------------
+# -- earlier failures ----------------------------------------------------------------------------------------------
 
 
-def test_utilities_far_from_those_of_training_still_give_a_distribution() -> None:
-    """Where utilities are so large that log 2 beside them is lost in rounding, both alternatives had probability 1."""
+def test_extreme_utilities_still_give_a_distribution() -> None:
+    """With utilities so large that log 2 was lost in rounding, both alternatives once had probability 1."""
     table = {"set": [0, 0], "took": [0, 1], "x": [1.3e-40, 9.5e-41]}
     data = ChoiceData.from_long(table, choice_set="set", chosen="took", features=["x"])
     model = MODELS["mnl"]().fit(data, progress=False)
     assert np.array_equal(model.predict_proba({**table, "x": [1.0, 1.0]}), [0.5, 0.5])
 
 
-def test_thousands_of_columns_are_read_without_looking_at_each_pair_of_them() -> None:
-    """It took minutes: after each column, all columns were looked up in the list of all columns."""
+def test_thousands_of_columns_are_read_in_linear_time() -> None:
+    """This once took minutes: each column was compared with all others."""
     rng, names = np.random.default_rng(0), [f"column {k}" for k in range(5_000)]
     columns = {name: rng.normal(size=6) for name in names}
     table = pa.table({"set": [0, 0, 1, 1, 1, 2], "took": [1, 0, 0, 1, 0, 1], **columns})

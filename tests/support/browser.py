@@ -1,4 +1,4 @@
-"""Chromium for tests, and axe-core's judgement of what it shows."""
+"""Chromium for tests, and accessibility checks by axe-core."""
 
 import os
 import shutil
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-# The first one has no windows: a third less work than the others, which draw theirs unseen.
+# The first has no windows and a third less work than the others, which draw hidden ones.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="needs Chromium: run `make browser`, or name the program in PCMCNET_CHROMIUM"
 )
-PATIENCE = 30_000  # milliseconds, for a machine that does much else
+PATIENCE = 30_000  # milliseconds, for a busy machine
 _ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    # One process for a page, and none for the list below the address bar, which each new window would load.
+    # One process per page, and none for the suggestions of the address bar, which each window would load.
     "--disable-site-isolation-trials",
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,IsolateOrigins,site-per-process",
 ]
@@ -38,15 +38,15 @@ def chromium() -> Iterator[Any]:
 
 
 def violations(page: Any) -> list[str]:
-    """Return what axe-core finds wrong with a page, each with the first element."""
-    found = find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
+    """Return the violations that axe-core finds on a page, each with its first element."""
+    package = find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
         pytest.skip("needs axe-core: pip install -c constraints.txt axe-playwright-python")
-    page.evaluate((Path(found.origin).parent / "axe.min.js").read_text("utf-8"))
+    page.evaluate((Path(package.origin).parent / "axe.min.js").read_text("utf-8"))
     finish = "document.getAnimations().filter((one) => one instanceof CSSTransition).forEach((one) => one.finish())"
-    page.evaluate(finish)  # half a fade has half a contrast
-    told = page.evaluate(
+    page.evaluate(finish)  # a half-finished fade has less contrast
+    report = page.evaluate(
         "async (options) => (await axe.run(options)).violations.map((v) => `${v.id}: ${v.nodes[0].html}`)",
-        {"resultTypes": ["violations"]},  # what is right is not described
+        {"resultTypes": ["violations"]},  # passed checks are left out
     )
-    return list(told)
+    return list(report)

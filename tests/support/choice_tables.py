@@ -1,9 +1,9 @@
 """Small choice tables for the tests, as dictionaries of columns with one row per alternative.
 
-Which one to take: ``trips`` for any plausible choices, with a column for every role; ``logit_choices`` where the true
-coefficients matter; ``panel`` where persons differ in their coefficients; ``item_choices`` for labels alone;
+Use ``trips`` for any plausible choices, with a column for every role; ``logit_choices`` if the true
+coefficients matter; ``panel`` if persons differ in their coefficients; ``item_choices`` for labels alone;
 ``read_column`` for one column of contents; ``encoded_sets`` for a network. A table that a test works out by hand, or
-that shows one special case, stays beside that test; ``largest`` marks its chosen rows.
+that shows one special case, stays in the file of that test; ``largest`` marks its chosen rows.
 """
 
 import io
@@ -36,7 +36,7 @@ def read(table: Any, **roles: Any) -> ChoiceData:
 
 
 def largest(values: NDArray[Any], sets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the row with the largest value of each choice set; the rows of a set stand together."""
+    """Mark the row with the largest value of each choice set; the rows of a set are adjacent."""
     last = np.append(np.flatnonzero(sets[1:] != sets[:-1]), len(sets) - 1)
     return np.isin(np.arange(len(sets)), np.lexsort((values, sets))[last])
 
@@ -50,22 +50,22 @@ def trips(
     slope: float | None = None,
     mixed: bool = False,
 ) -> Table:
-    """Make trips by up to six modes; every fifth mode but the chosen one is closed.
+    """Make trips by up to six modes; every fifth mode is unavailable unless it is chosen.
 
     Parameters
     ----------
     sets
         Number of choice sets.
     seed
-        Of all columns.
+        Seed of all columns.
     sizes
         Smallest and largest number of alternatives in a set.
     single
         Whether the first set has one alternative only.
     slope
-        None: the cheapest is chosen. A number: a logit chooses, with this coefficient of the price.
+        None: the cheapest mode is chosen. A number: choices follow a logit with this price coefficient.
     mixed
-        Whether the rows of all sets are mixed.
+        Whether the rows of all sets are shuffled.
     """
     rng = np.random.default_rng(seed)
     first = [1] if single else []
@@ -101,8 +101,8 @@ def logit_choices(
 ) -> Table:
     """Draw choices from a multinomial logit with these coefficients of standard normal columns.
 
-    The modes A, B, C, ... have the given constants, or none, and appear at random. Each ``person`` has four trips in a
-    row, and ``probability`` is the true one.
+    The modes A, B, C, ... have the given constants, if any, and appear at random. Each ``person`` has four trips in a
+    row, and ``probability`` is the true probability.
     """
     rng = np.random.default_rng(seed)
     counts = rng.integers(sizes[0], sizes[1] + 1, sets)
@@ -113,8 +113,8 @@ def logit_choices(
     utility = np.array(constants)[mode] + sum(b * columns[name] for name, b in coefficients.items())
     took = largest(utility + rng.gumbel(size=len(trip)), trip).astype(np.int8)
     total = np.bincount(trip, np.exp(utility))[trip]
-    known = {"person": trip // 4, "probability": np.exp(utility) / total}
-    return {"trip": trip, "mode": np.array(list("ABCDEFGH"))[mode], "took": took, **columns, **known}
+    known_columns = {"person": trip // 4, "probability": np.exp(utility) / total}
+    return {"trip": trip, "mode": np.array(list("ABCDEFGH"))[mode], "took": took, **columns, **known_columns}
 
 
 PANEL: dict[str, Any] = {"features": ["x", "y"], "person": "person"}  # roles of the columns of ``panel``
@@ -141,7 +141,7 @@ def panel(persons: int, tastes: Tastes, seed: int = 0, *, sets: int = 8, sizes: 
 def item_choices(
     sets: Iterable[tuple[str, str]] | Mapping[tuple[str, str], float], weights: Sequence[float] | None = None
 ) -> ChoiceData:
-    """Read sets written as text: ``("abc", "a")`` is the set {a, b, c} of which a was chosen; a mapping has weights."""
+    """Read sets written as text: ``("abc", "a")`` is the set {a, b, c} with choice a; a mapping has weights."""
     weights = list(sets.values()) if isinstance(sets, Mapping) else weights
     rows = [(s, item, int(item == chosen)) for s, (items, chosen) in enumerate(sets) for item in items]
     table: Table = dict(zip(("trip", "item", "took"), map(list, zip(*rows, strict=True)), strict=True))
@@ -159,7 +159,7 @@ def read_column(name: str, kind: str, values: Any, **options: Any) -> Any:
 def encoded_sets(
     n: int = 24, *, seed: int = 0, chosen: str = "largest", weight: list[float] | None = None
 ) -> EncodedSets:
-    """Choice sets of 2 to 5 alternatives with two features, encoded; the largest first feature is chosen."""
+    """Encode choice sets of 2 to 5 alternatives with two features; the largest first feature is chosen."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 6, n)
     sets = np.repeat(np.arange(n), sizes)
@@ -180,14 +180,14 @@ def encoded_sets(
 
 
 def objects(*values: Any) -> NDArray[np.object_]:
-    """Return a column of any objects, lists and tuples among them."""
+    """Return a column of arbitrary objects, including lists and tuples."""
     column = np.empty(len(values), object)
     column[:] = values
     return column
 
 
 def picture(light: int, size: tuple[int, int] = (6, 4), mode: str = "L", kind: str = "PNG") -> bytes:
-    """Draw a picture of one grey, or of one red, as the bytes of a file."""
+    """Return the bytes of a picture of one grey or one red."""
     file = io.BytesIO()
     Image.new(mode, size, light if mode == "L" else (light, 0, 0)).save(file, kind)
     return file.getvalue()

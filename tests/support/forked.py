@@ -1,7 +1,7 @@
-"""Programs in processes of their own, without the two seconds that a Python takes to load PyTorch.
+"""Run programs in separate processes without the two seconds that loading PyTorch takes.
 
-A server that has loaded PyTorch, and nothing of this library, forks a child for each of them. It is started for the
-first one, and ends with the process of the tests.
+A server that has loaded PyTorch, but nothing of this library, forks a child for each program. It is started for the
+first one and ends with the test process.
 """
 
 import os
@@ -19,7 +19,7 @@ COMMAND = "from pcmcnet.cli import main; main()"
 
 
 def script(path: Path) -> str:
-    """Return the program that a file is."""
+    """Return code that runs the program in a file."""
     return f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
 
 
@@ -28,7 +28,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program until it ends."""
     given = [str(word) for word in words]
-    if sys.platform == "win32":  # where no process can fork
+    if sys.platform == "win32":  # fork is not available
         command = [sys.executable, "-c", code, *given]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -39,7 +39,7 @@ def run(
 
 
 class Forked:
-    """A program under way; what it has in common with ``subprocess.Popen`` has the same name."""
+    """A running program, with the method names of ``subprocess.Popen``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Forked:
             stream.close()
 
     def poll(self) -> int | None:
-        """Return its status if it has ended: that of a signal is below 0."""
+        """Return the exit status if the program has ended; a signal gives a negative one."""
         return self.process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:

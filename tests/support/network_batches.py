@@ -1,4 +1,4 @@
-"""Networks with weights that are none of their first ones, and batches to ask them with, in double precision."""
+"""Networks with random weights, and batches for them, in double precision."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 
 
 def scrambled(model: Any, data: ChoiceData, *, scale: float = 0.5, seed: int = 0) -> tuple[Any, Batch]:
-    """A network of a model with normal weights, and a batch of all sets."""
+    """Return a network of the model with normal weights, and a batch of all sets."""
     encoder = Encoder.learn(data, labels=model.config.labels)
     network: nn.Module = model._build(encoder, 1).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -25,7 +25,7 @@ def scrambled(model: Any, data: ChoiceData, *, scale: float = 0.5, seed: int = 0
 
 
 def chosen_places(batch: Batch, s: int, places: Sequence[int]) -> Batch:
-    """A set by itself with some of its alternatives, in the order given, and no padding."""
+    """Return one set alone with some of its alternatives, in the given order and without padding."""
     at = torch.tensor(places)
     return Batch(
         batch.numeric[s : s + 1, at],
@@ -39,19 +39,19 @@ def chosen_places(batch: Batch, s: int, places: Sequence[int]) -> Batch:
 
 
 def largest_set(batch: Batch) -> tuple[int, int]:
-    """The place of the largest set, and its size."""
+    """Return the position and size of the largest set."""
     sizes = batch.mask.sum(1)
     return int(sizes.argmax()), int(sizes.max())
 
 
 def subsets(of: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All of them, the smallest first."""
+    """Yield all subsets, the smallest first."""
     return chain.from_iterable(combinations(of, n) for n in range(len(of) + 1))
 
 
 @torch.no_grad()
 def log_odds_terms(network: Any, batch: Batch, s: int, n: int) -> dict[tuple[int, ...], float]:
-    """Möbius terms of log p(0) / p(1) in a set of n: what each group of the others adds beyond its own subgroups."""
+    """Return Möbius terms of log p(0) / p(1) in a set of n: what each group of others adds beyond its subgroups."""
     odds = {}
     for others in subsets(range(2, n)):
         log_p = network(chosen_places(batch, s, [0, 1, *others]))[0]

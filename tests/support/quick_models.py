@@ -1,6 +1,6 @@
-"""Options that make models quick to fit, for tests that go through all registered models.
+"""Options that make models quick to fit, for tests over all registered models.
 
-What a model would learn from the data, such as a weight decay, is given: a search is many fits.
+Options that a model would choose from the data, such as the weight decay, are fixed: a search needs many fits.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page of a served model in a real browser: servers, and what tests read from the page and from the server."""
+"""The page of a served model in a real browser: servers, and values read from the page and the server."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ expect.set_options(timeout=PATIENCE)
 
 @contextmanager
 def serving(*models: Any, **settings: Any) -> Iterator[str]:
-    """Serve models on a free port; gives the address."""
+    """Serve models on a free port; yield the address."""
     app = create_app(*models, settings=ServeSettings(**settings))
     with bind("127.0.0.1", 0) as listening:
         config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
@@ -44,7 +44,7 @@ def serving(*models: Any, **settings: Any) -> Iterator[str]:
 
 
 class Seen(NamedTuple):
-    """What must not happen on a page, and the statuses that a test asks for."""
+    """Errors that must not occur on a page, and the HTTP statuses that a test expects."""
 
     faults: list[str]
     hosts: set[str]
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
 
 def watch(page: Any, seen: Seen) -> None:
-    """Write down every fault; a question that the page itself broke off is none."""
+    """Record every error, except for requests that the page itself cancelled."""
 
     def console(message: Any) -> None:
         status = re.search(r"status of (\d+)", message.text)
@@ -70,7 +70,7 @@ def watch(page: Any, seen: Seen) -> None:
 
 
 def settled(page: Any) -> Any:
-    """Wait until no question is under way."""
+    """Wait until no request is in progress."""
     expect(page.locator("#table tbody tr").first).to_be_visible()
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     return page
@@ -107,9 +107,9 @@ def link(address: str, *, take: int) -> str:
 
 
 def answer(address: str, take: int | None = None, **changes: Any) -> list[float]:
-    """Ask the server itself about the example, or some of it, with other values for its first alternative."""
+    """Request probabilities of the example, or a part of it, with other values for its first alternative."""
     example = get(address, "v1/example")["sets"][0]
     first, *rest = example["alternatives"][:take]
     sets = [{"individual": example["individual"], "alternatives": [{**first, **changes}, *rest]}]
-    found = get(address, "v1/probabilities", {"sets": sets, "model": "main"})
-    return list(found["sets"][0]["probabilities"])
+    response = get(address, "v1/probabilities", {"sets": sets, "model": "main"})
+    return list(response["sets"][0]["probabilities"])
