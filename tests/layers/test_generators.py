@@ -1,4 +1,4 @@
-"""Generators of one's own: torch's numbers for a seed, and no trace in the global state."""
+"""Separate generators give torch's numbers for a seed and leave the global state unchanged."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def state() -> Iterator[None]:
-    """The global generator is where it was."""
+    """Check that the state of the global generator does not change."""
     before = torch.get_rng_state()
     yield
     assert torch.equal(torch.get_rng_state(), before)
@@ -29,7 +29,7 @@ def globally(seed: int, function: Callable[[], Tensor]) -> Tensor:
         return function()
 
 
-def test_nothing_is_given_outside_a_block() -> None:
+def test_no_generator_is_active_outside_a_block() -> None:
     assert generator_on(CPU) is None
     with drawing_from(draws := SeededGenerators(1)):
         assert generator_on(CPU) is draws.on(CPU)
@@ -54,7 +54,7 @@ def test_nothing_is_given_outside_a_block() -> None:
         lambda: F.gumbel_softmax(torch.zeros(5)),
     ],
 )
-def test_redirected_code_draws_what_the_global_generator_would_give_for_the_seed(
+def test_redirected_code_draws_the_numbers_of_the_seed(
     function: Callable[[], Tensor],
 ) -> None:
     expected = globally(7, lambda: torch.stack([function(), function()]))
@@ -62,13 +62,13 @@ def test_redirected_code_draws_what_the_global_generator_would_give_for_the_seed
         draws.on(CPU)
         draws.seed(7)
         with redirect_draws():
-            found = torch.stack([function(), function()])
+            actual = torch.stack([function(), function()])
         draws.seed(7)
         with redirect_draws():
-            again = torch.stack([function(), function()])
-    assert torch.equal(found, expected)
-    assert torch.equal(again, expected)
-    assert not torch.equal(found[0], found[1])
+            repeated = torch.stack([function(), function()])
+    assert torch.equal(actual, expected)
+    assert torch.equal(repeated, expected)
+    assert not torch.equal(actual[0], actual[1])
 
 
 def test_redirected_code_keeps_its_gradients() -> None:
@@ -79,7 +79,7 @@ def test_redirected_code_keeps_its_gradients() -> None:
     assert set(x.grad.tolist()) == {0.0, 2.0}
 
 
-def test_without_generators_in_use_nothing_is_redirected() -> None:
+def test_without_active_generators_nothing_is_redirected() -> None:
     def both() -> Tensor:
         with redirect_draws():
             return torch.rand(5)
@@ -88,7 +88,7 @@ def test_without_generators_in_use_nothing_is_redirected() -> None:
 
 
 @pytest.mark.parametrize("wide", [4, 300])
-def test_dropout_over_pairs_draws_from_the_generators_in_use(wide: int) -> None:
+def test_dropout_over_pairs_uses_the_active_generators(wide: int) -> None:
     with torch.random.fork_rng(devices=[]):
         net = PairwiseRates(0, 2, (wide, wide), dropout=0.5)
     nn.init.ones_(net.output.weight)
@@ -99,8 +99,8 @@ def test_dropout_over_pairs_draws_from_the_generators_in_use(wide: int) -> None:
 
 
 def test_threads_draw_their_own_numbers() -> None:
-    """A barrier after each draw mixes them as much as can be."""
-    turn, found = threading.Barrier(2), {}
+    """A barrier after each draw interleaves the threads."""
+    turn, draws = threading.Barrier(2), {}
 
     def draw(seed: int) -> None:
         with drawing_from(SeededGenerators(seed)):
@@ -109,7 +109,7 @@ def test_threads_draw_their_own_numbers() -> None:
                 with redirect_draws():
                     rows += [torch.rand_like(torch.ones(3)), apply_dropout(torch.ones(30), 0.5)]
                 turn.wait(timeout=60)
-        found[seed] = torch.cat(rows)
+        draws[seed] = torch.cat(rows)
 
     workers = [threading.Thread(target=draw, args=(seed,)) for seed in (1, 2)]
     for worker in workers:
@@ -123,11 +123,11 @@ def test_threads_draw_their_own_numbers() -> None:
                 [f() for _ in range(20) for f in (lambda: torch.rand(3), lambda: apply_dropout(torch.ones(30), 0.5))]
             ),
         )
-        assert torch.equal(found[seed], expected)
+        assert torch.equal(draws[seed], expected)
 
 
-def test_seeds_at_hand_are_taken_before_any_are_drawn() -> None:
-    """Of five seeds two and two are taken; the next two are more than are left, and are drawn as torch does."""
+def test_prepared_seeds_are_used_before_new_ones() -> None:
+    """Two and two of five prepared seeds are used; the next two exceed the rest, so torch draws them."""
     draws = SeededGenerators(3)
     with drawing_from(draws):
         draws.seeds = torch.arange(5, dtype=torch.int32)

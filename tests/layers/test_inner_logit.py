@@ -1,4 +1,4 @@
-"""The logit inside a chain: its worths by hand, its law that of a multinomial logit, its gradients exact."""
+"""The logit inside a chain: utilities by hand, agreement with a multinomial logit, exact gradients."""
 
 import math
 from typing import Any
@@ -24,14 +24,14 @@ from pcmcnet.layers.pairwise import rates_of_scores
 
 
 def side(numbers: int = 2, categories: tuple[int, ...] = (3,), contents: tuple[Any, ...] = ()) -> SideEncoder:
-    """Codes of so many numbers, and of a categorical column for each number of categories."""
+    """Make codes of this many numbers, and one categorical column for each number of categories."""
     numeric = tuple(NumericCode(f"x{k}", 0.0, 1.0, indicator=False) for k in range(numbers))
-    known = tuple(CategoryCode(f"c{k}", tuple(map(str, range(n)))) for k, n in enumerate(categories))
-    return SideEncoder(numeric, known, contents)
+    category_codes = tuple(CategoryCode(f"c{k}", tuple(map(str, range(n)))) for k, n in enumerate(categories))
+    return SideEncoder(numeric, category_codes, contents)
 
 
 def drawn(utility: LinearUtility, seed: int = 0) -> LinearUtility:
-    """The same with weights drawn at random, in float64."""
+    """Draw the weights at random, in float64."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in utility.double().parameters():
@@ -47,7 +47,7 @@ def batch_of(numeric: Tensor, categorical: Tensor, contents: tuple[DistinctConte
 
 
 def random_batch(seed: int, sets: int = 4, places: int = 5) -> tuple[Batch, Tensor, Tensor]:
-    """Sets with two numbers and a category of three, individuals 2 wide and alternatives 3 wide."""
+    """Make sets with two numbers and a category of three values; individuals have width 2, alternatives 3."""
     generator = torch.Generator().manual_seed(seed)
     numeric, individual, alternatives = (
         torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -57,8 +57,8 @@ def random_batch(seed: int, sets: int = 4, places: int = 5) -> tuple[Batch, Tens
     return batch_of(numeric, categorical), individual, alternatives
 
 
-def law(utility: Tensor) -> Tensor:
-    """Stationary distribution of a chain that has a score of 0 for every pair, beside the utility."""
+def distribution_of(utility: Tensor) -> Tensor:
+    """Return the stationary distribution of a chain whose pair scores are 0, with this utility."""
     mask = torch.ones(utility.shape, dtype=torch.bool)
     scores = torch.zeros(*utility.shape, utility.shape[-1], dtype=utility.dtype)
     return stationary_distribution(rates_of_scores(scores + utility.unsqueeze(1), mask, rate="exp", epsilon=0.0))
@@ -67,8 +67,8 @@ def law(utility: Tensor) -> Tensor:
 # -- values worked out by hand -------------------------------------------------------------------------------------
 
 
-def test_a_chain_of_utilities_alone_is_the_logit_by_hand() -> None:
-    """Constants log 2 and log 3, slope log 4: exp u is 2, 3 and 1 times 4 to the power 0, 1 and 1/2; in all 16."""
+def test_a_chain_of_utilities_matches_a_logit_by_hand() -> None:
+    """Constants log 2 and log 3, slope log 4: exp u is 2, 3 and 1 times 4 to the power 0, 1 and 1/2; they sum to 16."""
     utility = LinearUtility(side(1, (2,)), 0, 1).double()
     with torch.no_grad():
         utility.constants[0][1:] = torch.tensor([[2.0], [3.0]]).double().log()
@@ -76,10 +76,10 @@ def test_a_chain_of_utilities_alone_is_the_logit_by_hand() -> None:
     batch = batch_of(torch.tensor([[[0.0], [1.0], [0.5]]]).double(), torch.tensor([[[1], [2], [0]]]))
     u = utility(batch, torch.zeros(1, 0).double(), torch.zeros(1, 3, 1).double())
     torch.testing.assert_close(u.exp(), torch.tensor([[2.0, 12.0, 2.0]]).double(), rtol=0, atol=1e-14)
-    torch.testing.assert_close(law(u), torch.tensor([[2.0, 12.0, 2.0]]).double() / 16, rtol=0, atol=1e-14)
+    torch.testing.assert_close(distribution_of(u), torch.tensor([[2.0, 12.0, 2.0]]).double() / 16, rtol=0, atol=1e-14)
 
 
-def test_the_representation_counts_by_its_worth_and_by_the_individuals_taste() -> None:
+def test_utilities_combine_representation_and_individual_tastes() -> None:
     """v = (1, 2), V = (3, 0; 0, 4), I = (1, -1): weights v + V I = (4, -2); S = (1, 1) and (0, 3) give 2 and -6."""
     utility = LinearUtility(side(0, ()), 2, 2)
     assert utility.taste is not None
@@ -87,9 +87,9 @@ def test_the_representation_counts_by_its_worth_and_by_the_individuals_taste() -
         utility.worth.copy_(torch.tensor([1.0, 2.0]))
         utility.taste.copy_(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     batch = batch_of(torch.zeros(1, 2, 0), torch.zeros(1, 2, 0).long())
-    who, what = torch.tensor([[1.0, -1.0]]), torch.tensor([[[1.0, 1.0], [0.0, 3.0]]])
-    assert utility.weights(who).tolist() == [[4.0, -2.0]]
-    assert utility(batch, who, what).tolist() == [[2.0, -6.0]]
+    individual, alternatives = torch.tensor([[1.0, -1.0]]), torch.tensor([[[1.0, 1.0], [0.0, 3.0]]])
+    assert utility.weights(individual).tolist() == [[4.0, -2.0]]
+    assert utility(batch, individual, alternatives).tolist() == [[2.0, -6.0]]
 
 
 CONTENTS: dict[str, Any] = {
@@ -101,8 +101,8 @@ CONTENTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
-    """Of three alternatives the first has one content, and the others share another."""
+def test_contents_have_the_same_utility_in_all_rows(kind: str) -> None:
+    """The first of three alternatives has one content, and the others share another."""
     code = KINDS[kind].code.learn("x", CONTENTS[kind])  # type: ignore[attr-defined]
     values = torch.from_numpy(code.prepare(CONTENTS[kind]))
     utility = drawn(LinearUtility(side(0, (), (code,)), 0, 0))
@@ -115,74 +115,74 @@ def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
     assert sum(p.numel() for p in utility.plain_weights) == sum(p.numel() for p in utility.parameters())
 
 
-def test_a_word_is_found_by_its_hash() -> None:
+def test_a_word_is_looked_up_by_its_hash() -> None:
     code = KINDS["text"].code.learn("x", CONTENTS["text"])  # type: ignore[attr-defined]
     worth = TextPartWorth()
     with torch.no_grad():
         worth.parts[hash_bucket("pool"), 0] = 3.0
-    found = worth(torch.from_numpy(code.prepare(np.array(["a pool", "a room", "Pool pool"], object))))
-    assert found.tolist() == [3.0, 0.0, 6.0]
+    utilities = worth(torch.from_numpy(code.prepare(np.array(["a pool", "a room", "Pool pool"], object))))
+    assert utilities.tolist() == [3.0, 0.0, 6.0]
 
 
-def test_pictures_and_what_modules_of_the_users_read_have_no_worth() -> None:
+def test_pictures_and_user_modules_have_no_utility_term() -> None:
     vector = KINDS["vector"].code.learn("v", CONTENTS["vector"])  # type: ignore[attr-defined]
     assert list(LinearUtility(side(0, (), (vector,)), 0, 1).worths) == ["0"]
     assert list(LinearUtility(side(0, (), (vector,)), 0, 1, custom=["v"]).worths) == []
 
 
-# -- laws ----------------------------------------------------------------------------------------------------------
+# -- properties --------------------------------------------------------------------------------------------------------
 
 
-def test_it_starts_at_nothing() -> None:
-    batch, who, what = random_batch(0)
-    assert not LinearUtility(side(), 2, 3).double()(batch, who, what).any()
-
-
-@given(seed=st.integers(0, 2**16))
-def test_a_chain_of_utilities_alone_is_a_multinomial_logit(seed: int) -> None:
-    batch, who, what = random_batch(seed)
-    u = drawn(LinearUtility(side(), 2, 3), seed)(batch, who, what)
-    torch.testing.assert_close(law(u), u.softmax(1), rtol=0, atol=1e-12)
+def test_initial_utilities_are_zero() -> None:
+    batch, individual, alternatives = random_batch(0)
+    assert not LinearUtility(side(), 2, 3).double()(batch, individual, alternatives).any()
 
 
 @given(seed=st.integers(0, 2**16))
-def test_a_category_never_seen_counts_0_whatever_the_weights(seed: int) -> None:
-    batch, who, what = random_batch(seed)
+def test_a_chain_of_utilities_is_a_multinomial_logit(seed: int) -> None:
+    batch, individual, alternatives = random_batch(seed)
+    u = drawn(LinearUtility(side(), 2, 3), seed)(batch, individual, alternatives)
+    torch.testing.assert_close(distribution_of(u), u.softmax(1), rtol=0, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**16))
+def test_an_unseen_category_has_utility_0_for_any_weights(seed: int) -> None:
+    batch, individual, alternatives = random_batch(seed)
     utility = drawn(LinearUtility(side(), 2, 3), seed)
     with torch.no_grad():
         utility.constants[0][0] = 0.0
     unseen = batch.categorical[..., 0] == 0
     plain = utility.plain(batch.numeric, batch.categorical, ())
     torch.testing.assert_close(plain[unseen], (batch.numeric @ utility.slopes)[unseen], rtol=0, atol=0)
-    utility(batch, who, what).square().sum().backward()
+    utility(batch, individual, alternatives).square().sum().backward()
     assert utility.constants[0].grad is not None
-    assert utility.constants[0].grad[0].item() == 0.0  # so that training leaves it there
+    assert utility.constants[0].grad[0].item() == 0.0  # training leaves it at 0
 
 
 def test_gradients_are_exact() -> None:
-    batch, who, what = random_batch(1, sets=2, places=3)
+    batch, individual, alternatives = random_batch(1, sets=2, places=3)
     utility = drawn(LinearUtility(side(), 2, 3))
     batch = batch_of(batch.numeric, batch.categorical.clamp(min=1))
     weights = [p.detach().requires_grad_() for p in utility.parameters()]
     names = [name for name, _ in utility.named_parameters()]
 
-    def computed(who: Tensor, what: Tensor, *given: Tensor) -> Tensor:
+    def computed(individual: Tensor, alternatives: Tensor, *given: Tensor) -> Tensor:
         values = dict(zip(names, given, strict=True))
-        u: Tensor = torch.func.functional_call(utility, values, (batch, who, what))
-        return law(u)
+        u: Tensor = torch.func.functional_call(utility, values, (batch, individual, alternatives))
+        return distribution_of(u)
 
-    assert torch.autograd.gradcheck(computed, [who.requires_grad_(), what.requires_grad_(), *weights])
+    assert torch.autograd.gradcheck(computed, [individual.requires_grad_(), alternatives.requires_grad_(), *weights])
 
 
-def test_gradients_of_worths_are_exact() -> None:
+def test_gradients_of_content_utilities_are_exact() -> None:
     words = torch.tensor([[[1.0, 2.0, 3.0, 0.7], [1.0, 1.0, 2.0, -4.0]]]).double()
     text, vector = TextPartWorth().double(), VectorPartWorth(3).double()
     parts = torch.randn(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
     def of_text(few: Tensor, value: Tensor) -> Tensor:
         whole = torch.cat([few, few.new_zeros(BUCKETS - 3, 1)])
-        found: Tensor = torch.func.functional_call(text, {"parts": whole, "value": value}, (words,))
-        return found
+        utility: Tensor = torch.func.functional_call(text, {"parts": whole, "value": value}, (words,))
+        return utility
 
     assert torch.autograd.gradcheck(of_text, [parts, torch.tensor(0.3).double().requires_grad_()])
     given_vectors = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -190,35 +190,35 @@ def test_gradients_of_worths_are_exact() -> None:
 
 
 # -- Monotone weights --------------------------------------------------------------------------------------------------
-# Weights of given signs make a rate rise or fall with an input, for every input.
+# Signed weights make a rate increase or decrease in an input, for all inputs.
 
 
 def test_bounds_follow_from_the_signs_of_inputs_and_units() -> None:
-    """Inputs that push up, are free, push down; units that rise, fall, know nothing of the first and the last."""
+    """Inputs with signs +, none, -; units that increase, decrease, or ignore the signed inputs."""
     layer = SignedLinear(torch.tensor([1.0, 0.0, -1.0]), torch.tensor([1.0, -1.0, 0.0]))
     inf = math.inf
     assert layer.low.tolist() == [[0, -inf, -inf], [-inf, -inf, 0], [0, -inf, 0]]
     assert layer.high.tolist() == [[inf, inf, 0], [0, inf, inf], [0, inf, 0]]
 
 
-def test_a_projection_sets_wrong_signs_to_0_and_a_reflection_turns_them_round() -> None:
+def test_projection_zeroes_and_reflection_flips_wrong_signs() -> None:
     layer = SignedLinear(torch.tensor([1.0, 0.0, -1.0]), torch.tensor([1.0, 0.0]))
-    given = torch.tensor([[-2.0, -3.0, 4.0], [5.0, -6.0, 7.0]])
+    weights = torch.tensor([[-2.0, -3.0, 4.0], [5.0, -6.0, 7.0]])
     with torch.no_grad():
-        layer.weight.copy_(given)
+        layer.weight.copy_(weights)
         layer.project_()
         assert layer.weight.tolist() == [[0, -3, 0], [0, -6, 0]]
-        layer.weight.copy_(given)
+        layer.weight.copy_(weights)
         layer.reflect_()
         assert layer.weight.tolist() == [[2, -3, -4], [0, -6, 0]]
 
 
-def test_bounds_are_no_part_of_what_is_saved() -> None:
+def test_bounds_are_not_saved() -> None:
     signed, plain = SignedLinear(torch.ones(2), unit_signs(5)), torch.nn.Linear(2, 5)
     assert signed.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_a_quarter_of_the_units_rises_and_a_quarter_falls() -> None:
+def test_a_quarter_of_the_units_increases_and_a_quarter_decreases() -> None:
     assert unit_signs(6).tolist() == [1, -1, 0, 0, 1, -1]
     assert unit_signs(1).tolist() == [1]
 
@@ -230,10 +230,10 @@ def test_a_quarter_of_the_units_rises_and_a_quarter_falls() -> None:
     step=st.floats(1e-3, 10),
     seed=st.integers(0, 2**16),
 )
-def test_rates_move_with_a_signed_input_for_any_weights(
+def test_rates_are_monotone_in_a_signed_input(
     activation: str, hidden: tuple[int, ...], double: bool, step: float, seed: int
 ) -> None:
-    """Entry 2 has sign -1: raised for one alternative, rates into it fall, rates out of it rise, and its share falls.
+    """Entry 2 has sign -1. If it rises for one alternative, rates into it fall, rates out rise, and its share falls.
 
     The score is a sum of at most 8 products of float32, of relative precision 6e-8, and of size 1 to 100.
     """
@@ -245,11 +245,15 @@ def test_rates_move_with_a_signed_input_for_any_weights(
         if isinstance(module, SignedLinear):
             torch.nn.init.normal_(module.weight)
             module.project_()
-    who, what, mask = torch.randn(4, 2, dtype=dtype), torch.randn(4, 5, 3, dtype=dtype), torch.ones(4, 5).bool()
-    dearer = what.clone()
+    individual, alternatives, mask = (
+        torch.randn(4, 2, dtype=dtype),
+        torch.randn(4, 5, 3, dtype=dtype),
+        torch.ones(4, 5).bool(),
+    )
+    dearer = alternatives.clone()
     dearer[:, 0, 2] += step
     with torch.no_grad():
-        before, after = rates.scores(who, what), rates.scores(who, dearer)
+        before, after = rates.scores(individual, alternatives), rates.scores(individual, dearer)
         moved = after - before
         assert (moved[:, 1:, 0] <= tolerance).all()
         assert (moved[:, 0, 1:] >= -tolerance).all()
@@ -259,15 +263,15 @@ def test_rates_move_with_a_signed_input_for_any_weights(
             assert (scaled[1] <= scaled[0] * (1 + 1e-9)).all()
 
 
-def test_a_signed_network_still_sees_the_input() -> None:
+def test_a_signed_network_still_uses_the_input() -> None:
     torch.manual_seed(0)
     rates = PairwiseRates(0, 1, (8, 8), initialisation="paper", signs=torch.tensor([-1.0]))
-    what = torch.tensor([[[0.0], [1.0]]])
-    scores = rates.scores(torch.zeros(1, 0), what)[0]
-    assert scores[1, 0] > scores[0, 1]  # to the cheap one sooner than to the dear one
+    alternatives = torch.tensor([[[0.0], [1.0]]])
+    scores = rates.scores(torch.zeros(1, 0), alternatives)[0]
+    assert scores[1, 0] > scores[0, 1]  # the rate to the cheaper alternative is higher
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
-def test_an_activation_that_falls_somewhere_is_refused(activation: str) -> None:
+def test_a_nonmonotone_activation_is_refused(activation: str) -> None:
     with pytest.raises(ConfigError, match=f"monotone activation.*got '{activation}'"):
         PairwiseRates(0, 1, activation=activation, signs=torch.ones(1))  # type: ignore[arg-type]

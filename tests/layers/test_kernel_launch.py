@@ -1,4 +1,4 @@
-"""Kernels that are launched early touch nothing before they have waited."""
+"""Kernels that are launched early wait before they touch memory."""
 
 import ast
 from pathlib import Path
@@ -8,9 +8,9 @@ import pcmcnet
 WAIT = "wait_for_earlier()"
 
 
-def test_whatever_waits_does_so_first() -> None:
-    """What a kernel did before would be done while earlier ones still write."""
-    found = 0
+def test_waiting_kernels_wait_first() -> None:
+    """Work before the wait would run while earlier kernels still write."""
+    waiting_kernels = 0
     for file in Path(pcmcnet.__file__).parent.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         if WAIT not in text or file.name == "kernel_launch.py":
@@ -19,5 +19,5 @@ def test_whatever_waits_does_so_first() -> None:
             if isinstance(kernel, ast.FunctionDef) and WAIT in (ast.get_source_segment(text, kernel) or ""):
                 first = kernel.body[ast.get_docstring(kernel) is not None]
                 assert ast.unparse(first) == WAIT, f"{file.name}: {kernel.name}"
-                found += 1
-    assert found > 30
+                waiting_kernels += 1
+    assert waiting_kernels > 30

@@ -1,4 +1,4 @@
-"""Kernels that are only noted, to be compiled, take no memory."""
+"""Kernels that are only recorded for compilation take no memory."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 pytestmark = pytest.mark.gpu
 
 
-def test_what_is_noted_keeps_no_tensor() -> None:
+def test_recorded_kernels_keep_no_tensor() -> None:
     from pcmcnet.layers import likelihood_triton
     from pcmcnet.layers.kernel_launch import compile_in_parallel
 
@@ -24,14 +24,14 @@ def test_what_is_noted_keeps_no_tensor() -> None:
     assert torch.equal(likelihood_triton.log_probabilities(p, mask), p.log())
 
 
-def test_what_does_not_compile_is_told() -> None:
+def test_compilation_errors_are_raised() -> None:
     from triton.compiler import CompilationError
 
     from pcmcnet.layers import likelihood_triton
     from pcmcnet.layers.kernel_launch import compile_in_parallel, is_collecting_kernels, launch
 
     p, stream = torch.rand(8, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    with pytest.raises(CompilationError):  # a block is a power of 2
+    with pytest.raises(CompilationError):  # a block size must be a power of 2
         compile_in_parallel(lambda: launch(likelihood_triton._log_forward, (1,), p, p > 0, p, 8, C=12), stream)
     with torch.cuda.stream(stream):
         assert not is_collecting_kernels()

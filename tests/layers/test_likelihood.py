@@ -23,8 +23,8 @@ def test_loss_is_minus_the_log_probability_of_each_choice() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("sets", [3, 3_000])
-def test_the_mean_loss_is_weighted_and_so_is_its_gradient(sets: int, device: str) -> None:
-    """Choices 1, 0 and 2 of probability .75, 1 and .25, weighted by 1, 2 and 3, as often as there are sets."""
+def test_the_mean_loss_and_its_gradient_are_weighted(sets: int, device: str) -> None:
+    """Choices 1, 0 and 2 with probabilities .75, 1 and .25 and weights 1, 2 and 3, repeated to fill the sets."""
     p = torch.tensor([[0.25, 0.75, 0], [1, 0, 0], [0.5, 0.25, 0.25]], device=device).repeat(sets // 3, 1)
     log_p = p.log().requires_grad_()
     chosen, weight = (torch.tensor(x, device=device).repeat(sets // 3) for x in ([1, 0, 2], [1.0, 2.0, 3.0]))
@@ -36,14 +36,14 @@ def test_the_mean_loss_is_weighted_and_so_is_its_gradient(sets: int, device: str
     torch.testing.assert_close(grad[:3].cpu() * sets / 3, torch.tensor([[0.0, -1, 0], [-2, 0, 0], [0, 0, -3]]))
 
 
-def test_gradient_of_the_loss_is_minus_one_over_p_of_the_chosen_and_zero_elsewhere() -> None:
+def test_the_gradient_is_minus_one_over_p_of_the_choice() -> None:
     p = torch.tensor([[0.25, 0.75, 0], [1, 0, 0], [0.5, 0.25, 0.25]], requires_grad=True)
     (grad,) = torch.autograd.grad(choice_nll(log_probabilities(p, MASK), torch.tensor([0, 0, 2])).sum(), p)
     assert grad.tolist() == [[-4, 0, 0], [-1, 0, 0], [0, 0, -4]]
 
 
 @pytest.mark.parametrize("at_padding", [0.0, 0.3, math.nan])
-def test_whatever_stands_at_padding_neither_counts_nor_poisons_the_gradient(at_padding: float) -> None:
+def test_padding_does_not_affect_loss_or_gradient(at_padding: float) -> None:
     p = torch.tensor([[0.25, 0.75, at_padding]], requires_grad=True)
     log_p = log_probabilities(p, MASK[:1])
     (grad,) = torch.autograd.grad(log_p[:, :2].sum(), p)
@@ -51,8 +51,8 @@ def test_whatever_stands_at_padding_neither_counts_nor_poisons_the_gradient(at_p
     torch.testing.assert_close(grad, torch.tensor([[4, 4 / 3, 0]]), rtol=1e-7, atol=0)
 
 
-def test_an_impossible_alternative_that_was_not_chosen_does_not_poison_the_gradient() -> None:
-    """State 0 is transient. log(0) alone would send back 0 / 0 for it, and NaN for the whole set."""
+def test_an_unchosen_zero_probability_gives_no_nan_gradient() -> None:
+    """State 0 is transient. A plain log(0) would give the gradient 0 / 0, and NaN for the whole set."""
     rates = torch.tensor([[[0.0, 1, 1], [0, 0, 2], [0, 1, 0]]], requires_grad=True)
     everything = torch.ones(1, 3, dtype=torch.bool)
     log_p = log_probabilities(stationary_distribution(rates), everything)
@@ -63,12 +63,12 @@ def test_an_impossible_alternative_that_was_not_chosen_does_not_poison_the_gradi
     assert choice_nll(log_p, torch.tensor([0])).item() == math.inf
 
 
-def test_a_probability_that_is_not_a_number_is_not_hidden() -> None:
+def test_a_nan_probability_is_not_hidden() -> None:
     log_p = log_probabilities(torch.tensor([[math.nan, 0.5, 0.0]]), MASK[:1])
     assert math.isnan(log_p[0, 0])
 
 
-def test_a_whole_padded_batch_has_a_finite_gradient_through_the_chain() -> None:
+def test_a_padded_batch_has_a_finite_gradient_through_the_chain() -> None:
     rates = torch.exp(torch.randn(3, 3, 3, generator=torch.Generator().manual_seed(0))).requires_grad_()
     log_p = log_probabilities(stationary_distribution(rates, MASK), MASK)
     (grad,) = torch.autograd.grad(choice_nll(log_p, torch.tensor([0, 0, 2])).sum(), rates)

@@ -6,7 +6,7 @@ import torch
 from pcmcnet.layers.perceptron import ACTIVATIONS, Activation, Dropout, Perceptron, random_mask
 
 
-def test_the_layers_are_those_of_the_formula_written_out() -> None:
+def test_the_layers_match_the_formula() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = Perceptron(3, (4, 2), activation="tanh", start="spread").double()
@@ -17,7 +17,7 @@ def test_the_layers_are_those_of_the_formula_written_out() -> None:
     assert net(x).abs().min() > 0
 
 
-def test_it_starts_at_nothing_and_still_learns() -> None:
+def test_the_initial_output_is_zero_with_a_gradient() -> None:
     net = Perceptron(3, (4, 1))
     out = net(torch.ones(5, 3))
     assert (out == 0).all()
@@ -27,7 +27,7 @@ def test_it_starts_at_nothing_and_still_learns() -> None:
     assert grad.any()  # type: ignore[operator]
 
 
-def test_dropout_is_for_training_alone() -> None:
+def test_dropout_acts_only_in_training() -> None:
     net = Perceptron(3, (64, 1), dropout=0.5, start="spread")
     x = torch.ones(1, 3)
     assert not torch.equal(net(x), net(x))
@@ -36,32 +36,32 @@ def test_dropout_is_for_training_alone() -> None:
 
 
 # -- Activations -------------------------------------------------------------------------------------------------------
-# Every derivative is that of autograd, told from the result or from the input.
+# Every derivative equals that of autograd, computed from the result or from the input.
 
 
-def test_every_word_has_a_rule() -> None:
+def test_every_activation_has_a_rule() -> None:
     assert set(ACTIVATIONS) == set(get_args(Activation))
 
 
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_derivative_is_that_of_autograd(activation: Activation, dtype: torch.dtype) -> None:
-    rule, x = ACTIVATIONS[activation], torch.linspace(-3, 3, 61).to(dtype)  # 0 among them
+def test_the_derivative_matches_autograd(activation: Activation, dtype: torch.dtype) -> None:
+    rule, x = ACTIVATIONS[activation], torch.linspace(-3, 3, 61).to(dtype)  # includes 0
     g = torch.cos(x)
     leaf = x.clone().requires_grad_()
     y = getattr(torch.nn.functional, activation)(leaf)
     (expected,) = torch.autograd.grad(y, leaf, g)
-    given = x.clone()
-    result = rule.apply(given)
+    input_copy = x.clone()
+    result = rule.apply(input_copy)
     assert torch.equal(result, y)
-    assert (result is given) != rule.needs_input  # overwritten where the result is enough
-    back = g.clone()
-    assert rule.pull_back_(back, given) is back
-    assert torch.equal(back, expected)
+    assert (result is input_copy) != rule.needs_input  # overwritten if the result is enough
+    gradient = g.clone()
+    assert rule.pull_back_(gradient, input_copy) is gradient
+    assert torch.equal(gradient, expected)
 
 
 # -- Dropout -----------------------------------------------------------------------------------------------------------
-# Dropout drops the share it should, keeps the mean, and only in training.
+# Dropout drops the given share, keeps the mean, and acts only in training.
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -71,13 +71,13 @@ def test_a_share_of_entries_is_dropped_and_the_others_are_scaled(p: float, shape
     out = Dropout(p)(torch.ones(shape))
     dropped = (out == 0).double().mean().item()
     spread = (p * (1 - p) / out.numel()) ** 0.5
-    assert abs(dropped - p) < 4 * spread  # four standard errors of a share, with a fixed seed
+    assert abs(dropped - p) < 4 * spread  # four standard errors of a share; the seed is fixed
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
 
 
 @pytest.mark.parametrize(("p", "bits", "dropped"), [(0.5, 8, 128), (3 / 256, 8, 3), (0.3, 16, 19_661)])
-def test_exactly_the_lowest_numbers_that_an_entry_can_draw_are_dropped(p: float, bits: int, dropped: int) -> None:
-    """0.3 of 65,536 is 19,660.8; one number more or less would hide in the noise of any share that is counted."""
+def test_exactly_the_lowest_random_numbers_are_dropped(p: float, bits: int, dropped: int) -> None:
+    """0.3 of 65,536 is 19,660.8. One number more or less would not show in a sampled share."""
     kind = {8: torch.int8, 16: torch.int16}[bits]
     drawn = torch.empty(2**16, dtype=torch.int64).random_(-(2**63), None, generator=torch.Generator().manual_seed(0))
     numbers = drawn.view(kind).int() + 2 ** (bits - 1)  # 0 to 2^bits - 1
@@ -88,15 +88,15 @@ def test_exactly_the_lowest_numbers_that_an_entry_can_draw_are_dropped(p: float,
 
 
 @pytest.mark.parametrize(("p", "share"), [(0.5, 8), (0.3, 4)])
-def test_neighbours_that_share_a_random_number_are_independent(p: float, share: int) -> None:
-    """Entries share * k and share * k + m come from one number: their correlation is that of chance, 1 / sqrt(n)."""
+def test_entries_that_share_a_random_number_are_independent(p: float, share: int) -> None:
+    """Entries share * k and share * k + m use one random number; their correlation is about 1 / sqrt(n)."""
     torch.manual_seed(1)
     groups = Dropout(p)(torch.ones(400_000)).view(-1, share).double()
     correlation = torch.corrcoef(groups.T) - torch.eye(share, dtype=torch.float64)
     assert correlation.abs().max() < 4 / len(groups) ** 0.5
 
 
-def test_the_gradient_passes_where_the_entry_was_kept() -> None:
+def test_the_gradient_passes_only_through_kept_entries() -> None:
     torch.manual_seed(2)
     x = torch.randn(1_000, requires_grad=True)
     out = Dropout(0.3)(x)
@@ -104,13 +104,13 @@ def test_the_gradient_passes_where_the_entry_was_kept() -> None:
     torch.testing.assert_close(x.grad, out.detach() / x.detach())
 
 
-def test_nothing_happens_outside_training_or_without_a_share() -> None:
+def test_nothing_is_dropped_outside_training_or_with_share_0() -> None:
     x = torch.randn(10)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
 
 
-def test_the_mask_follows_the_seed() -> None:
+def test_the_mask_depends_on_the_seed() -> None:
     def draw(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return Dropout(0.5)(torch.ones(100))
@@ -119,7 +119,7 @@ def test_the_mask_follows_the_seed() -> None:
     assert not torch.equal(draw(3), draw(4))
 
 
-def test_a_mask_drawn_from_a_generator_leaves_the_global_one_alone() -> None:
+def test_a_separate_generator_does_not_change_the_global_one() -> None:
     before = torch.get_rng_state()
     masks = [random_mask((3, 7), 0.5, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert torch.equal(torch.get_rng_state(), before)

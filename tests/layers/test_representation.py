@@ -1,4 +1,4 @@
-"""Encoders of contents: each distinct content is encoded once, and nothing but itself decides on its vector."""
+"""Encoders of contents: each distinct content is encoded once, independently of all others."""
 
 from functools import partial
 from typing import Any
@@ -37,15 +37,15 @@ def prepared(kind: str) -> tuple[Any, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind: str) -> None:
+def test_contents_are_encoded_independently_with_known_width(kind: str) -> None:
     code, values = prepared(kind)
     encoder = KINDS[kind].encoder(code).eval()
-    found = encoder(values)
-    assert found.shape == (4, encoder_width(encoder, code))
-    torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
+    actual = encoder(values)
+    assert actual.shape == (4, encoder_width(encoder, code))
+    torch.testing.assert_close(encoder(values[2:3]), actual[2:3], rtol=0, atol=1e-6)  # sums in another order
 
 
-def test_the_vector_of_a_text_does_not_depend_on_the_longest_one_beside_it() -> None:
+def test_the_vector_of_a_text_does_not_depend_on_other_texts() -> None:
     _, values = prepared("text")
     encoder = KINDS["text"].encoder(None)
     torch.testing.assert_close(encoder(values[1:2, :1]), encoder(values)[1:2], rtol=0, atol=1e-6)
@@ -53,25 +53,25 @@ def test_the_vector_of_a_text_does_not_depend_on_the_longest_one_beside_it() -> 
     torch.testing.assert_close(encoder(longer), encoder(values), rtol=0, atol=1e-6)  # sums in another order
 
 
-def test_pictures_come_as_numbers_from_0_to_1() -> None:
+def test_pixels_are_numbers_from_0_to_1() -> None:
     _, values = prepared("image")
     assert values.dtype == torch.float32
     torch.testing.assert_close(values.amax((1, 2, 3)), torch.tensor([1, 50, 100, 255]) / 255)
 
 
-def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
+def test_dropout_of_encoders_uses_the_network_generators() -> None:
     code, _ = prepared("image")
     (encoder,) = build_representation(SideEncoder((), (), (code,))).encoders
     assert [module.p for module in encoder.modules() if isinstance(module, Dropout)] == [0.3]
     assert not any(isinstance(module, nn.Dropout) for module in encoder.modules())
 
 
-def test_ids_need_a_module_of_ones_own() -> None:
+def test_ids_need_a_user_module() -> None:
     with pytest.raises(ConfigError, match="'x' is of kind id, which needs an encoder module"):
         build_representation(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
 
 
-def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
+def test_a_user_module_is_copied_with_its_weights() -> None:
     module = nn.Embedding(5, 3)
     side = SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),))
     (copied,) = build_representation(side, custom={"x": module}).encoders
@@ -98,7 +98,7 @@ class Odd(nn.Module):
         (lambda x: 1 / 0, "but it raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, message: str) -> None:
+def test_a_module_without_vector_output_is_refused(give: Any, message: str) -> None:
     code, _ = prepared("vector")
     with pytest.raises(
         ConfigError, match=r"column 'x': expected Odd to map two contents of kind vector \(torch.float32"
@@ -108,7 +108,7 @@ def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, mess
         encoder_width(Odd(give), code)
 
 
-def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
+def test_measuring_the_width_does_not_change_a_module() -> None:
     code, _ = prepared("vector")
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 4))
     state = torch.random.get_rng_state()
@@ -118,29 +118,29 @@ def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
-def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
+def test_a_wide_vector_is_projected_to_fewer_dimensions(size: int, width: int) -> None:
     code = KINDS["vector"].code.learn("x", np.random.default_rng(0).normal(size=(5, size)))
     assert encoder_width(KINDS["vector"].encoder(code), code) == width
 
 
-def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:
-    seen = []
+def test_each_distinct_content_is_encoded_once() -> None:
+    encoded = []
 
     class Watched(nn.Module):
         def forward(self, values: torch.Tensor) -> torch.Tensor:
-            seen.append(len(values))
+            encoded.append(len(values))
             return values * 10
 
     layer = Representation(1, encoders=[(Watched(), 2)])
     column = CodedContents(torch.tensor([2, 0, 2, 2]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
     numbers = torch.tensor([[[0.5], [1.5]], [[2.5], [3.5]]])
-    found = layer(numbers, torch.zeros(2, 2, 0), [column.at(torch.tensor([[0, 1], [2, 3]]))])
-    assert seen == [2]
-    assert found.tolist() == [[[50, 60, 0.5], [10, 20, 1.5]], [[50, 60, 2.5], [50, 60, 3.5]]]
+    actual = layer(numbers, torch.zeros(2, 2, 0), [column.at(torch.tensor([[0, 1], [2, 3]]))])
+    assert encoded == [2]
+    assert actual.tolist() == [[[50, 60, 0.5], [10, 20, 1.5]], [[50, 60, 2.5], [50, 60, 3.5]]]
     assert layer.width == 3
 
 
-def test_gradients_of_all_who_have_a_content_come_together() -> None:
+def test_gradients_of_shared_contents_are_summed() -> None:
     encoder = nn.Linear(1, 1, bias=False)
     layer = Representation(0, encoders=[(encoder, 1)])
     layer(
@@ -150,7 +150,7 @@ def test_gradients_of_all_who_have_a_content_come_together() -> None:
     assert encoder.weight.grad.item() == 6
 
 
-def test_a_side_has_categories_first_then_contents_then_numbers() -> None:
+def test_columns_are_categories_then_contents_then_numbers() -> None:
     side = SideEncoder((), (), (prepared("multi")[0], prepared("vector")[0]))
     layer = build_representation(side)
     assert layer.width == 2 + 3
@@ -158,7 +158,7 @@ def test_a_side_has_categories_first_then_contents_then_numbers() -> None:
 
 
 # -- Curves ------------------------------------------------------------------------------------------------------------
-# Curves: worked out by hand, sums to one, continuous, straight beyond the ends, and of help to a small network.
+# Curves: values by hand, sum to one, continuity, and linear extrapolation.
 
 
 KNOTS = (-1.0, 0.0, 0.5, 2.0)
@@ -167,14 +167,14 @@ KNOT_LISTS = st.lists(st.integers(-200, 200), min_size=2, max_size=10, unique=Tr
 )
 
 
-def test_a_number_fills_the_bins_below_it_and_a_share_of_its_own() -> None:
-    """Bins of widths 1, .5 and 1.5: at .25 the first is full and the second half full; at the ends they go on."""
-    found = Piecewise(KNOTS)(torch.tensor([0.25, -3.0, 5.0]))
-    assert found.tolist() == [[1, 0.5, 0], [-2, 0, 0], [1, 1, 3]]
+def test_a_number_fills_the_bins_below_it() -> None:
+    """Bins of widths 1, .5 and 1.5: at .25 the first is 1 and the second 1/2; they extrapolate beyond the ends."""
+    actual = Piecewise(KNOTS)(torch.tensor([0.25, -3.0, 5.0]))
+    assert actual.tolist() == [[1, 0.5, 0], [-2, 0, 0], [1, 1, 3]]
 
 
 @given(knots=KNOT_LISTS, x=st.floats(-9, 9))
-def test_bins_add_up_to_the_number_itself(knots: list[float], x: float) -> None:
+def test_bins_sum_to_the_number(knots: list[float], x: float) -> None:
     """x = x_0 + sum of width times share, also beyond the ends."""
     share = Piecewise(knots).double()(torch.tensor(x, dtype=torch.float64))
     total = knots[0] + float((share * torch.tensor(knots, dtype=torch.float64).diff()).sum())
@@ -182,14 +182,14 @@ def test_bins_add_up_to_the_number_itself(knots: list[float], x: float) -> None:
 
 
 @given(knots=KNOT_LISTS, x=st.floats(-9, 9))
-def test_splines_add_up_to_one_everywhere(knots: list[float], x: float) -> None:
-    found = Spline(knots).double()(torch.tensor(x, dtype=torch.float64))
-    assert len(found) == len(knots) + 2
-    # Slopes of thousands cancel far outside narrow pieces, and the knots are float32.
-    assert float(found.sum()) == pytest.approx(1, abs=1e-6 * (1 + float(found.abs().max())))
+def test_splines_sum_to_one(knots: list[float], x: float) -> None:
+    actual = Spline(knots).double()(torch.tensor(x, dtype=torch.float64))
+    assert len(actual) == len(knots) + 2
+    # Slopes in the thousands cancel far outside narrow bins, and the knots are float32.
+    assert float(actual.sum()) == pytest.approx(1, abs=1e-6 * (1 + float(actual.abs().max())))
 
 
-def test_splines_agree_with_those_of_scipy_between_the_ends() -> None:
+def test_splines_match_scipy_between_the_ends() -> None:
     from scipy.interpolate import BSpline
 
     x = np.linspace(-1, 2, 61)
@@ -199,7 +199,7 @@ def test_splines_agree_with_those_of_scipy_between_the_ends() -> None:
 
 
 @pytest.mark.parametrize("kind", CURVES)
-def test_curves_are_continuous_and_straight_beyond_the_ends(kind: str) -> None:
+def test_curves_are_continuous_and_linear_beyond_the_ends(kind: str) -> None:
     curve = CURVES[kind](KNOTS).double()
     at = torch.tensor(KNOTS, dtype=torch.float64)
     torch.testing.assert_close(curve(at - 1e-9), curve(at + 1e-9), rtol=0, atol=1e-7)
@@ -217,9 +217,9 @@ def test_gradients_are_exact(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CURVES)
 def test_two_knots_make_a_curve(kind: str) -> None:
-    found = CURVES[kind]((0.0, 1.0))(torch.tensor([[0.0], [1.0], [0.5]]))
-    assert found.shape == (3, 1, CURVES[kind]((0.0, 1.0)).width)
-    assert torch.isfinite(found).all()
+    actual = CURVES[kind]((0.0, 1.0))(torch.tensor([[0.0], [1.0], [0.5]]))
+    assert actual.shape == (3, 1, CURVES[kind]((0.0, 1.0)).width)
+    assert torch.isfinite(actual).all()
 
 
 # -- Module ------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ NONE = torch.zeros(3, 0, dtype=torch.long)
 @pytest.mark.parametrize(
     ("cardinality", "width"), [(1, 1), (2, 1), (3, 2), (4, 2), (97, 49), (98, 49), (99, 50), (100, 50), (101, 50)]
 )
-def test_width_of_an_embedding_is_half_the_cardinality_rounded_up_and_at_most_50(cardinality: int, width: int) -> None:
+def test_an_embedding_has_half_the_cardinality_up_to_50(cardinality: int, width: int) -> None:
     assert embedding_width(cardinality) == width
 
 
@@ -247,7 +247,7 @@ def test_embeddings_come_first_and_numbers_pass_through() -> None:
     assert torch.equal(out[..., 53:], numeric)
 
 
-def test_there_is_a_row_for_every_known_category_and_one_for_the_unseen() -> None:
+def test_embeddings_have_one_row_for_unseen_categories() -> None:
     layer = Representation(0, [(5, 3)])
     out = layer(torch.zeros(6, 0), torch.arange(6).unsqueeze(1))
     assert out.shape == (6, 3)
@@ -256,7 +256,7 @@ def test_there_is_a_row_for_every_known_category_and_one_for_the_unseen() -> Non
 
 
 def test_an_unseen_category_is_zero_and_learns_nothing() -> None:
-    """Adam moves whatever has had a gradient; row 0 must have had none."""
+    """Adam moves every weight that had a gradient; row 0 must have had none."""
     layer = Representation(1, [(4, 2)])
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
     numeric, categorical = torch.ones(3, 1), torch.tensor([[0], [2], [0]])
@@ -272,14 +272,14 @@ def test_an_unseen_category_is_zero_and_learns_nothing() -> None:
 
 
 @pytest.mark.parametrize("n_numeric", [0, 2])
-def test_without_categories_the_numbers_are_the_representation(n_numeric: int) -> None:
+def test_without_categories_the_representation_is_the_numbers(n_numeric: int) -> None:
     layer, numeric = Representation(n_numeric, dropout=0.5), torch.randn(3, n_numeric)
     assert layer.width == n_numeric
     assert torch.equal(layer(numeric, NONE), numeric)
     assert list(layer.parameters()) == []
 
 
-def test_without_numbers_the_embeddings_are_the_representation() -> None:
+def test_without_numbers_the_representation_is_the_embeddings() -> None:
     layer = Representation(0, [(3, 2)])
     assert layer(torch.zeros(3, 0), torch.tensor([[1], [2], [3]])).shape == (3, layer.width)
 
@@ -289,12 +289,12 @@ def test_an_empty_batch_keeps_the_width() -> None:
     assert layer(torch.zeros(0, 5, 2), torch.zeros(0, 5, 1, dtype=torch.long)).shape == (0, 5, layer.width)
 
 
-def test_dropout_takes_embeddings_only_and_in_training_only() -> None:
+def test_dropout_applies_to_embeddings_in_training_only() -> None:
     layer = Representation(1, [(40, 20)], dropout=0.5)
     numeric, categorical = torch.ones(200, 1), torch.full((200, 1), 7)
     in_training = layer(numeric, categorical)
     dropped = in_training[:, :-1] == 0
-    assert 0.4 < dropped.float().mean() < 0.6  # 4,000 coins: 0.1 is more than twelve standard deviations
+    assert 0.4 < dropped.float().mean() < 0.6  # 4,000 draws: 0.1 is more than twelve standard deviations
     assert (in_training[:, -1] == 1).all()
     layer.eval()
     expected = layer.get_parameter("embeddings.0.weight")[7].expand(200, -1)

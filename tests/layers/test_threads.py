@@ -1,4 +1,4 @@
-"""Small batches run on one thread, parts of large ones in threads that compute alone, and numbers are put back."""
+"""Small batches run on one thread, large ones in parallel parts, and the number of threads is restored."""
 
 import os
 import signal
@@ -35,73 +35,73 @@ def test_only_large_work_uses_several_threads(work: float, number: int) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_the_number_is_put_back_after_an_error() -> None:
+def test_the_number_of_threads_is_restored_after_an_error() -> None:
     with pytest.raises(KeyError), one_thread_if_small(0):
         raise KeyError
     assert torch.get_num_threads() == 3
 
 
-def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work() -> None:
-    """PyTorch lets it begin with the one thread that the small work has set."""
-    found = []
+def test_a_thread_started_in_small_work_uses_all_threads_later() -> None:
+    """PyTorch starts the thread with the single thread that the small work has set."""
+    thread_counts = []
 
     def work() -> None:
-        found.append(torch.get_num_threads())
+        thread_counts.append(torch.get_num_threads())
         with one_thread_if_small(ENOUGH):
-            found.append(torch.get_num_threads())
+            thread_counts.append(torch.get_num_threads())
         with one_thread_if_small(0):
-            found.append(torch.get_num_threads())
-        found.append(torch.get_num_threads())
+            thread_counts.append(torch.get_num_threads())
+        thread_counts.append(torch.get_num_threads())
 
     with one_thread_if_small(0):
         other = threading.Thread(target=work)
         other.start()
         other.join()
         assert torch.get_num_threads() == 1
-    assert found == [1, 3, 1, 3]
+    assert thread_counts == [1, 3, 1, 3]
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.parametrize(("work", "number"), [(0, 1), (ENOUGH - 1, 1), (ENOUGH, 3), (1e12, 3)])
-def test_large_work_is_shared_out_in_parts_while_each_operation_has_one_thread(work: float, number: int) -> None:
-    """Threads that share an operation wait for each other, with their cores busy; beside others that takes long."""
+def test_parallel_parts_use_one_thread_per_operation(work: float, number: int) -> None:
+    """Threads that share an operation busy-wait for each other, which is slow on a shared machine."""
     with one_thread_per_operation(work):
         assert (torch.get_num_threads(), threads()) == (1, number)
     assert (torch.get_num_threads(), threads()) == (3, 3)
 
 
-def test_small_work_within_large_work_is_one_part_and_the_numbers_are_put_back_after_an_error() -> None:
+def test_small_work_inside_large_work_is_one_part() -> None:
     with one_thread_per_operation(ENOUGH):
         with pytest.raises(KeyError), one_thread_per_operation(0):
             raise {1: KeyError}[threads()]
         assert (torch.get_num_threads(), threads()) == (1, 3)
-        seen = run_in_threads(lambda _: torch.get_num_threads(), [1, 2, 3, 4])
-        assert (seen, torch.get_num_threads()) == ([1] * 4, 1)
+        thread_counts = run_in_threads(lambda _: torch.get_num_threads(), [1, 2, 3, 4])
+        assert (thread_counts, torch.get_num_threads()) == ([1] * 4, 1)
     assert (torch.get_num_threads(), threads()) == (3, 3)
 
 
-def test_large_work_in_a_thread_that_begins_meanwhile_has_all_threads() -> None:
-    found = []
+def test_large_work_in_a_new_thread_uses_all_threads() -> None:
+    thread_counts = []
 
     def work() -> None:
         with one_thread_per_operation(ENOUGH):
-            found.append((torch.get_num_threads(), threads()))
+            thread_counts.append((torch.get_num_threads(), threads()))
 
     with one_thread_per_operation(0):
         other = threading.Thread(target=work)
         other.start()
         other.join()
-    assert found == [(1, 3)]
+    assert thread_counts == [(1, 3)]
 
 
 # -- parts --------------------------------------------------------------------------------------------------------
 
 
-def test_parts_are_computed_side_by_side_in_their_order() -> None:
+def test_parts_run_in_parallel_with_ordered_results() -> None:
     all_there = threading.Barrier(3)
 
     def double(part: int) -> tuple[int, int, str, bool]:
-        all_there.wait(timeout=60)  # no part can end before all have begun
+        all_there.wait(timeout=60)  # no part can end before all have started
         return 2 * part, torch.get_num_threads(), threading.current_thread().name, torch.is_grad_enabled()
 
     numbers, threads, names, graphs = zip(*run_in_threads(double, [1, 2, 3]), strict=True)
@@ -112,33 +112,33 @@ def test_parts_are_computed_side_by_side_in_their_order() -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_a_single_part_stays_in_its_thread_with_all_others_to_help() -> None:
+def test_a_single_part_runs_in_its_thread_with_all_cores() -> None:
     assert run_in_threads(lambda _: (threading.current_thread(), torch.get_num_threads()), [0]) == [
         (threading.current_thread(), 3)
     ]
 
 
-def test_no_part_is_no_work() -> None:
+def test_no_parts_give_no_results() -> None:
     assert run_in_threads(lambda part: part, []) == []
 
 
-def test_threads_to_come_have_the_number_of_before() -> None:
+def test_later_threads_have_the_original_number() -> None:
     run_in_threads(torch.zeros, [1, 2])
-    seen: list[int] = []
-    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread_counts: list[int] = []
+    thread = threading.Thread(target=lambda: thread_counts.append(torch.get_num_threads()))
     thread.start()
     thread.join()
-    assert seen == [3]
+    assert thread_counts == [3]
 
 
-def test_an_error_in_a_part_is_told_and_the_number_is_put_back() -> None:
+def test_an_error_in_a_part_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         run_in_threads(lambda part: 1 // part, [1, 0, 2])
     assert torch.get_num_threads() == 3
 
 
-def test_a_thread_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part may already be in the queue then: computed once more, it would write where another thread does."""
+def test_a_thread_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may already be in the queue; if computed twice, it would overwrite the result of another thread."""
 
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -152,10 +152,10 @@ def test_a_thread_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_fork_has_threads_of_its_own() -> None:
+def test_a_fork_has_its_own_threads() -> None:
     run_in_threads(abs, [1, 2, 3])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # from Python 3.12 on: forks and threads do not go well together
+        warnings.simplefilter("ignore")  # from Python 3.12 on, forking with threads gives a warning
         child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -163,8 +163,8 @@ def test_a_fork_has_threads_of_its_own() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_work_goes_on_after_the_main_thread_has_ended(tmp_path: Path) -> None:
-    """No pool takes work then; a thread of the user's own may still be fitting."""
+def test_work_continues_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    """No pool accepts work then, but a thread of the user may still be fitting."""
     script = f"""
 import threading, torch
 from pcmcnet import ChoiceData, PCMCNet
@@ -186,32 +186,32 @@ threading.Thread(target=work).start()
     assert (tmp_path / "run" / "network-3-checkpoint.safetensors").exists()
 
 
-def test_what_goes_side_by_side_comes_in_order_from_threads_that_compute_alone() -> None:
-    """Both wait for each other, which one thread after the other never could."""
+def test_parallel_results_come_in_order() -> None:
+    """Both wait for each other, so they must run at the same time."""
     together = threading.Barrier(2, timeout=30)
 
     def work(part: int) -> tuple[int, int, int, bool]:
         together.wait()
         return part, torch.get_num_threads(), threads(), torch.is_grad_enabled()
 
-    found = list(iterate_in_parallel(work, [1, 2, 3, 4], max_workers=2, on_abort=lambda: None))
-    assert found == [(part, 1, 1, True) for part in (1, 2, 3, 4)]
+    results = list(iterate_in_parallel(work, [1, 2, 3, 4], max_workers=2, on_abort=lambda: None))
+    assert results == [(part, 1, 1, True) for part in (1, 2, 3, 4)]
     assert torch.get_num_threads() == 3
 
 
-def test_one_at_a_time_stays_in_the_calling_thread() -> None:
-    found = iterate_in_parallel(lambda _: threading.current_thread(), [1, 2], max_workers=1, on_abort=lambda: None)
-    assert set(found) == {threading.current_thread()}
+def test_one_worker_uses_the_calling_thread() -> None:
+    threads = iterate_in_parallel(lambda _: threading.current_thread(), [1, 2], max_workers=1, on_abort=lambda: None)
+    assert set(threads) == {threading.current_thread()}
 
 
-def test_when_one_fails_others_give_up_or_never_begin() -> None:
+def test_a_failure_aborts_the_other_tasks() -> None:
     begun, ended = [], threading.Event()
 
     def work(part: int) -> None:
         begun.append(part)
         if part == 0:
             raise KeyError
-        assert ended.wait(timeout=30)  # as a training that looks after each epoch
+        assert ended.wait(timeout=30)  # as a fit that checks after each epoch
 
     with pytest.raises(KeyError):
         list(iterate_in_parallel(work, range(50), max_workers=2, on_abort=ended.set))
@@ -219,17 +219,17 @@ def test_when_one_fails_others_give_up_or_never_begin() -> None:
     assert len(begun) < 50
 
 
-def test_who_wants_no_more_results_ends_those_under_way() -> None:
-    """The second waits until it is told to give up, and the last ones never begin."""
+def test_closing_the_iterator_aborts_running_tasks() -> None:
+    """The second waits until it is aborted, and the last ones never start."""
     ended, begun = threading.Event(), list[int]()
 
     def work(k: int) -> int:
         begun.append(k)
         return k if k == 0 or ended.wait(30) else -1
 
-    found = iterate_in_parallel(work, range(50), max_workers=2, on_abort=ended.set)
-    assert next(found) == 0
-    found.close()
+    results = iterate_in_parallel(work, range(50), max_workers=2, on_abort=ended.set)
+    assert next(results) == 0
+    results.close()
     assert ended.is_set()
     assert len(begun) < 50
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pcmcnet-side")]

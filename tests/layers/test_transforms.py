@@ -1,4 +1,4 @@
-"""Derivatives on a CUDA device beyond the plain reverse mode are those of the CPU: kernels stand back for them."""
+"""Derivatives beyond the reverse mode on a CUDA device match the CPU; kernels are not used for them."""
 
 from collections.abc import Callable
 
@@ -42,35 +42,38 @@ def second(rates: Tensor, mask: Tensor) -> Tensor:
         second,
     ],
 )
-def test_derivatives_of_the_law_are_those_of_a_cpu(way: Callable[[Tensor, Tensor], Tensor]) -> None:
+def test_derivatives_match_the_cpu(way: Callable[[Tensor, Tensor], Tensor]) -> None:
     rates, mask = chains()
-    found = way(rates.cuda(), mask.cuda()).cpu()
-    torch.testing.assert_close(found, way(rates, mask), rtol=1e-8, atol=1e-10)
+    actual = way(rates.cuda(), mask.cuda()).cpu()
+    torch.testing.assert_close(actual, way(rates, mask), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("hidden", [(16,), (16, 16), (128, 128)])
-def test_pairwise_rates_have_tangents_and_second_derivatives_under_torch_func(hidden: tuple[int, ...]) -> None:
+def test_second_derivatives_of_rates_match_the_cpu(hidden: tuple[int, ...]) -> None:
     net = PairwiseRates(2, 3, hidden, activation="tanh", precision="float32").eval()
     torch.nn.init.normal_(net.output.weight, generator=torch.Generator().manual_seed(0))
     gen = torch.Generator().manual_seed(1)
-    who, what = torch.randn(4, 2, generator=gen), torch.randn(4, 5, 3, generator=gen)
+    individual, alternatives = torch.randn(4, 2, generator=gen), torch.randn(4, 5, 3, generator=gen)
     mask = torch.ones(4, 5, dtype=torch.bool)
 
     def first(x: Tensor) -> Tensor:
-        here = x.device
-        p = solve_chain(net(who.to(here), x, mask.to(here)), mask.to(here))
-        return log_probabilities(p, mask.to(here))[:, 0].sum()
+        device = x.device
+        p = solve_chain(net(individual.to(device), x, mask.to(device)), mask.to(device))
+        return log_probabilities(p, mask.to(device))[:, 0].sum()
 
-    found = {}
+    results = {}
     for device in ("cpu", "cuda"):
         net.to(device)
-        x = what.to(device)
-        found[device] = [jvp(first, (x,), (x.cos(),))[1].cpu(), grad(lambda x: grad(first)(x).square().sum())(x).cpu()]
-    for mine, other in zip(found["cuda"], found["cpu"], strict=True):
+        x = alternatives.to(device)
+        results[device] = [
+            jvp(first, (x,), (x.cos(),))[1].cpu(),
+            grad(lambda x: grad(first)(x).square().sum())(x).cpu(),
+        ]
+    for mine, other in zip(results["cuda"], results["cpu"], strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)  # products may be in TF32
 
 
-def test_a_second_derivative_through_the_kernels_for_pairs_is_refused_with_a_way_out() -> None:
+def test_second_derivatives_through_kernels_are_refused() -> None:
     net = PairwiseRates(0, 3, (16, 16)).cuda()
     x = torch.randn(2, 5, 3, device="cuda", requires_grad=True)
     rates = net(x[:, 0, :0], x, torch.ones(2, 5, dtype=torch.bool, device="cuda"))

@@ -1,4 +1,4 @@
-"""Pieces give the values and gradients of the plain formula, for any cut, kept or computed again, in either type."""
+"""Chunks give the values and gradients of the plain formula, stored or recomputed, in both types."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -54,11 +54,11 @@ class Case:
     def chunks(self, *, mask: bool = True, **options: Any) -> tuple[Tensor, list[Tensor]]:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            made = make(**{"plain_up_to": 0, "least_chunk_numbers": 1, **options})
-            return self._both(pair_scores(*self.inputs[:2], self.layers, made, self.mask if mask else None))
+            pair_options = make(**{"plain_up_to": 0, "least_chunk_numbers": 1, **options})
+            return self._both(pair_scores(*self.inputs[:2], self.layers, pair_options, self.mask if mask else None))
 
     def _both(self, scores: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Scores of real pairs, and all gradients of their weighted sum."""
+        """Return scores of real pairs, and all gradients of their weighted sum."""
         gradients = torch.autograd.grad((scores * self.weight).sum(), self.inputs)
         return scores.detach() * (self.weight != 0), list(gradients)
 
@@ -68,27 +68,27 @@ def make(*, activation: Activation = "leaky_relu", dtype: torch.dtype = torch.fl
 
 
 def assert_same(ours: tuple[Tensor, list[Tensor]], theirs: tuple[Tensor, list[Tensor]], *, exact: bool = False) -> None:
-    """Equal to the last bit, or to the rounding of float64 in sums of another order."""
+    """Check equality to the last bit, or up to float64 rounding in sums of another order."""
     for a, b in zip([ours[0], *ours[1]], [theirs[0], *theirs[1]], strict=True):
         torch.testing.assert_close(a, b, rtol=0 if exact else 1e-11, atol=0 if exact else 1e-12)
 
 
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
+@pytest.mark.parametrize("kept", [0, 2**30], ids=["recomputed", "stored"])
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("hidden", WIDTHS)
-def test_pieces_equal_the_plain_formula(hidden: tuple[int, ...], activation: Activation, kept: int) -> None:
+def test_chunks_equal_the_plain_formula(hidden: tuple[int, ...], activation: Activation, kept: int) -> None:
     case = Case(hidden)
     assert_same(
         case.chunks(activation=activation, kept_bytes=kept, chunk_numbers=160), case.plain(activation=activation)
     )
 
 
-@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
-@pytest.mark.parametrize("piece", [1, 8, 60, 400, 10**9], ids=["pairs", "small", "middle", "large", "one"])
+@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["recomputed", "some stored", "stored"])
+@pytest.mark.parametrize("chunk", [1, 8, 60, 400, 10**9], ids=["pairs", "small", "middle", "large", "one"])
 @pytest.mark.parametrize("mask", [True, False])
-def test_any_cut_gives_the_same(piece: int, kept: int, mask: bool) -> None:
+def test_any_chunk_size_gives_the_same(chunk: int, kept: int, mask: bool) -> None:
     case = Case(DEEP)
-    assert_same(case.chunks(chunk_numbers=piece, kept_bytes=kept, mask=mask), case.plain())
+    assert_same(case.chunks(chunk_numbers=chunk, kept_bytes=kept, mask=mask), case.plain())
 
 
 def test_a_single_neuron_has_no_layers() -> None:
@@ -96,7 +96,7 @@ def test_a_single_neuron_has_no_layers() -> None:
     assert_same(case.chunks(), case.plain())
 
 
-def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
+def test_padding_before_real_alternatives_has_no_effect() -> None:
     case = Case(DEEP, sizes=[4, 4])
     case.mask = torch.tensor([[False, True, True, True], [True, False, True, False]])
     case.weight = case.weight * real_pairs(case.mask)
@@ -108,7 +108,7 @@ def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
 
 @pytest.mark.parametrize("activation", get_args(Activation))
 @pytest.mark.parametrize("p", [0.5, 0.3])
-def test_masks_are_the_same_whether_kept_or_drawn_again(activation: Activation, p: float) -> None:
+def test_stored_and_redrawn_masks_are_the_same(activation: Activation, p: float) -> None:
     case = Case(DEEP)
     kept, again, some = (
         case.chunks(activation=activation, dropout=p, kept_bytes=k, chunk_numbers=160) for k in (2**30, 0, 4_000)
@@ -118,10 +118,10 @@ def test_masks_are_the_same_whether_kept_or_drawn_again(activation: Activation, 
     assert not torch.equal(kept[0], case.plain(activation=activation)[0])
 
 
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
+@pytest.mark.parametrize("kept", [0, 2**30], ids=["recomputed", "stored"])
 @pytest.mark.parametrize("activation", get_args(Activation))
-def test_gradients_with_dropout_are_those_of_the_formula_with_the_same_masks(activation: Activation, kept: int) -> None:
-    """One set in one piece, with all its pairs, draws from its seed as the plain formula does, layer after layer."""
+def test_gradients_with_dropout_match_the_formula(activation: Activation, kept: int) -> None:
+    """One set in one chunk with all pairs draws the masks of the plain formula, layer by layer."""
     case = Case(DEEP, sizes=[6])
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -133,8 +133,8 @@ def test_gradients_with_dropout_are_those_of_the_formula_with_the_same_masks(act
     )
 
 
-def test_another_draw_in_between_changes_nothing() -> None:
-    """The masks are drawn again from their seeds, and torch's generator is left alone."""
+def test_draws_between_forward_and_backward_change_nothing() -> None:
+    """The masks are drawn again from their seeds, and torch's generator does not change."""
     case = Case(DEEP)
     expected = case.chunks(dropout=0.5, kept_bytes=0, chunk_numbers=160)
     with torch.random.fork_rng():
@@ -173,15 +173,15 @@ def three_threads(threads: Callable[[int], None]) -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
+@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["recomputed", "some stored", "stored"])
 @pytest.mark.parametrize("sizes", [SIZES, [12], [2], [1, 1, 2], [1]], ids=["sets", "one set", "a pair", "few", "none"])
-def test_parts_in_threads_give_the_same(sizes: list[int], kept: int) -> None:
+def test_threads_give_the_same_results(sizes: list[int], kept: int) -> None:
     case = Case(DEEP, sizes)
     assert_same(case.chunks(chunk_numbers=60, kept_bytes=kept), case.plain())
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
+@pytest.mark.parametrize("kept", [0, 2**30], ids=["recomputed", "stored"])
 def test_threads_draw_the_same_masks_each_time(kept: int) -> None:
     case = Case(DEEP)
     once, again = (case.chunks(chunk_numbers=60, kept_bytes=kept, dropout=0.5) for _ in range(2))
@@ -200,22 +200,22 @@ def test_threads_predict_in_inference_mode() -> None:
 
 @pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize(
-    ("piece", "least", "pieces"), [(60, 1, [5, 5, 6]), (58, 1, [10, 11, 11]), (60, 100, [3, 3, 3]), (60, 945, [1])]
+    ("chunk", "least", "lengths"), [(60, 1, [5, 5, 6]), (58, 1, [10, 11, 11]), (60, 100, [3, 3, 3]), (60, 945, [1])]
 )
-def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pieces: list[int]) -> None:
-    """118 pairs of 8 units; a multiple of 16 pieces if that may be."""
+def test_threads_share_chunks_of_a_minimum_size(chunk: int, least: int, lengths: list[int]) -> None:
+    """118 pairs of 8 units; a multiple of 16 chunks if possible."""
     case = Case(DEEP)
     parts = cpu.chunks_by_thread(
-        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=piece, least_chunk_numbers=least, single_pairs_from=8)
+        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=chunk, least_chunk_numbers=least, single_pairs_from=8)
     )
-    assert [len(part.chunks) for part in parts] == pieces
+    assert [len(part.chunks) for part in parts] == lengths
     sizes = {len(each) for part in parts for each in part.chunks}
     assert max(sizes) - min(sizes) <= 1
     assert sum(len(each) for part in parts for each in part.chunks) == 118
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_narrow_networks_are_left_to_one_thread() -> None:
+def test_narrow_networks_use_one_thread() -> None:
     case = Case(DEEP)
     (part,) = cpu.chunks_by_thread(
         case.mask, case.inputs[0].shape, 8, make(chunk_numbers=60, least_chunk_numbers=1, single_pairs_from=9)
@@ -224,12 +224,12 @@ def test_narrow_networks_are_left_to_one_thread() -> None:
 
 
 def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], None]) -> None:
-    case, found = Case(DEEP), []
+    case, results = Case(DEEP), []
     for number in (1, 2, 5):
         threads(number)
-        found.append(case.chunks(chunk_numbers=60, dropout=0.5))
-    assert_same(found[1], found[0])
-    assert_same(found[2], found[0])
+        results.append(case.chunks(chunk_numbers=60, dropout=0.5))
+    assert_same(results[1], results[0])
+    assert_same(results[2], results[0])
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], Non
 
 @pytest.mark.parametrize(("kept", "dropout"), [(0, 0.5), (20_000, 0.5), (20_000, 0.0), (2**30, 0.5)])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dropout: float) -> None:
+def test_stored_tensors_stay_within_the_budget(activation: Activation, kept: int, dropout: float) -> None:
     case = Case((16, 16))
     held: dict[int, Tensor] = {}
 
@@ -255,13 +255,13 @@ def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dr
             dropout=dropout,
         )
         pair_scores(*case.inputs[:2], case.layers, options, case.mask)
-    own = {t.data_ptr() for t in case.inputs}
-    size = sum(t.nbytes for at, t in held.items() if at not in own and t.dtype != torch.int64)  # all but indices
+    inputs = {t.data_ptr() for t in case.inputs}
+    size = sum(t.nbytes for at, t in held.items() if at not in inputs and t.dtype != torch.int64)  # without indices
     assert size <= kept
-    assert (size > kept / 2) == (0 < kept < 2**30)  # and makes use of it
+    assert (size > kept / 2) == (0 < kept < 2**30)  # the budget is used
 
 
-def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_stores_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(DEEP)
     expected = pair_scores(
         *case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1, chunk_numbers=160), case.mask
@@ -278,11 +278,11 @@ def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("activation", get_args(Activation))
-@pytest.mark.parametrize("small", [0, 2**30], ids=["pieces", "plain"])
-def test_bfloat16_is_within_its_rounding_of_float32(activation: Activation, small: int) -> None:
-    """Each of some ten roundings is off by 2^-9 at most, and a unit next to the bend of relu may change its side."""
+@pytest.mark.parametrize("small", [0, 2**30], ids=["chunks", "plain"])
+def test_bfloat16_matches_float32_up_to_rounding(activation: Activation, small: int) -> None:
+    """Each of about ten roundings is at most 2^-9, and a unit near the kink of relu may change its side."""
     case = Case((16, 16), dtype=torch.float32)
-    case.weight = case.weight.abs()  # sums that do not cancel
+    case.weight = case.weight.abs()  # avoids cancellation in sums
     half = make(
         activation=activation, dtype=torch.bfloat16, plain_up_to=small, least_chunk_numbers=1, chunk_numbers=1_600
     )
@@ -295,8 +295,8 @@ def test_bfloat16_is_within_its_rounding_of_float32(activation: Activation, smal
         assert (a - b).norm() < (0.05 if "relu" in activation else 0.02) * b.norm()
 
 
-def test_sums_over_pieces_are_in_float32_with_bfloat16_products() -> None:
-    """Many pieces of one row: in bfloat16, sums would stop to grow after some hundred of them."""
+def test_bfloat16_products_are_summed_in_float32() -> None:
+    """Many chunks of one row: in bfloat16, sums would stop growing after some hundred of them."""
     case = Case((8, 8), sizes=[3] * 400, dtype=torch.float32)
     case.weight = case.weight.abs()
     with torch.no_grad():
@@ -305,4 +305,4 @@ def test_sums_over_pieces_are_in_float32_with_bfloat16_products() -> None:
     _, fine = case.chunks(dtype=torch.bfloat16, chunk_numbers=8)
     _, expected = case.plain(dtype=torch.float32)
     for a, b in zip(fine[2:], expected[2:], strict=True):
-        assert (a - b).norm() < 0.01 * b.norm()  # roundings of 2^-9 that do not add up
+        assert (a - b).norm() < 0.01 * b.norm()  # roundings of 2^-9, which do not accumulate

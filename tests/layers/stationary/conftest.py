@@ -1,4 +1,4 @@
-"""Each solver in turn, whichever would be chosen for the size."""
+"""Run tests with each solver, regardless of the size."""
 
 from collections.abc import Iterator
 
@@ -12,5 +12,5 @@ def solver(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "in blocks":
             patch.setattr(settings, "ELIMINATION_IN_BLOCKS_ABOVE_STATES", 0)
-            patch.setattr(settings, "ELIMINATION_BLOCK_STATES", 2)  # so that small sets have many blocks
+            patch.setattr(settings, "ELIMINATION_BLOCK_STATES", 2)  # small sets have many blocks
         yield

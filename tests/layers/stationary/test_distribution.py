@@ -1,4 +1,4 @@
-"""Values by hand, laws for every chain, gradients, padding, zeros and guards; accuracy is in test_exact."""
+"""Values by hand, properties of every chain, gradients, padding, zeros and errors; accuracy is in test_exact."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from torch import Tensor
 from pcmcnet.errors import ChainError, PcmcNetError
 from pcmcnet.layers.stationary import solve_chain, stationary_distribution
 
-pytestmark = pytest.mark.usefixtures("solver")  # every test, once with each
+pytestmark = pytest.mark.usefixtures("solver")  # runs every test with each solver
 
 Edge = tuple[int, int]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -33,8 +33,8 @@ def generator_matrix(rates: Tensor) -> Tensor:  # (..., n, n) -> (..., n, n)
     return off - torch.diag_embed(off.sum(-1))
 
 
-def dense_law(rates: Tensor) -> Tensor:  # (..., n, n) -> (..., n)
-    """Solve the balance equations, one replaced by sum(p) = 1, as the paper does: by LU, with a graph."""
+def dense_distribution(rates: Tensor) -> Tensor:  # (..., n, n) -> (..., n)
+    """Solve the balance equations, one replaced by sum(p) = 1, by LU with autograd, as the paper does."""
     G, n = generator_matrix(rates), rates.shape[-1]
     one = torch.ones(*rates.shape[:-2], n, 1, dtype=rates.dtype)
     A = torch.cat([G[..., :-1], one], -1).mT
@@ -58,28 +58,28 @@ def test_stationary_matches_a_one_way_cycle() -> None:
     """0 -> 1 -> 2 -> 0 with rates 1, 2, 4.
 
     The same flow crosses every arrow, p_0 * 1 = p_1 * 2 = p_2 * 4, so p = (4, 2, 1) / 7. A solve with the
-    transpose forgotten, or with leaving and entering swapped, gives another law.
+    transpose forgotten, or with leaving and entering swapped, gives another distribution.
     """
     rates = torch.tensor([[0, 1, 0], [0, 0, 2], [4, 0, 0]], dtype=torch.float64)
     expected = torch.tensor([4, 2, 1], dtype=torch.float64) / 7
     torch.testing.assert_close(stationary_distribution(rates), expected, rtol=0, atol=1e-15)
 
 
-def test_a_rare_way_out_is_kept_where_lu_loses_it() -> None:
+def test_a_rare_transition_is_kept_that_lu_loses() -> None:
     """0 <-> 1 at rate 1; 0 -> 2 at rate r and 2 -> 0 at rate 3 r, with r = 2^-30.
 
-    Balance at 1: p_0 = p_1. Balance at 2: p_0 r = p_2 3 r. So p = (3, 3, 1) / 7 whatever r is. In float32 the
+    Balance at 1: p_0 = p_1. Balance at 2: p_0 r = p_2 3 r. So p = (3, 3, 1) / 7 for any r. In float32 the
     diagonal entry -(1 + r) rounds to -1, and with it LU loses the way from 0 to 2: it finds p_2 = 0.
     """
     r = 2.0**-30
     rates = torch.tensor([[0, 1, r], [1, 0, 0], [3 * r, 0, 0]], dtype=torch.float32)
     expected = torch.tensor([3, 3, 1], dtype=torch.float32) / 7
     torch.testing.assert_close(stationary_distribution(rates), expected, rtol=1e-7, atol=0)
-    assert abs(dense_law(rates)[2].item()) < 1e-6  # instead of 1/7
+    assert abs(dense_distribution(rates)[2].item()) < 1e-6  # instead of 1/7
 
 
 @pytest.mark.parametrize("rates", [0.0, 5.0, math.nan])
-def test_one_alternative_is_chosen_for_sure(rates: float) -> None:
+def test_one_alternative_has_probability_1(rates: float) -> None:
     x = torch.full((2, 1, 1), rates, requires_grad=True)
     p = stationary_distribution(x)
     (grad,) = torch.autograd.grad(p.sum(), x)
@@ -87,11 +87,11 @@ def test_one_alternative_is_chosen_for_sure(rates: float) -> None:
     assert grad.tolist() == [[[0.0]], [[0.0]]]
 
 
-# -- laws for every chain -----------------------------------------------------------------------------------------
+# -- properties of every chain ------------------------------------------------------------------------------------
 
 
 @given(n=st.integers(1, 9), seed=SEEDS, sigma=st.floats(0, 10))
-def test_law_is_positive_sums_to_one_and_balances_every_state(n: int, seed: int, sigma: float) -> None:
+def test_the_distribution_sums_to_one_and_balances_every_state(n: int, seed: int, sigma: float) -> None:
     rates = random_rates(n, seed=seed, sigma=sigma)
     p = stationary_distribution(rates)
     off = rates * (1 - torch.eye(n, dtype=torch.float64))
@@ -101,14 +101,14 @@ def test_law_is_positive_sums_to_one_and_balances_every_state(n: int, seed: int,
 
 
 @given(n=st.integers(2, 9), seed=SEEDS, log_scale=st.floats(-280, 280))
-def test_law_ignores_the_time_scale(n: int, seed: int, log_scale: float) -> None:
+def test_the_distribution_ignores_the_time_scale(n: int, seed: int, log_scale: float) -> None:
     rates = random_rates(n, seed=seed)
     p = stationary_distribution(rates)
     torch.testing.assert_close(stationary_distribution(rates * 10**log_scale), p, rtol=1e-12, atol=0)
 
 
 @given(n=st.integers(2, 9), seed=SEEDS)
-def test_law_follows_relabelling(n: int, seed: int) -> None:
+def test_the_distribution_follows_relabelling(n: int, seed: int) -> None:
     rates = random_rates(n, seed=seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     p = stationary_distribution(rates)
@@ -116,7 +116,7 @@ def test_law_follows_relabelling(n: int, seed: int) -> None:
 
 
 @given(n=st.integers(1, 6), seed=SEEDS, batch=st.lists(st.integers(1, 3), max_size=3))
-def test_law_is_that_of_each_set_for_any_batch_shape(n: int, seed: int, batch: list[int]) -> None:
+def test_any_batch_shape_gives_the_distribution_of_each_set(n: int, seed: int, batch: list[int]) -> None:
     rates = random_rates(*batch, n, seed=seed)
     p = stationary_distribution(rates)
     assert p.shape == (*batch, n)
@@ -125,7 +125,7 @@ def test_law_is_that_of_each_set_for_any_batch_shape(n: int, seed: int, batch: l
 
 
 @given(weights=st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=8))
-def test_rates_of_entering_alone_give_luces_choice(weights: list[float]) -> None:
+def test_rates_that_depend_on_the_target_give_a_logit(weights: list[float]) -> None:
     """With q_ij = w_j detailed balance p_i w_j = p_j w_i gives p_i = w_i / sum(w)."""
     w = torch.tensor(weights, dtype=torch.float64)
     torch.testing.assert_close(stationary_distribution(w.expand(len(w), -1)), w / w.sum(), rtol=1e-13, atol=0)
@@ -137,7 +137,7 @@ def test_the_diagonal_is_ignored() -> None:
     torch.testing.assert_close(stationary_distribution(with_nan), stationary_distribution(rates), rtol=0, atol=0)
 
 
-def test_the_tensors_given_are_not_changed() -> None:
+def test_the_inputs_are_not_changed() -> None:
     rates, mask = random_rates(3, 5, seed=0), torch.tensor([[1, 1, 0, 1, 1]] * 3)
     before, mask_before = rates.clone(), mask.clone()
     stationary_distribution(rates, mask)
@@ -154,24 +154,24 @@ def test_gradient_agrees_with_finite_differences(n: int) -> None:
     assert torch.autograd.gradcheck(stationary_distribution, rates)
 
 
-def test_gradient_agrees_with_finite_differences_under_a_mask_with_holes() -> None:
+def test_gradient_with_scattered_padding_agrees_with_differences() -> None:
     rates = random_rates(4, 5, seed=0, sigma=1).requires_grad_()
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 0, 1, 1], [1, 0, 0, 0, 1], [0, 0, 1, 0, 0]])
     assert torch.autograd.gradcheck(lambda q: stationary_distribution(q, mask), rates)
 
 
 @given(n=st.integers(2, 8), seed=SEEDS)
-def test_gradient_is_that_of_an_independent_dense_solve(n: int, seed: int) -> None:
+def test_gradient_matches_an_independent_dense_solve(n: int, seed: int) -> None:
     rates = random_rates(3, n, seed=seed, sigma=1).requires_grad_()
     weight = torch.randn(3, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     (ours,) = torch.autograd.grad((weight * stationary_distribution(rates)).sum(), rates)
-    (dense,) = torch.autograd.grad((weight * dense_law(rates)).sum(), rates)
+    (dense,) = torch.autograd.grad((weight * dense_distribution(rates)).sum(), rates)
     torch.testing.assert_close(ours, dense, rtol=1e-9, atol=1e-12)  # the dense solve's own rounding
 
 
 @given(n=st.integers(2, 8), seed=SEEDS)
 def test_gradient_has_no_component_along_the_time_scale(n: int, seed: int) -> None:
-    """The law is the same along rates * t, so by Euler sum(q * dL/dq) = 0."""
+    """The distribution is constant along rates * t, so by Euler sum(q * dL/dq) = 0."""
     rates = random_rates(n, seed=seed, sigma=5).requires_grad_()
     (grad,) = torch.autograd.grad(stationary_distribution(rates)[0].log(), rates)
     assert (rates * grad).sum().item() == pytest.approx(0, abs=1e-12)
@@ -181,7 +181,7 @@ def test_gradient_has_no_component_along_the_time_scale(n: int, seed: int) -> No
 
 
 @given(n=st.integers(1, 6), extra=st.integers(1, 4), seed=SEEDS, filler=st.sampled_from([0.0, 1e30, -1.0, math.nan]))
-def test_padding_is_invisible_wherever_it_stands(n: int, extra: int, seed: int, filler: float) -> None:
+def test_padding_is_invisible_in_any_position(n: int, extra: int, seed: int, filler: float) -> None:
     rates = random_rates(n, seed=seed, dtype=torch.float32).requires_grad_()
     alone = stationary_distribution(rates)
     (grad_alone,) = torch.autograd.grad(alone[0].log(), rates)
@@ -203,16 +203,16 @@ def test_padding_is_invisible_wherever_it_stands(n: int, extra: int, seed: int, 
 
 
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=SEEDS)
-def test_a_set_gets_the_same_answer_alone_or_in_a_batch(sizes: list[int], seed: int) -> None:
+def test_a_set_gives_the_same_result_alone_and_in_a_batch(sizes: list[int], seed: int) -> None:
     n = max(sizes)
     rates = random_rates(len(sizes), n, seed=seed).requires_grad_()
     mask = torch.arange(n) < torch.tensor(sizes).unsqueeze(1)
     p = stationary_distribution(rates, mask)
     (grad,) = torch.autograd.grad(p[:, 0].log().sum(), rates)
     for b, size in enumerate(sizes):
-        own = rates[b, :size, :size].detach().requires_grad_()
-        alone = stationary_distribution(own)
-        (grad_alone,) = torch.autograd.grad(alone[0].log(), own)
+        alone_rates = rates[b, :size, :size].detach().requires_grad_()
+        alone = stationary_distribution(alone_rates)
+        (grad_alone,) = torch.autograd.grad(alone[0].log(), alone_rates)
         torch.testing.assert_close(p[b, :size], alone, rtol=1e-14, atol=0)
         torch.testing.assert_close(grad[b, :size, :size], grad_alone, rtol=1e-12, atol=1e-15)
         assert (grad[b, size:] == 0).all()
@@ -220,8 +220,8 @@ def test_a_set_gets_the_same_answer_alone_or_in_a_batch(sizes: list[int], seed: 
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_a_gradient_that_arrives_at_padding_counts_for_nothing(poison: float) -> None:
-    """log(p) at padding has the gradient 0 / 0; one who takes logs before masking must not get NaN."""
+def test_gradients_at_padding_have_no_effect(poison: float) -> None:
+    """log(p) at padding has the gradient 0 / 0; taking logs before masking must not give NaN."""
     rates, mask = random_rates(2, 4, seed=0).requires_grad_(), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
     weight = torch.tensor([[1.0, 2.0, 3.0, poison], [1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
     (grad,) = torch.autograd.grad(stationary_distribution(rates, mask), rates, weight)
@@ -231,21 +231,21 @@ def test_a_gradient_that_arrives_at_padding_counts_for_nothing(poison: float) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
-def test_a_mask_may_be_of_any_type(dtype: torch.dtype) -> None:
+def test_a_mask_may_have_any_type(dtype: torch.dtype) -> None:
     rates, mask = random_rates(2, 3, seed=0), torch.tensor([[1, 1, 0], [1, 1, 1]])
     assert (stationary_distribution(rates, mask.to(dtype)) == 0).tolist() == [[False, False, True], [False] * 3]
 
 
-# -- rates of zero ------------------------------------------------------------------------------------------------
+# -- zero rates ---------------------------------------------------------------------------------------------------
 
 
 def in_trees(n: int, root: int) -> Iterator[list[Edge]]:
     """Yield the spanning trees whose edges (i, parent of i) all lead to the root."""
-    others = [i for i in range(n) if i != root]
+    other_states = [i for i in range(n) if i != root]
     for parents in itertools.product(range(n), repeat=n - 1):
-        parent = dict(zip(others, parents, strict=True))
+        parent = dict(zip(other_states, parents, strict=True))
         ends = []
-        for i in others:
+        for i in other_states:
             for _ in range(n - 1):
                 i = parent.get(i, root)
             ends.append(i)
@@ -253,12 +253,12 @@ def in_trees(n: int, root: int) -> Iterator[list[Edge]]:
             yield list(parent.items())
 
 
-def tree_law(rates: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return the law (B, n), d(weight . p)/dq (B, n, n) and whether it exists (B,), by the Markov chain tree theorem.
+def tree_distribution(rates: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """Return p (B, n), d(weight . p)/dq (B, n, n) and whether p is unique (B,), by the Markov chain tree theorem.
 
     p_i is proportional to the sum, over the trees that lead to i, of the products of their rates. The theorem
-    shares nothing with an elimination, holds with rates of zero, and has more than one law exactly when no
-    state is led to by a tree of positive rates.
+    shares nothing with an elimination and holds with zero rates. The distribution is not unique exactly if no
+    state has a tree of positive rates that leads to it.
     """
     B, n, _ = rates.shape
     total, slope = np.zeros((B, n)), np.zeros((B, n, n, n))  # slope[b, i] is the derivative of total[b, i]
@@ -266,8 +266,8 @@ def tree_law(rates: Any, weight: Any) -> tuple[Any, Any, Any]:
         for tree in in_trees(n, root):
             total[:, root] += np.prod([rates[:, i, j] for i, j in tree], axis=0)
             for i, j in tree:
-                others = [rates[:, a, b] for a, b in tree if (a, b) != (i, j)]
-                slope[:, root, i, j] += np.prod(others, axis=0)
+                other_rates = [rates[:, a, b] for a, b in tree if (a, b) != (i, j)]
+                slope[:, root, i, j] += np.prod(other_rates, axis=0)
     mass = total.sum(1)
     exists = mass > 0
     p = total / np.where(exists, mass, 1)[:, None]
@@ -284,17 +284,17 @@ def patterns(n: int) -> Any:
     return rates
 
 
-def test_the_tree_theorem_has_as_many_trees_as_cayley_says() -> None:
+def test_the_number_of_trees_matches_cayleys_formula() -> None:
     """n labelled states have n^(n-2) trees, so as many lead to each root."""
     assert [len(list(in_trees(n, 0))) for n in (2, 3, 4, 5)] == [1, 3, 16, 125]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_every_pattern_of_zeros_gives_its_law_and_gradient(n: int) -> None:
-    """Transient states in every position included; the gradient at a zero is the derivative from the right."""
+def test_every_pattern_of_zeros_has_its_distribution_and_gradient(n: int) -> None:
+    """This includes transient states in every position; the gradient at a zero is the derivative from the right."""
     rates = patterns(n)
     weight = np.random.default_rng(n).normal(size=(len(rates), n))
-    p, grad, exists = tree_law(rates, weight)
+    p, grad, exists = tree_distribution(rates, weight)
     assert exists.any()
     assert ((p == 0) & exists[:, None]).any(0).all()  # every state is transient in some chain
     q = torch.from_numpy(rates[exists]).requires_grad_()
@@ -307,8 +307,8 @@ def test_every_pattern_of_zeros_gives_its_law_and_gradient(n: int) -> None:
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_pattern_with_two_closed_classes_is_refused(n: int) -> None:
     rates = patterns(n)
-    exists = tree_law(rates, np.ones((len(rates), n)))[2]
-    assert not exists[0]  # no rate at all
+    exists = tree_distribution(rates, np.ones((len(rates), n)))[2]
+    assert not exists[0]  # all rates are zero
     for bad in rates[~exists]:
         with pytest.raises(ChainError, match=r"the chain: the chain has two or more closed classes"):
             stationary_distribution(torch.from_numpy(bad))
@@ -323,31 +323,29 @@ def test_every_pattern_with_two_closed_classes_is_refused(n: int) -> None:
     zeros=st.floats(0.1, 0.7),
     sigma=st.floats(0, 20),
 )
-def test_zeros_among_rates_of_any_size_give_the_law_of_the_tree_theorem(
-    n: int, seed: int, zeros: float, sigma: float
-) -> None:
+def test_zeros_among_random_rates_match_the_tree_theorem(n: int, seed: int, zeros: float, sigma: float) -> None:
     rng = np.random.default_rng(seed)
     rates = np.exp(sigma * rng.normal(size=(32, n, n))) * (rng.random((32, n, n)) > zeros)
-    p, _, exists = tree_law(rates, np.ones((32, n)))
+    p, _, exists = tree_distribution(rates, np.ones((32, n)))
     if exists.any():
         ours = stationary_distribution(torch.from_numpy(rates[exists]))
         torch.testing.assert_close(ours, torch.from_numpy(p[exists]), rtol=1e-13, atol=0)
 
 
-def test_zeros_in_one_set_do_not_move_the_others() -> None:
+def test_zeros_in_one_set_do_not_change_the_others() -> None:
     rates = random_rates(2, 4, seed=0)
     alone = stationary_distribution(rates[1])
-    rates[0, :, 0] = 0  # state 0 becomes transient: this set is reordered
+    rates[0, :, 0] = 0  # state 0 becomes transient, so this set is reordered
     both = stationary_distribution(rates)
     assert both[0, 0] == 0
     torch.testing.assert_close(both[1], alone, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("filler", [0.0, 1.0, math.nan])
-def test_every_pattern_of_zeros_gives_its_law_among_padding(filler: float) -> None:
-    """States 0, 1, 2 of a pattern stand at 3, 1, 4 of five; what stands at 0 and 2 must not help to reach a state."""
+def test_every_pattern_of_zeros_is_solved_among_padding(filler: float) -> None:
+    """States 0, 1, 2 of a pattern are at positions 3, 1, 4 of five; positions 0 and 2 must have no effect."""
     rates, places, mask = patterns(3), torch.tensor([3, 1, 4]), torch.tensor([False, True, False, True, True])
-    p, _, exists = tree_law(rates, np.ones((len(rates), 3)))
+    p, _, exists = tree_distribution(rates, np.ones((len(rates), 3)))
     padded = torch.full((len(rates), 5, 5), filler, dtype=torch.float64)
     padded[:, places.unsqueeze(1), places] = torch.from_numpy(rates)
     ours = stationary_distribution(padded[exists], mask.expand(len(p[exists]), -1))
@@ -363,10 +361,10 @@ def test_a_sparse_ring_of_many_states_is_solved() -> None:
     torch.testing.assert_close(stationary_distribution(rates), torch.full((37,), 1 / 37, dtype=torch.float64))
 
 
-# -- guards -------------------------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------------------------
 
 
-def test_two_closed_classes_are_named_by_their_place_in_the_batch() -> None:
+def test_two_closed_classes_are_named_with_their_position() -> None:
     rates = random_rates(2, 3, 4, seed=0)
     rates[1, 2, :2, 2:] = 0
     rates[1, 2, 2:, :2] = 0
@@ -377,7 +375,7 @@ def test_two_closed_classes_are_named_by_their_place_in_the_batch() -> None:
 @pytest.mark.parametrize(
     ("bad", "found"), [(-1.0, r"-1\.0"), (math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")]
 )
-def test_a_rate_that_is_no_rate_is_named(bad: float, found: str) -> None:
+def test_an_invalid_rate_is_named(bad: float, found: str) -> None:
     rates = random_rates(2, 3, 4, seed=0)
     rates[1, 0, 2, 3] = rates[1, 2, 0, 1] = bad
     where = rf"choice set \(1, 0\): expected the rate from 2 to 3 .*, got {found} \(invalid rates: 2\)"
@@ -385,7 +383,7 @@ def test_a_rate_that_is_no_rate_is_named(bad: float, found: str) -> None:
         stationary_distribution(rates)
 
 
-def test_a_set_with_nothing_in_it_is_named() -> None:
+def test_an_empty_set_is_named() -> None:
     rates, mask = random_rates(3, 4, seed=0), torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
     with pytest.raises(ChainError, match="choice set 1: expected at least one real alternative"):
         stationary_distribution(rates, mask)
@@ -398,31 +396,31 @@ def test_rates_that_are_not_square_are_refused(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
-def test_rates_that_are_not_floating_numbers_are_refused(dtype: torch.dtype) -> None:
+def test_rates_that_are_not_floats_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(ChainError, match=rf"expected a floating type .* got {dtype}"):
         stationary_distribution(torch.ones(2, 2, dtype=dtype))
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 3), (2, 3, 1)])
-def test_a_mask_of_another_shape_is_refused_not_broadcast(shape: tuple[int, ...]) -> None:
+def test_a_mask_of_another_shape_is_not_broadcast(shape: tuple[int, ...]) -> None:
     with pytest.raises(ChainError, match=r"mask: expected shape \(2, 3\), got \("):
         stationary_distribution(torch.ones(2, 3, 3), torch.ones(shape, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (0,)])
-def test_a_universe_without_alternatives_is_refused(batch: tuple[int, ...]) -> None:
+def test_rates_without_alternatives_are_refused(batch: tuple[int, ...]) -> None:
     with pytest.raises(ChainError, match="at least one alternative per choice set, got n = 0"):
         stationary_distribution(torch.ones(*batch, 0, 0))
 
 
-def test_rates_further_apart_than_float64_reaches_are_refused_not_guessed() -> None:
-    """1 and 2 leave for each other only: both ways to 0 are too rare for the quotients to be held."""
+def test_rates_beyond_the_range_of_float64_are_refused() -> None:
+    """States 1 and 2 alternate: both rates to 0 are too small for the quotients in float64."""
     rates = torch.tensor([[0, 1, 1], [1e-300, 0, 1e300], [1e-300, 1e300, 0]], dtype=torch.float64)
     with pytest.raises(ChainError, match="choice set 0: the rates span more orders of magnitude"):
         stationary_distribution(rates.unsqueeze(0))
 
 
-def test_a_chain_error_is_ours_and_a_value_error() -> None:
+def test_a_chain_error_is_also_a_value_error() -> None:
     assert issubclass(ChainError, PcmcNetError)
     assert issubclass(ChainError, ValueError)
 
@@ -431,7 +429,7 @@ def test_a_chain_error_is_ours_and_a_value_error() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_rates_give_float32_from_a_float64_elimination(dtype: torch.dtype) -> None:
+def test_half_precision_rates_are_solved_in_float64(dtype: torch.dtype) -> None:
     rates = random_rates(4, 9, seed=0).to(dtype)
     p = stationary_distribution(rates)
     assert p.dtype == torch.float32
@@ -479,8 +477,8 @@ def test_an_empty_batch_gives_an_empty_batch(batch: tuple[int, ...], dtype: torc
     assert grad.shape == rates.shape
 
 
-def test_solve_chain_is_the_same_law_without_the_checks() -> None:
-    """Set 2 is all padding: a batch may be filled up with such sets."""
+def test_solve_chain_gives_the_same_without_checks() -> None:
+    """Set 2 is all padding, as in a filled-up batch."""
     rates = random_rates(3, 5, seed=0).requires_grad_()
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
     p = solve_chain(rates, mask)
@@ -491,34 +489,34 @@ def test_solve_chain_is_the_same_law_without_the_checks() -> None:
 
 
 @pytest.mark.parametrize("rates", [[[0.0, 1.0], [1.0, 0.0]], np.ones((2, 2)), None])
-def test_rates_that_are_no_tensor_are_refused(rates: Any) -> None:
-    said = f"rates: expected a torch.Tensor, got {type(rates).__name__}: use torch.as_tensor"
-    with pytest.raises(ChainError, match=said):
+def test_rates_that_are_not_tensors_are_refused(rates: Any) -> None:
+    message = f"rates: expected a torch.Tensor, got {type(rates).__name__}: use torch.as_tensor"
+    with pytest.raises(ChainError, match=message):
         stationary_distribution(rates)
 
 
 @pytest.mark.parametrize("mask", [[True, False], np.array([True, False])])
-def test_a_mask_that_is_no_tensor_is_refused(mask: Any) -> None:
-    said = f"mask: expected a torch.Tensor, got {type(mask).__name__}: use torch.as_tensor"
-    with pytest.raises(ChainError, match=said):
+def test_a_mask_that_is_not_a_tensor_is_refused(mask: Any) -> None:
+    message = f"mask: expected a torch.Tensor, got {type(mask).__name__}: use torch.as_tensor"
+    with pytest.raises(ChainError, match=message):
         stationary_distribution(torch.ones(2, 2), mask)
 
 
 @pytest.mark.parametrize("kind", ["float8", "sparse", "nested", "meta"])
-def test_tensors_without_common_numbers_are_refused(kind: str) -> None:
+def test_tensors_of_unusual_types_are_refused(kind: str) -> None:
     ones = torch.ones(2, 2)
-    made = {
+    tensors = {
         "float8": lambda: ones.to(torch.float8_e5m2),
         "sparse": ones.to_sparse,
         "nested": lambda: torch.nested.as_nested_tensor([ones], layout=torch.jagged),
         "meta": lambda: ones.to("meta"),
     }
     with pytest.raises(ChainError, match="rates: expected"):
-        stationary_distribution(made[kind]())
+        stationary_distribution(tensors[kind]())
 
 
 @given(n=st.integers(2, 7), seed=SEEDS)
-def test_a_state_gains_from_higher_rates_into_it_and_lower_rates_out_of_it(n: int, seed: int) -> None:
+def test_higher_rates_into_a_state_raise_its_probability(n: int, seed: int) -> None:
     gen = torch.Generator().manual_seed(seed)
     rates, ones = random_rates(1, n, seed=seed), torch.ones(1, n)
     changed = rates.clone()
@@ -528,7 +526,7 @@ def test_a_state_gains_from_higher_rates_into_it_and_lower_rates_out_of_it(n: in
     assert after > before
 
 
-def test_the_share_of_a_state_by_mean_times_to_reach_it() -> None:
-    """Rates 1 both ways between 0 and 1 and between 1 and 2: from 1 it takes 2 to reach 0, so p_0 = 1 / (1 + 1 * 2)."""
+def test_the_probability_follows_from_mean_first_passage_times() -> None:
+    """Rates 1 both ways in 0 - 1 - 2: the mean time from 1 to 0 is 2, so p_0 = 1 / (1 + 1 * 2)."""
     rates = torch.tensor([[[0, 1, 0], [1, 0, 1], [0, 1, 0]]], dtype=torch.float64)
     torch.testing.assert_close(stationary_distribution(rates, torch.ones(1, 3))[0, 0].item(), 1 / 3)

@@ -1,4 +1,4 @@
-"""What solvers begin and end with."""
+"""Scaling of rates before a solver, and its results."""
 
 import math
 
@@ -9,7 +9,7 @@ from pcmcnet.layers.stationary.elimination import copy_as_result, scaled_rates
 
 
 def test_the_largest_rate_between_real_states_becomes_one() -> None:
-    """By hand: state 2 is padding and the diagonal is no rate, so that 4 is the largest of set 0."""
+    """State 2 is padding and the diagonal is ignored, so 4 is the largest rate of set 0."""
     rates = torch.tensor([[[9.0, 2.0, 9.0], [4.0, math.nan, math.nan], [math.inf, 1.0, 0.0]]])
     q, scale = scaled_rates(rates, torch.tensor([[True, True, False]]))
     assert q.tolist() == [[[0, 0.5, 0], [1, 0, 0], [0, 0, 0]]]
@@ -24,7 +24,7 @@ def test_a_set_without_rates_is_not_divided_by_zero(mask: list[bool]) -> None:
     assert (scale > 0).all()
 
 
-def test_rates_too_small_for_full_precision_are_left_finite() -> None:
+def test_tiny_rates_stay_finite() -> None:
     q, _ = scaled_rates(torch.full((1, 2, 2), 5e-324, dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool))
     assert torch.isfinite(q).all()
     assert (q.sum((1, 2)) > 0).all()

@@ -1,4 +1,4 @@
-"""The blocked elimination beside the plain one, state for state, and on large sets whose law is known."""
+"""The blocked elimination agrees with the plain one, and with known distributions of large sets."""
 
 import pytest
 import torch
@@ -20,8 +20,8 @@ def sets_of(n: int) -> tuple[Tensor, Tensor]:
     return rates, torch.arange(n) < sizes.unsqueeze(1)
 
 
-def law_and_elasticities(solver: Solver, rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve, and pull back the gradient of a sum of log p with signs at random."""
+def distribution_and_elasticities(solver: Solver, rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve, and return p with the gradient of a sum of log p with random signs."""
     p, *saved = solver.forward(rates, mask)
     signs = torch.randn(mask.shape, generator=torch.Generator().manual_seed(0)).sign()
     grad = solver.backward(torch.where(mask, signs / p, torch.nan), mask, *saved)
@@ -29,10 +29,10 @@ def law_and_elasticities(solver: Solver, rates: Tensor, mask: Tensor) -> tuple[T
 
 
 @pytest.mark.parametrize("n", [1, 2, 48, 49, 50, 65, 100, 200])
-def test_both_eliminations_agree_in_law_and_elasticities(n: int) -> None:
+def test_both_eliminations_agree(n: int) -> None:
     rates, mask = sets_of(n)
-    p, elasticities = law_and_elasticities(blocked, rates, mask)
-    plain, plain_elasticities = law_and_elasticities(elimination, rates, mask)
+    p, elasticities = distribution_and_elasticities(blocked, rates, mask)
+    plain, plain_elasticities = distribution_and_elasticities(elimination, rates, mask)
     torch.testing.assert_close(p, plain, rtol=1e-13, atol=0)
     torch.testing.assert_close(elasticities, plain_elasticities, rtol=0, atol=1e-12)
     assert (p[~mask] == 0).all()
@@ -41,30 +41,30 @@ def test_both_eliminations_agree_in_law_and_elasticities(n: int) -> None:
 
 
 @pytest.mark.parametrize("panel", [1, 2, 7, 99, 1000])
-def test_the_width_of_the_panels_does_not_matter(panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_panel_width_does_not_matter(panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rates, mask = sets_of(100)
-    p, elasticities = law_and_elasticities(blocked, rates, mask)
+    p, elasticities = distribution_and_elasticities(blocked, rates, mask)
     monkeypatch.setattr(settings, "ELIMINATION_BLOCK_STATES", panel)
-    other, other_elasticities = law_and_elasticities(blocked, rates, mask)
+    other, other_elasticities = distribution_and_elasticities(blocked, rates, mask)
     torch.testing.assert_close(other, p, rtol=1e-13, atol=0)
     torch.testing.assert_close(other_elasticities, elasticities, rtol=0, atol=1e-12)
 
 
-def test_groups_across_panels_that_seldom_mix_keep_their_gradient() -> None:
-    """Rates of about 1 among the even and among the odd states, e^-40 between: no digit of z is left."""
+def test_weakly_connected_groups_across_panels_keep_their_gradient() -> None:
+    """Rates are about 1 among even and among odd states, and e^-40 between them: z has no correct digit."""
     n = 150
     rates = torch.rand(1, n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
     rates[:, ::2, 1::2] *= torch.e**-40
     rates[:, 1::2, ::2] *= torch.e**-40
     mask = torch.ones(1, n, dtype=torch.bool)
-    p, elasticities = law_and_elasticities(blocked, rates, mask)
-    plain, plain_elasticities = law_and_elasticities(elimination, rates, mask)
+    p, elasticities = distribution_and_elasticities(blocked, rates, mask)
+    plain, plain_elasticities = distribution_and_elasticities(elimination, rates, mask)
     torch.testing.assert_close(p, plain, rtol=1e-13, atol=0)
     torch.testing.assert_close(elasticities, plain_elasticities, rtol=0, atol=1e-12)
 
 
-def test_a_long_birth_death_chain_has_the_law_of_detailed_balance() -> None:
-    """With p_i up_i = p_(i+1) down_i, log p is a cumulative sum; here p spans some 30 orders of magnitude."""
+def test_a_long_birth_death_chain_is_in_detailed_balance() -> None:
+    """With p_i up_i = p_(i+1) down_i, log p is a cumulative sum; here p spans about 30 orders of magnitude."""
     n = 300
     up, down = torch.rand(2, n - 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(4).exp()
     rates = (torch.diag(up, 1) + torch.diag(down, -1)).unsqueeze(0)
@@ -73,7 +73,7 @@ def test_a_long_birth_death_chain_has_the_law_of_detailed_balance() -> None:
     torch.testing.assert_close(p[0], log_p.softmax(0), rtol=1e-12, atol=0)
 
 
-def test_a_long_ring_has_its_law_and_elasticities() -> None:
+def test_a_long_ring_matches_its_formula() -> None:
     """The same flow crosses every arrow: p_i is 1 / q_i over their sum, and d log p_i / d log q_j = p_j - [i = j]."""
     n = 300
     assert n > settings.ELIMINATION_IN_BLOCKS_ABOVE_STATES
@@ -89,16 +89,16 @@ def test_a_long_ring_has_its_law_and_elasticities() -> None:
     torch.testing.assert_close(ours.sum(1), expected, rtol=0, atol=1e-12)
 
 
-def test_rates_of_entering_alone_give_luces_choice_among_500() -> None:
+def test_target_only_rates_of_500_states_give_a_logit() -> None:
     w = torch.logspace(-6, 6, 500, dtype=torch.float64)
     p = solve_chain(w.expand(1, 500, 500), torch.ones(1, 500, dtype=torch.bool))
     torch.testing.assert_close(p[0], w / w.sum(), rtol=1e-13, atol=0)
 
 
-def test_the_passes_alone_are_accurate_in_float32() -> None:
-    """For devices without float64. The bound is some fifty roundings of 6e-8 each, over 100 states."""
+def test_the_passes_are_accurate_in_float32() -> None:
+    """For devices without float64. The bound is about fifty roundings of 6e-8, over 100 states."""
     rates, mask = sets_of(100)
-    exact, exact_elasticities = law_and_elasticities(elimination, rates.float().double(), mask)
+    exact, exact_elasticities = distribution_and_elasticities(elimination, rates.float().double(), mask)
     q = (rates.float() / rates.float().amax((1, 2), keepdim=True)).masked_fill(~(mask[:, None] & mask[:, :, None]), 0)
     q.diagonal(dim1=1, dim2=2).zero_()
     scaled = q.clone()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 
 def problem(sets: int, n: int, sigma: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-normal rates, unequal sets, and weights of the log-probabilities."""
+    """Make log-normal rates, sets of different sizes, and weights of the log-probabilities."""
     generator = torch.Generator().manual_seed(n)
     rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * sigma).exp().to(dtype)
     sizes = torch.randint(1, n + 1, (sets, 1), generator=generator)
@@ -39,7 +39,7 @@ def problem(sets: int, n: int, sigma: float, dtype: torch.dtype) -> tuple[Tensor
         (300, 4.0),
     ],
 )
-def test_law_and_elasticities_are_those_of_the_cpu(
+def test_distribution_and_elasticities_match_the_cpu(
     sets: int, n: int, sigma: float, dtype: torch.dtype, tolerance: float
 ) -> None:
     rates, mask, by = problem(sets, n, sigma, dtype)
@@ -55,13 +55,16 @@ def test_law_and_elasticities_are_those_of_the_cpu(
             (p.where(real, torch.ones_like(p)).log() * by.to(p)).sum().backward()
             gradient = leaf.grad
         results.append((p.detach().double().cpu(), (gradient * leaf.detach()).double().cpu()))
-    (law, flow), (found, found_flow) = results
-    assert float(((found - law) / law.where(mask, torch.ones_like(law))).abs().max()) < tolerance
+    (distribution, flow), (actual, found_flow) = results
+    assert (
+        float(((actual - distribution) / distribution.where(mask, torch.ones_like(distribution))).abs().max())
+        < tolerance
+    )
     assert float((found_flow - flow).abs().max()) < 10 * tolerance  # elasticities, of size 1, summed over n states
-    assert bool((found[~mask] == 0).all())
+    assert bool((actual[~mask] == 0).all())
 
 
-def test_padding_is_invisible_whatever_it_holds() -> None:
+def test_padding_is_invisible_with_any_values() -> None:
     rates, mask, _ = problem(8, 40, 1.0, torch.float32)
     other = rates.masked_fill(~(mask.unsqueeze(2) & mask.unsqueeze(1)), torch.nan)
     leaf = other.cuda().requires_grad_()
@@ -71,14 +74,14 @@ def test_padding_is_invisible_whatever_it_holds() -> None:
     assert bool((leaf.grad[~(mask.unsqueeze(2) & mask.unsqueeze(1)).cuda()] == 0).all())
 
 
-def test_the_operator_is_compiled_around() -> None:
+def test_the_operator_works_in_compiled_code() -> None:
     rates, mask, _ = problem(8, 20, 1.0, torch.float32)
     compiled = torch.compile(solve_chain, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(rates.cuda(), mask.cuda()), solve_chain(rates.cuda(), mask.cuda()))
 
 
-def test_groups_across_panels_that_seldom_mix_keep_their_gradient() -> None:
-    """Rates of about 1 among the even and among the odd states, e^-40 between: no digit of z is left."""
+def test_weakly_connected_groups_across_panels_keep_their_gradient() -> None:
+    """Rates are about 1 among even and among odd states, and e^-40 between them: z has no correct digit."""
     n = 150
     rates = torch.rand(2, n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
     rates[:, ::2, 1::2] *= torch.e**-40
@@ -87,9 +90,9 @@ def test_groups_across_panels_that_seldom_mix_keep_their_gradient() -> None:
         torch.ones(2, n, dtype=torch.bool),
         torch.randn(2, n, generator=torch.Generator().manual_seed(1)).double(),
     )
-    found = []
+    results = []
     for device in ("cpu", "cuda"):
         leaf = rates.to(device, copy=True).requires_grad_()
         (solve_chain(leaf, mask.to(device)).log() * by.to(device)).sum().backward()
-        found.append((leaf.grad * leaf.detach()).cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-12)
+        results.append((leaf.grad * leaf.detach()).cpu())
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-12)

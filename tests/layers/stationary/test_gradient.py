@@ -1,4 +1,4 @@
-"""The operators as torch's compiler and exporter see them; their numbers are tested in test_law and test_exact."""
+"""The operators under torch's compiler and exporter; test_distribution and test_exact test their values."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def scores_and_mask(sets: int, n: int) -> tuple[Tensor, Tensor]:
     return scores, mask
 
 
-def law(scores: Tensor, mask: Tensor) -> Tensor:
+def distribution_of(scores: Tensor, mask: Tensor) -> Tensor:
     return solve_chain(scores.exp(), mask)
 
 
@@ -49,8 +49,8 @@ def value_and_gradient(
         for shape in SHAPES
     ],
 )
-def test_torch_finds_no_fault_with_the_operators(dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    """Schemas, shapes without data, gradients, and all of it under the compiler with sizes left open."""
+def test_the_operators_pass_the_checks_of_torch(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    """Checks schemas, shapes without data, gradients, and the compiler with dynamic sizes."""
     scores, mask = scores_and_mask(*shape)
     rates = scores.exp().to(dtype)
     torch.library.opcheck(stationary, (rates.clone().requires_grad_(), mask))
@@ -59,39 +59,39 @@ def test_torch_finds_no_fault_with_the_operators(dtype: torch.dtype, shape: tupl
 
 
 @pytest.mark.parametrize(("sets", "n"), SHAPES)
-def test_a_compiled_function_gives_the_same_law_and_gradient(sets: int, n: int) -> None:
+def test_a_compiled_function_gives_the_same_values_and_gradients(sets: int, n: int) -> None:
     scores, mask = scores_and_mask(sets, n)
-    compiled = torch.compile(law, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(distribution_of, backend="aot_eager", fullgraph=True)
     p, grad = value_and_gradient(compiled, scores, mask)
-    plain, plain_grad = value_and_gradient(law, scores, mask)
+    plain, plain_grad = value_and_gradient(distribution_of, scores, mask)
     assert torch.equal(p, plain)
     assert torch.equal(grad, plain_grad)
 
 
-def test_one_compilation_serves_sets_of_all_sizes() -> None:
-    """Which solver runs is decided when it runs: 90 and 110 lie on both sides of the line."""
+def test_one_compilation_handles_sets_of_all_sizes() -> None:
+    """The solver is chosen at run time: 90 and 110 are on both sides of the limit."""
     torch.compiler.reset()
-    compiled = torch.compile(law, backend="aot_eager", fullgraph=True, dynamic=True)
+    compiled = torch.compile(distribution_of, backend="aot_eager", fullgraph=True, dynamic=True)
     for sets, n in ((3, 90), (5, 110), (2, 4)):
         with torch.compiler.set_stance("fail_on_recompile" if n != 90 else "default"):
             p, grad = value_and_gradient(compiled, *scores_and_mask(sets, n))
-        plain, plain_grad = value_and_gradient(law, *scores_and_mask(sets, n))
+        plain, plain_grad = value_and_gradient(distribution_of, *scores_and_mask(sets, n))
         assert torch.equal(p, plain)
         assert torch.equal(grad, plain_grad)
 
 
 class Chain(nn.Module):
-    """A weight, and the law of the rates that it gives."""
+    """A module with one weight that returns the distribution of its rates."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(0.5))
 
     def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return law(self.weight * scores, mask)
+        return distribution_of(self.weight * scores, mask)
 
 
-def test_an_exported_module_holds_the_operator_and_serves_sets_of_all_sizes() -> None:
+def test_an_exported_module_handles_sets_of_all_sizes() -> None:
     module, sets, n = Chain(), torch.export.Dim("sets", min=1), torch.export.Dim("n", min=1)
     shapes = {"scores": {0: sets, 1: n, 2: n}, "mask": {0: sets, 1: n}}
     program = torch.export.export(module, scores_and_mask(4, 5), dynamic_shapes=shapes)
@@ -102,7 +102,7 @@ def test_an_exported_module_holds_the_operator_and_serves_sets_of_all_sizes() ->
 
 @pytest.mark.parametrize(("sets", "n"), SHAPES)
 def test_no_two_results_share_memory(sets: int, n: int) -> None:
-    """A compiler may write over one result while another is still needed."""
+    """A compiler may overwrite one result while another is still needed."""
     scores, mask = scores_and_mask(sets, n)
     results = stationary(scores.double().exp(), mask)
     assert len({result.untyped_storage().data_ptr() for result in results}) == 5
@@ -110,10 +110,10 @@ def test_no_two_results_share_memory(sets: int, n: int) -> None:
 
 @pytest.mark.parametrize("n", [5, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rates_and_gradients_may_lie_in_memory_in_any_order(n: int, dtype: torch.dtype) -> None:
+def test_rates_and_gradients_may_have_any_memory_layout(n: int, dtype: torch.dtype) -> None:
     scores, mask = scores_and_mask(4, n)
     rates = scores.exp().to(dtype)
-    weight = torch.arange(n, dtype=dtype).expand(4, n)  # all sets at one address
+    weight = torch.arange(n, dtype=dtype).expand(4, n)  # all sets share memory
     (expected,) = torch.autograd.grad(solve_chain(rates.requires_grad_(), mask), rates, weight.contiguous())
     turned = rates.detach().mT.contiguous().mT.requires_grad_()
     p = solve_chain(turned, mask.mT.contiguous().mT)
@@ -123,15 +123,15 @@ def test_rates_and_gradients_may_lie_in_memory_in_any_order(n: int, dtype: torch
     torch.testing.assert_close(grad, expected, rtol=1e-6 if dtype == torch.float32 else 1e-10, atol=1e-15)
 
 
-def test_of_the_results_only_the_law_has_a_gradient() -> None:
+def test_only_the_distribution_has_a_gradient() -> None:
     rates = torch.ones(1, 3, 3, requires_grad=True)
-    p, *others = stationary(rates, torch.ones(1, 3, dtype=torch.bool))
+    p, *other_results = stationary(rates, torch.ones(1, 3, dtype=torch.bool))
     assert p.requires_grad
-    assert not any(other.requires_grad for other in others)
+    assert not any(other.requires_grad for other in other_results)
 
 
 @pytest.mark.slow
-def test_solving_loads_neither_the_compiler_nor_a_kernel() -> None:
+def test_solving_loads_neither_compiler_nor_kernels() -> None:
     code = (
         "import sys, torch, pcmcnet.layers as layers;"
         "layers.stationary_distribution(torch.ones(3, 3, requires_grad=True))[0].backward();"
@@ -144,11 +144,11 @@ def test_solving_loads_neither_the_compiler_nor_a_kernel() -> None:
 
 
 # -- Dispatch ----------------------------------------------------------------------------------------------------------
-# Which solver is chosen.
+# The choice of the solver.
 
 
 def sets(n: int, device: str = "cpu") -> Any:
-    """Stand for a batch on a device that need not be there."""
+    """Return a stand-in for a batch on a device that need not exist."""
     return SimpleNamespace(shape=(2, n), device=torch.device(device))
 
 
@@ -160,12 +160,12 @@ def test_large_sets_are_solved_in_panels(n: int, expected: ModuleType, device: s
     assert solver_for(sets(n, device)) is expected
 
 
-def test_rates_and_their_gradient_get_one_solver() -> None:
+def test_rates_and_their_gradient_use_the_same_solver() -> None:
     assert solver_for(torch.ones(2, 97, 97)) is solver_for(torch.ones(2, 97)) is elimination_in_blocks
     assert solver_for(torch.ones(97, 3, 3)) is solver_for(torch.ones(97, 3)) is elimination
 
 
-def test_a_gpu_without_triton_is_served_like_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_triton_uses_the_solver_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient, "has_triton", lambda: False)
     assert solver_for(sets(3, "cuda")) is elimination
     assert solver_for(sets(LARGE + 1, "cuda")) is elimination_in_blocks

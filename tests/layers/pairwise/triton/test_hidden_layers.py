@@ -1,4 +1,4 @@
-"""The pair network from its first layer on, in bfloat16 on a GPU: the formula up to rounding, inputs to 16 bits."""
+"""The pair network in bfloat16 on a GPU matches the formula up to rounding, and inputs keep 16 bits."""
 
 import pytest
 import torch
@@ -18,9 +18,7 @@ def normal(*shape: int) -> Tensor:
     ("sets", "places", "width", "known", "units"),
     [(30, 5, 7, 4, 64), (20, 3, 70, 0, 128), (40, 4, 33, 66, 128), (64, 33, 39, 60, 512)],
 )
-def test_values_and_gradients_are_those_of_the_formula(
-    sets: int, places: int, width: int, known: int, units: int
-) -> None:
+def test_values_and_gradients_match_the_formula(sets: int, places: int, width: int, known: int, units: int) -> None:
     from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer
     from pcmcnet.layers.pairwise.triton.network import scores_of_inputs
 
@@ -41,32 +39,34 @@ def test_values_and_gradients_are_those_of_the_formula(
     by = torch.randn(sets, places, places, device="cuda")
 
     def all_of(scores: Tensor) -> list[Tensor]:
-        given = [t for t in first if t.numel()]
-        return [scores.detach(), *torch.autograd.grad((scores * by).sum(), [*given, *layers.parameters()])]
+        inputs = [t for t in first if t.numel()]
+        return [scores.detach(), *torch.autograd.grad((scores * by).sum(), [*inputs, *layers.parameters()])]
 
-    found = all_of(scores_of_inputs(first, flat, PairOptions(activation="leaky_relu", dtype=torch.bfloat16), mask))
+    actual = all_of(scores_of_inputs(first, flat, PairOptions(activation="leaky_relu", dtype=torch.bfloat16), mask))
     leave = first.alternatives @ first.leave.T + (first.individual @ first.who.T).unsqueeze(1)
     enter = first.alternatives @ first.enter.T + first.bias
     plain = plain_scores(leave, enter, flat, PairOptions(activation="leaky_relu"))
     expected = all_of(plain.where(pairs, plain.new_zeros(())))
-    errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)]
+    errors = [float((a - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True)]
     assert errors[0] < 0.02
-    assert max(errors) < 0.1  # 8 bits move one unit in some hundred across its kink, to the other slope
+    assert max(errors) < 0.1  # 8 bits move about one unit in a hundred across its kink, to the other slope
 
 
-def test_inputs_keep_16_bits_and_their_places() -> None:
+def test_inputs_keep_16_bits_and_their_positions() -> None:
     from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer, halves, packed_inputs
 
     torch.manual_seed(0)
-    sets, places, width, known, units = 5, 3, 9, 6, 16
+    sets, places, width, individual_width, units = 5, 3, 9, 6, 16
     individual, alternatives = (
-        torch.randn(sets, known, device="cuda"),
+        torch.randn(sets, individual_width, device="cuda"),
         100 + torch.randn(sets, places, width, device="cuda"),
     )
-    who, leave, enter = (torch.randint(-4, 5, (units, k), device="cuda").float() for k in (known, width, width))
+    who, leave, enter = (
+        torch.randint(-4, 5, (units, k), device="cuda").float() for k in (individual_width, width, width)
+    )
     first = FirstLayer(individual, alternatives, who, leave, enter, torch.arange(units, device="cuda").float())
     left, entered = halves(first, packed_inputs(first))
     exact_left = alternatives.double() @ leave.double().T + (individual.double() @ who.double().T).unsqueeze(1)
     exact_entered = alternatives.double() @ enter.double().T + torch.arange(units, device="cuda")
-    for found, exact in ((left, exact_left), (entered, exact_entered)):
-        assert float((found - exact).abs().max()) < 100 * 4 * width * 2**-16
+    for rounded, exact in ((left, exact_left), (entered, exact_entered)):
+        assert float((rounded - exact).abs().max()) < 100 * 4 * width * 2**-16

@@ -1,4 +1,4 @@
-"""The fused pair network on a GPU computes what the plain formula does: values, gradients, and dropout."""
+"""The fused pair network on a GPU matches the plain formula: values, gradients and dropout."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,15 +19,15 @@ Fused = Callable[..., Tensor]
 
 @pytest.fixture
 def fused() -> Fused:
-    """The fused scores of layers, with options by name."""
+    """Return a function that computes fused scores of layers, with options by name."""
     from pcmcnet.layers.pairwise.triton.network import scores_of_halves
 
     def scores(
         leave: Tensor, enter: Tensor, layers: nn.ModuleList, mask: Tensor | None = None, **options: Any
     ) -> Tensor:
-        given: dict[str, Any] = {"activation": "leaky_relu", "dropout": 0.0, "dtype": torch.float32}
+        arguments: dict[str, Any] = {"activation": "leaky_relu", "dropout": 0.0, "dtype": torch.float32}
         flat = [(layer.weight, layer.bias) for layer in layers]
-        return scores_of_halves(leave, enter, flat, PairOptions(**{**given, **options}), mask)
+        return scores_of_halves(leave, enter, flat, PairOptions(**{**arguments, **options}), mask)
 
     return scores
 
@@ -45,7 +45,7 @@ def gradients(scores: Tensor, leave: Tensor, enter: Tensor, layers: nn.ModuleLis
 
 
 def relative(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Largest error of a tensor, in proportion to its norm."""
+    """Return the largest error of a tensor relative to its norm."""
     return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
 
 
@@ -54,19 +54,19 @@ def relative(found: list[Tensor], expected: list[Tensor]) -> float:
     ("sets", "places", "hidden"),
     [(5, 7, (16, 24)), (2, 3, (7, 5, 6)), (1, 70, (8, 8)), (16, 50, (128, 256)), (3, 1, (8, 8))],
 )
-@pytest.mark.parametrize(("kept", "piece"), [(1 << 30, 1 << 19), (0, 30), (1 << 30, 64)])
-def test_values_and_gradients_are_those_of_the_formula(
-    fused: Fused, activation: str, sets: int, places: int, hidden: tuple[int, ...], kept: int, piece: int
+@pytest.mark.parametrize(("kept", "chunk"), [(1 << 30, 1 << 19), (0, 30), (1 << 30, 64)])
+def test_values_and_gradients_match_the_formula(
+    fused: Fused, activation: str, sets: int, places: int, hidden: tuple[int, ...], kept: int, chunk: int
 ) -> None:
-    given = problem(sets, places, hidden)
-    flat = [(layer.weight, layer.bias) for layer in given[2]]
-    plain = plain_scores(given[0], given[1], flat, PairOptions(activation=activation))
-    found = gradients(fused(*given, activation=activation, kept_bytes=kept, chunk_pairs=piece), *given)
-    assert relative(found, gradients(plain, *given)) < 1e-4  # float32; a unit at its kink may fall on either side
+    inputs = problem(sets, places, hidden)
+    flat = [(layer.weight, layer.bias) for layer in inputs[2]]
+    plain = plain_scores(inputs[0], inputs[1], flat, PairOptions(activation=activation))
+    actual = gradients(fused(*inputs, activation=activation, kept_bytes=kept, chunk_pairs=chunk), *inputs)
+    assert relative(actual, gradients(plain, *inputs)) < 1e-4  # float32; a unit at its kink may be on either side
 
 
 def ragged(sets: int, places: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Masks of sets of all sizes from 1 to the largest, and of their pairs of two different alternatives."""
+    """Return masks of sets of all sizes from 1 to the largest, and of their pairs of different alternatives."""
     sizes = torch.randint(1, places + 1, (sets,), generator=torch.Generator().manual_seed(seed))
     mask = (torch.arange(places) < sizes.unsqueeze(1)).cuda()
     return mask, mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(places, dtype=torch.bool, device="cuda")
@@ -83,27 +83,27 @@ def ragged(sets: int, places: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
         (3, 1, (8, 8)),
     ],
 )
-@pytest.mark.parametrize(("kept", "piece"), [(1 << 30, 1 << 19), (0, 30), (0, 200)])
+@pytest.mark.parametrize(("kept", "chunk"), [(1 << 30, 1 << 19), (0, 30), (0, 200)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sets_of_unequal_sizes_have_the_scores_of_their_real_pairs_alone(
-    fused: Fused, sets: int, places: int, hidden: tuple[int, ...], kept: int, piece: int, dtype: torch.dtype
+def test_sets_of_different_sizes_ignore_padding(
+    fused: Fused, sets: int, places: int, hidden: tuple[int, ...], kept: int, chunk: int, dtype: torch.dtype
 ) -> None:
-    given, (mask, pairs) = problem(sets, places, hidden), ragged(sets, places)
-    flat = [(layer.weight, layer.bias) for layer in given[2]]
-    plain = plain_scores(given[0], given[1], flat, PairOptions(activation="leaky_relu"))
-    found = gradients(fused(*given, mask, kept_bytes=kept, chunk_pairs=piece, dtype=dtype), *given)
-    expected = gradients(plain.where(pairs, plain.new_zeros(())), *given)
+    inputs, (mask, pairs) = problem(sets, places, hidden), ragged(sets, places)
+    flat = [(layer.weight, layer.bias) for layer in inputs[2]]
+    plain = plain_scores(inputs[0], inputs[1], flat, PairOptions(activation="leaky_relu"))
+    actual = gradients(fused(*inputs, mask, kept_bytes=kept, chunk_pairs=chunk, dtype=dtype), *inputs)
+    expected = gradients(plain.where(pairs, plain.new_zeros(())), *inputs)
     if not bool(pairs.any()):
-        assert all(float(tensor.abs().max()) == 0 for tensor in found)
+        assert all(float(tensor.abs().max()) == 0 for tensor in actual)
     else:
-        assert relative(found, expected) < (1e-4 if dtype == torch.float32 else 0.1)  # see the test below
+        assert relative(actual, expected) < (1e-4 if dtype == torch.float32 else 0.1)  # see the test below
 
 
 @pytest.mark.parametrize("hidden", [(128, 128), (512, 512), (384, 512), (512, 640), (256, 128, 136), (64, 64)])
-def test_bfloat16_is_within_its_rounding_of_float32(fused: Fused, hidden: tuple[int, ...]) -> None:
-    given = problem(8, 33, hidden)
-    exact, rounded = (gradients(fused(*given, dtype=t), *given) for t in (torch.float32, torch.bfloat16))
-    assert relative(rounded, exact) < 0.1  # 8 bits move one unit in some hundred across its kink, to the other slope
+def test_bfloat16_matches_float32_up_to_rounding(fused: Fused, hidden: tuple[int, ...]) -> None:
+    inputs = problem(8, 33, hidden)
+    exact, rounded = (gradients(fused(*inputs, dtype=t), *inputs) for t in (torch.float32, torch.bfloat16))
+    assert relative(rounded, exact) < 0.1  # 8 bits move about one unit in a hundred across its kink, to the other slope
     assert relative(rounded[:1], exact[:1]) < 0.01  # the scores themselves
 
 
@@ -113,24 +113,22 @@ def test_without_gradients_the_scores_are_the_same(fused: Fused, hidden: tuple[i
     leave, enter, layers = problem(9, 21, hidden)
     kept = fused(leave, enter, layers, dtype=dtype).detach()
     with torch.no_grad():
-        found = fused(leave, enter, layers, dtype=dtype)
-    assert float((found - kept).norm() / kept.norm()) < (1e-5 if dtype == torch.float32 else 0.01)
+        actual = fused(leave, enter, layers, dtype=dtype)
+    assert float((actual - kept).norm() / kept.norm()) < (1e-5 if dtype == torch.float32 else 0.01)
 
 
 @pytest.mark.parametrize("hidden", [(16, 16), (128, 256)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_has_the_same_mask_when_computed_again(
-    fused: Fused, hidden: tuple[int, ...], dtype: torch.dtype
-) -> None:
-    given = problem(4, 9, hidden)
-    found = []
-    for kept, piece in ((1 << 30, 1 << 19), (0, 50)):
+def test_recomputed_dropout_has_the_same_mask(fused: Fused, hidden: tuple[int, ...], dtype: torch.dtype) -> None:
+    inputs = problem(4, 9, hidden)
+    results = []
+    for kept, chunk in ((1 << 30, 1 << 19), (0, 50)):
         torch.manual_seed(3)
-        found.append(gradients(fused(*given, dropout=0.5, dtype=dtype, kept_bytes=kept, chunk_pairs=piece), *given))
-    assert relative(*found) < (1e-5 if dtype == torch.float32 else 0.005)  # sums in another order
+        results.append(gradients(fused(*inputs, dropout=0.5, dtype=dtype, kept_bytes=kept, chunk_pairs=chunk), *inputs))
+    assert relative(*results) < (1e-5 if dtype == torch.float32 else 0.005)  # sums in another order
 
 
-def test_gradients_under_dropout_are_those_of_finite_differences(fused: Fused) -> None:
+def test_gradients_with_dropout_match_finite_differences(fused: Fused) -> None:
     leave, enter, layers = problem(2, 4, (8, 8))
 
     def value() -> Tensor:
@@ -182,11 +180,11 @@ def test_a_large_set_is_scored_within_the_budget(fused: Fused) -> None:
     assert torch.cuda.max_memory_allocated() - before < 1 << 30  # all pairs by units in bfloat16 take 1 GiB, four times
 
 
-def test_more_sets_than_a_grid_has_places(fused: Fused) -> None:
+def test_more_sets_than_a_kernel_grid_can_be_scored(fused: Fused) -> None:
     leave, enter, layers = problem(70_000, 2, (4, 4))
     mask = torch.ones(70_000, 2, dtype=torch.bool, device="cuda")
-    found = gradients(fused(leave, enter, layers, mask), leave, enter, layers)
+    actual = gradients(fused(leave, enter, layers, mask), leave, enter, layers)
     flat = [(layer.weight, layer.bias) for layer in layers]
     plain = plain_scores(leave, enter, flat, PairOptions(activation="leaky_relu"))
     pairs = ~torch.eye(2, dtype=torch.bool, device="cuda")
-    assert relative(found, gradients(plain.where(pairs, plain.new_zeros(())), leave, enter, layers)) < 1e-4
+    assert relative(actual, gradients(plain.where(pairs, plain.new_zeros(())), leave, enter, layers)) < 1e-4
