@@ -1,4 +1,4 @@
-"""A problem small enough to train in milliseconds."""
+"""A problem that trains in milliseconds."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The optimiser takes the steps of torch's, and goes on from its state."""
+"""The optimiser takes the same steps as torch's, and can resume from its state."""
 
 import math
 from pathlib import Path
@@ -23,13 +23,13 @@ def gradients(module: nn.Module, seed: int, *, without: int | None = None) -> No
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_steps_are_those_of_torch_bit_for_bit(decay: float) -> None:
+def test_steps_equal_those_of_torch_bit_for_bit(decay: float) -> None:
     ours, theirs = network(), network()
     adam = Adam(ours.parameters(), lr=0.01, decay=decay)
     expected = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=decay, fused=True)
     for seed in range(5):
         for module in (ours, theirs):
-            gradients(module, seed, without=2 if seed == 1 else None)  # a weight may have no part in a batch
+            gradients(module, seed, without=2 if seed == 1 else None)  # a weight may be unused in a batch
         adam.lr = expected.param_groups[0]["lr"] = 0.01 / (seed + 1)
         adam.step()
         expected.step()
@@ -39,7 +39,7 @@ def test_steps_are_those_of_torch_bit_for_bit(decay: float) -> None:
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("rate", [0.01, torch.tensor(0.01)])
-def test_a_torch_without_private_functions_takes_the_same_steps_to_rounding(
+def test_steps_are_the_same_without_private_functions_of_torch(
     decay: float, rate: float | torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = network(), network()
@@ -60,7 +60,7 @@ def test_a_torch_without_private_functions_takes_the_same_steps_to_rounding(
             torch.testing.assert_close(adam.state[k][name], value, rtol=1e-6, atol=1e-8)
 
 
-def test_some_weights_may_be_left_without_decay() -> None:
+def test_some_weights_may_have_no_decay() -> None:
     ours, theirs = network(), network()
     spared = [p for k, p in enumerate(ours.parameters()) if k % 2]
     adam = Adam(ours.parameters(), lr=0.01, decay=0.1, without_decay=spared)
@@ -77,7 +77,7 @@ def test_some_weights_may_be_left_without_decay() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("limit", [0.5, math.inf])
-def test_kernels_clip_and_step_as_torch_does(limit: float) -> None:
+def test_kernels_clip_and_step_like_torch(limit: float) -> None:
     from pcmcnet.training.adam_triton import WEIGHTS_PER_PROGRAM, ClippedAdam
 
     def wide() -> nn.Module:
@@ -104,7 +104,7 @@ def test_kernels_clip_and_step_as_torch_does(limit: float) -> None:
     assert [float(slot.step) for slot in adam.slots] == [5, 5, 4, 5]
 
 
-def test_a_run_goes_on_from_the_state_of_another() -> None:
+def test_a_run_resumes_from_the_state_of_another() -> None:
     whole, parts = network(), network()
     adam = Adam(whole.parameters(), lr=0.01, decay=0.0)
     before = Adam(parts.parameters(), lr=0.01, decay=0.0)
@@ -120,8 +120,8 @@ def test_a_run_goes_on_from_the_state_of_another() -> None:
         assert torch.equal(mine, other)
 
 
-def test_the_compiler_of_torch_is_not_loaded_by_a_fit_nor_by_a_saved_model(tmp_path: Path) -> None:
-    """It takes longer to load than a small table to fit."""
+def test_fit_and_load_do_not_import_the_compiler_of_torch(tmp_path: Path) -> None:
+    """Loading the compiler takes longer than fitting a small table."""
     code = f"""
 import sys
 import pcmcnet as pn

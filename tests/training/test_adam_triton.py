@@ -1,4 +1,4 @@
-"""A step on a GPU finds its own sets, learning rate and seeds, however often epochs are written."""
+"""Each step on a GPU reads its own sets, learning rate and seeds, for any number of epochs."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ RATES = [0.1, 0.2, 0.3]
 
 
 @pytest.mark.gpu
-def test_each_step_takes_what_was_written_for_it() -> None:
+def test_each_step_reads_its_own_entries() -> None:
     from pcmcnet.training.adam_triton import SEEDS_PER_STEP, EpochTape
 
     tape = EpochTape(torch.device("cuda"))
-    assert not tape.write(PLAN, RATES, seed=5)  # there was no room yet
+    assert not tape.write(PLAN, RATES, seed=5)  # no memory was allocated yet
     seeds = []
-    for k in range(2):  # the second epoch in the memory of the first
+    for k in range(2):  # the second epoch reuses the memory of the first
         for sets, rate in zip(PLAN, RATES, strict=True):
             assert tape.take(len(sets)).tolist() == sets.tolist()
             assert float(tape.lr) == pytest.approx(rate)

@@ -1,4 +1,4 @@
-"""Probabilities of batches at the places of their sets, and the largest miss of a sum."""
+"""Probabilities of batches are written at the positions of their sets, with the largest error of a sum."""
 
 from types import SimpleNamespace
 
@@ -8,8 +8,8 @@ import torch
 
 
 @pytest.mark.gpu
-def test_each_set_finds_its_place_and_what_is_no_number_is_noticed() -> None:
-    """Sets of 3, 200, 1 and 5 alternatives; a batch of all but the second, then one of that alone."""
+def test_sets_are_written_in_place_and_nan_is_detected() -> None:
+    """Sets of 3, 200, 1 and 5 alternatives; one batch without the second set, then one with it alone."""
     from pcmcnet.training.batches_triton import scatter
 
     sizes = np.array([3, 200, 1, 5])

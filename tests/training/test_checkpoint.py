@@ -18,7 +18,7 @@ IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
 
 
 def a_state() -> RunState:
-    """A run after two epochs, with numbers that text would spoil and a parameter that no gradient reached."""
+    """Return a run after two epochs, with numbers that text would round and a parameter without gradient."""
     odd = torch.tensor([1 / 3, -0.0, 1e-45, 3.4e38])
     return RunState(
         epoch=2,
@@ -31,7 +31,7 @@ def a_state() -> RunState:
 
 
 def bits(state: RunState) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
-    """Every tensor of a state down to its bits."""
+    """Return the bits of every tensor of a state."""
     parts: dict[str, dict[str, Tensor]] = {"module": state.module, "best": state.best}
     parts |= {f"optimiser/{k}": slot for k, slot in state.optimiser.items()}
     return {
@@ -47,16 +47,21 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("stopping", [EarlyStopping(3, 0.5), EarlyStopping(3, 0.5, best=1 / 3, waited=2), None])
-def test_a_state_comes_back_bit_for_bit(checkpoint: Checkpoint, stopping: EarlyStopping | None) -> None:
+def test_a_state_is_restored_bit_for_bit(checkpoint: Checkpoint, stopping: EarlyStopping | None) -> None:
     state = replace(a_state(), stopping=stopping)
     checkpoint.write(state)
-    back = checkpoint.read()
-    assert back is not None
-    assert bits(back) == bits(state)
-    assert (back.epoch, back.finished, back.history, back.stopping) == (2, False, state.history, stopping)
+    restored = checkpoint.read()
+    assert restored is not None
+    assert bits(restored) == bits(state)
+    assert (restored.epoch, restored.finished, restored.history, restored.stopping) == (
+        2,
+        False,
+        state.history,
+        stopping,
+    )
 
 
-def test_a_state_that_was_read_can_be_written_again(checkpoint: Checkpoint) -> None:
+def test_a_restored_state_can_be_written_again(checkpoint: Checkpoint) -> None:
     checkpoint.write(a_state())
     first = checkpoint.read()
     assert first is not None
@@ -67,17 +72,17 @@ def test_a_state_that_was_read_can_be_written_again(checkpoint: Checkpoint) -> N
     assert second.history == a_state().history
 
 
-def test_the_new_state_replaces_the_old_one_and_nothing_else_is_left(checkpoint: Checkpoint) -> None:
+def test_a_new_state_replaces_the_old_one(checkpoint: Checkpoint) -> None:
     checkpoint.write(a_state())
     checkpoint.write(replace(a_state(), epoch=3, finished=True))
-    back = checkpoint.read()
-    assert back is not None
-    assert (back.epoch, back.finished) == (3, True)
+    restored = checkpoint.read()
+    assert restored is not None
+    assert (restored.epoch, restored.finished) == (3, True)
     assert [p.name for p in checkpoint.path.parent.iterdir()] == [CHECKPOINT]
 
 
 class Slow(Checkpoint):
-    """Waits for the run to go on before it writes."""
+    """A checkpoint that waits for the run to continue before it writes."""
 
     go_on = Event()
 
@@ -86,21 +91,21 @@ class Slow(Checkpoint):
         super().write(state)
 
 
-def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint) -> None:
+def test_a_state_does_not_change_while_the_run_continues(checkpoint: Checkpoint) -> None:
     state, slow = a_state(), Slow(checkpoint.path, IDENTITY)
     with CheckpointWriter(slow) as keeper:
         keeper.save(state)
         state.module["layer.weight"].zero_()
         state.history.append({"epoch": 3})
         slow.go_on.set()
-    back = checkpoint.read()
-    assert back is not None
-    assert bits(back) == bits(a_state())
-    assert back.history == a_state().history
+    restored = checkpoint.read()
+    assert restored is not None
+    assert bits(restored) == bits(a_state())
+    assert restored.history == a_state().history
 
 
 @pytest.mark.parametrize("pause", [0.0, 3600.0], ids=["slow disk", "short epochs"])
-def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
+def test_a_run_does_not_wait_for_the_disk(
     pause: float, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcmcnet.training.checkpoint.SECONDS_BETWEEN_WRITES", pause)
@@ -119,24 +124,22 @@ def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
     assert written == [1, 4]
 
 
-def test_states_are_written_as_often_as_the_pause_between_them_allows(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_states_are_written_at_most_once_per_pause(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("pcmcnet.training.checkpoint.time.monotonic", lambda: now)
-    found = []
+    epochs_on_disk = []
     with CheckpointWriter(checkpoint) as keeper:
         for epoch in range(1, 8):
             keeper.save(replace(a_state(), epoch=epoch))
-            keeper._thread.submit(int).result()  # whatever was begun before is done
-            back = checkpoint.read()
-            assert back is not None
-            found.append(back.epoch)
+            keeper._thread.submit(int).result()  # wait for earlier writes
+            restored = checkpoint.read()
+            assert restored is not None
+            epochs_on_disk.append(restored.epoch)
             now += 0.4
-    assert found == [1, 1, 1, 4, 4, 4, 7]
+    assert epochs_on_disk == [1, 1, 1, 4, 4, 4, 7]
 
 
-def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Checkpoint) -> None:
+def test_the_last_state_is_written_after_an_error(checkpoint: Checkpoint) -> None:
     def run() -> None:
         with CheckpointWriter(checkpoint) as keeper:
             for epoch in (1, 2, 3):
@@ -145,12 +148,12 @@ def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Check
 
     with pytest.raises(ZeroDivisionError):
         run()
-    back = checkpoint.read()
-    assert back is not None
-    assert back.epoch == 3
+    restored = checkpoint.read()
+    assert restored is not None
+    assert restored.epoch == 3
 
 
-def test_an_error_of_an_earlier_state_ends_the_run_at_a_later_one(
+def test_a_write_error_ends_the_run_at_the_next_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pcmcnet.training.checkpoint.SECONDS_BETWEEN_WRITES", 0.0)
@@ -159,16 +162,16 @@ def test_an_error_of_an_earlier_state_ends_the_run_at_a_later_one(
     def run() -> None:
         with CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
             keeper.save(a_state())
-            keeper._thread.submit(int).result()  # the first is done
+            keeper._thread.submit(int).result()  # wait for the first write
             keeper.save(a_state())
             pytest.fail("it went on")
 
     with pytest.raises(ArtifactError, match="cannot be written"):
         run()
-    assert not caplog.text  # of what the error says
+    assert not caplog.text  # the error says it already
 
 
-def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
+def test_an_unwritable_state_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ArtifactError, match="cannot be written"),
@@ -177,13 +180,13 @@ def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
         keeper.save(a_state())
 
 
-def test_there_is_nothing_to_go_on_from_without_a_file_or_without_resume(checkpoint: Checkpoint) -> None:
+def test_a_run_starts_over_without_a_file_or_resume(checkpoint: Checkpoint) -> None:
     assert checkpoint.read() is None
     checkpoint.write(a_state())
     assert replace(checkpoint, resume=False).read() is None
 
 
-def test_a_file_cut_short_anywhere_is_refused(checkpoint: Checkpoint) -> None:
+def test_a_truncated_file_is_refused(checkpoint: Checkpoint) -> None:
     checkpoint.write(a_state())
     whole = checkpoint.path.read_bytes()
     for length in range(len(whole)):
@@ -192,7 +195,7 @@ def test_a_file_cut_short_anywhere_is_refused(checkpoint: Checkpoint) -> None:
             checkpoint.read()
 
 
-def test_a_byte_changed_anywhere_is_noticed(checkpoint: Checkpoint) -> None:
+def test_any_changed_byte_is_detected(checkpoint: Checkpoint) -> None:
     checkpoint.write(a_state())
     whole = checkpoint.path.read_bytes()
     for place in range(len(whole)):
@@ -212,9 +215,7 @@ def test_a_byte_changed_anywhere_is_noticed(checkpoint: Checkpoint) -> None:
         ({"table": "another entry"}, r"table \(null there, \"another entry\" here\)"),
     ],
 )
-def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
-    checkpoint: Checkpoint, change: dict[str, Any], named: str
-) -> None:
+def test_the_checkpoint_of_another_run_is_refused(checkpoint: Checkpoint, change: dict[str, Any], named: str) -> None:
     checkpoint.write(a_state())
     other = replace(checkpoint, identity=IDENTITY | change)
     with pytest.raises(
@@ -224,8 +225,8 @@ def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "no json", "[]", '{"identity": {}, "epoch": 1}'])
-def test_a_checkpoint_that_says_what_no_run_says_is_damaged(checkpoint: Checkpoint, text: str) -> None:
-    """With the right hash, as somebody can make who wants to."""
+def test_a_checkpoint_with_impossible_entries_is_damaged(checkpoint: Checkpoint, text: str) -> None:
+    """The hash is correct, as an attacker could make it."""
     checkpoint.path.parent.mkdir()
     tensors = {"module/weight": torch.zeros(2)}
     checkpoint.path.write_bytes(save(tensors, {"state": text, "sha256": _digest(tensors, text)}))
@@ -233,14 +234,14 @@ def test_a_checkpoint_that_says_what_no_run_says_is_damaged(checkpoint: Checkpoi
         checkpoint.read()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     checkpoint = Checkpoint(tmp_path / "file" / CHECKPOINT, IDENTITY)
     with pytest.raises(ArtifactError, match=rf"checkpoint .*file/{CHECKPOINT} cannot be written: "):
         checkpoint.write(a_state())
 
 
-def test_the_file_is_plain_tensors_and_json(checkpoint: Checkpoint) -> None:
+def test_the_file_contains_only_tensors_and_json(checkpoint: Checkpoint) -> None:
     checkpoint.write(a_state())
     with safe_open(checkpoint.path, framework="pt") as file:
         assert json.loads(file.metadata()["state"])["epoch"] == 2
@@ -248,7 +249,7 @@ def test_the_file_is_plain_tensors_and_json(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(("by", "told"), [(ZeroDivisionError, True), (ArtifactError, False)])
-def test_a_run_that_ends_by_another_error_tells_of_the_state_that_was_lost(
+def test_another_error_is_raised_and_the_lost_state_logged(
     by: type[Exception], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -258,7 +259,7 @@ def test_a_run_that_ends_by_another_error_tells_of_the_state_that_was_lost(
             keeper.save(a_state())
             if by is ZeroDivisionError:
                 raise by
-            keeper.wait()  # whose error says it already
+            keeper.wait()  # its error is raised here
 
     with caplog.at_level("WARNING", logger="pcmcnet"), pytest.raises(by):
         run()

@@ -1,4 +1,4 @@
-"""Prediction in chunks gives what prediction of all at once gives; here on a CPU, by the functions of a GPU."""
+"""Prediction in chunks equals prediction of the whole table; tested on a CPU with the code path of a GPU."""
 
 import logging
 from pathlib import Path
@@ -38,11 +38,11 @@ def model() -> PCMCNet:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Take the route of a GPU, in chunks of four rows; returns the results of tables that were predicted in chunks."""
+    """Use the code path of a GPU with chunks of four rows; return the results of tables predicted in chunks."""
     results, inner = [], prediction.table_log_proba
 
-    def table_log_proba(*given: object) -> object:
-        results.append(inner(*given))
+    def table_log_proba(*arguments: object) -> object:
+        results.append(inner(*arguments))
         return results[-1]
 
     monkeypatch.setattr(neural_model, "is_on_gpu", lambda network: True)
@@ -52,7 +52,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return results
 
 
-def test_a_table_in_chunks_has_the_probabilities_of_the_whole(
+def test_a_table_has_the_same_probabilities_in_chunks(
     model: PCMCNet, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     table = pa.table(a_table())
@@ -65,9 +65,7 @@ def test_a_table_in_chunks_has_the_probabilities_of_the_whole(
     assert all(isinstance(log_p, np.ndarray) for log_p in results)
 
 
-def test_choice_sets_in_chunks_have_the_probabilities_of_the_whole(
-    model: PCMCNet, request: pytest.FixtureRequest
-) -> None:
+def test_choice_data_have_the_same_probabilities_in_chunks(model: PCMCNet, request: pytest.FixtureRequest) -> None:
     data = ChoiceData.from_long(a_table(), **ROLES)
     whole = model.predict_log_proba(data)
     request.getfixturevalue("as_on_a_gpu")
@@ -78,7 +76,7 @@ def test_choice_sets_in_chunks_have_the_probabilities_of_the_whole(
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-6)
 
 
-def test_categories_never_seen_are_reported_once_for_all_chunks(
+def test_unseen_categories_are_reported_once_for_all_chunks(
     model: PCMCNet, as_on_a_gpu: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
     table = {**a_table(), "mode": np.array(["ship"] * 11 + ["car"] * 12)}
@@ -89,8 +87,8 @@ def test_categories_never_seen_are_reported_once_for_all_chunks(
     assert len(as_on_a_gpu) == 1
 
 
-def test_what_is_wrong_is_said_of_the_whole_table(model: PCMCNet, as_on_a_gpu: list[object]) -> None:
-    """Gaps in two chunks: the first ends the route in chunks, and the error counts both gaps."""
+def test_errors_describe_the_whole_table(model: PCMCNet, as_on_a_gpu: list[object]) -> None:
+    """Two chunks have missing values: the first ends the prediction in chunks, and the error counts both."""
     table = a_table()
     table["cost"][[0, 20]] = np.nan
     with pytest.raises(SchemaError, match=r"column 'cost', row 0 .* 2 such rows"):
@@ -98,9 +96,7 @@ def test_what_is_wrong_is_said_of_the_whole_table(model: PCMCNet, as_on_a_gpu: l
     assert isinstance(as_on_a_gpu[0], chunks.ChunkProblem)
 
 
-def test_numbers_that_32_bits_cannot_tell_apart_are_a_problem_of_all_chunks(
-    model: PCMCNet, as_on_a_gpu: list[object]
-) -> None:
+def test_float32_resolution_is_judged_over_all_chunks(model: PCMCNet, as_on_a_gpu: list[object]) -> None:
     table = {**a_table(), "cost": 1.7e9 + np.arange(23.0)}
     with pytest.raises(SchemaError, match="column 'cost': its values differ by less than the precision"):
         model.predict_log_proba(pa.table(table))
@@ -109,7 +105,7 @@ def test_numbers_that_32_bits_cannot_tell_apart_are_a_problem_of_all_chunks(
     ]
 
 
-def test_probabilities_that_do_not_sum_to_1_are_refused_for_the_whole_table(
+def test_probabilities_that_do_not_sum_to_1_are_refused(
     model: PCMCNet, as_on_a_gpu: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward = type(model.network_).forward
@@ -119,10 +115,10 @@ def test_probabilities_that_do_not_sum_to_1_are_refused_for_the_whole_table(
     assert as_on_a_gpu == [chunks.ChunkProblem("probabilities do not sum to 1")]
 
 
-def test_a_table_whose_sets_lie_apart_is_read_whole(
+def test_a_table_with_scattered_sets_is_read_in_one_chunk(
     model: PCMCNet, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """A table in memory is looked at before; a file is found out as it is read."""
+    """A table in memory is checked first; a file is checked while it is read."""
     table = pa.table(a_table())
     table = pa.concat_tables([table.slice(1), table.slice(0, 1)])
     pa.parquet.write_table(table, tmp_path / "a.parquet")
@@ -134,10 +130,10 @@ def test_a_table_whose_sets_lie_apart_is_read_whole(
     assert "may not be adjacent" in problem.reason
 
 
-def test_an_error_in_the_route_in_chunks_is_not_passed_over(
+def test_an_error_in_a_chunk_is_not_hidden(
     model: PCMCNet, as_on_a_gpu: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug of the encoder of rows, even one that raises an error of the library, is seen."""
+    """A bug of the row encoder is raised, even if it raises an error of this library."""
 
     def broken(*given: object) -> None:
         raise SchemaError("a bug")
@@ -149,7 +145,7 @@ def test_an_error_in_the_route_in_chunks_is_not_passed_over(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_predicts_in_chunks_what_a_cpu_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_in_chunks_on_a_gpu_match_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     for module, way in ((neural_model, "sets_in_chunks"), (prediction, "table_log_proba")):
         inner = getattr(module, way)

@@ -1,4 +1,4 @@
-"""Compiled steps take the same steps as PyTorch, to rounding, for every network that they know."""
+"""Compiled steps equal those of PyTorch up to rounding, for every supported network."""
 
 import copy
 from dataclasses import replace
@@ -51,7 +51,7 @@ def both(roles: dict[str, Any], **options: Any) -> tuple[Any, PCMCNetConfig, PCM
 @pytest.mark.parametrize(
     "roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS, LABELS], ids=["all", "alone", "numbers", "labels"]
 )
-def test_a_step_has_the_gradient_and_the_moves_of_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
+def test_a_step_has_the_gradient_and_update_of_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
     require_same_step(*both(roles, **options))
 
 
@@ -66,12 +66,12 @@ def test_a_step_has_the_gradient_and_the_moves_of_pytorch(roles: dict[str, Any],
     ],
     ids=str,
 )
-def test_other_forms_of_rates_too(options: dict[str, Any]) -> None:
+def test_other_rate_forms_match_pytorch(options: dict[str, Any]) -> None:
     require_same_step(*both(EVERYTHING, hidden=(9, 8), **options))
 
 
 @needs_compiled
-def test_rates_of_states_that_are_any_factor_apart_are_not_lost() -> None:
+def test_rates_that_differ_by_any_factor_are_not_lost() -> None:
     data, config, network, other = both(EVERYTHING, hidden=(9, 8), utility="none")
     for each in (network, other):
         each.rates.output.weight.data *= 100
@@ -82,25 +82,25 @@ def test_rates_of_states_that_are_any_factor_apart_are_not_lost() -> None:
 
 
 def require_same_step(data: Any, config: PCMCNetConfig, network: PCMCNetwork, other: PCMCNetwork) -> None:
-    """Take a step both ways, and compare losses, gradients (running means begin as a tenth of them) and weights."""
+    """Take a step both ways, and compare losses, gradients (a tenth of them is in the running means) and weights."""
     compiled, plain = steps_for(network, data, config), Steps(other, data, config)
     assert type(compiled) is CompiledSteps
     plan, rates = [np.arange(len(data))[::-1].copy()], [0.01]
-    found, expected = [], []
-    for steps, sums in ((compiled, found), (plain, expected)):
+    actual, expected = [], []
+    for steps, sums in ((compiled, actual), (plain, expected)):
         sums.append(steps.run(data, plan, rates).clone())
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
     names = [name for name, _ in network.named_parameters()]
     for name, ours, theirs in zip(names, compiled.optimiser.slots, plain.optimiser.slots, strict=True):
         largest = max(theirs.exp_avg.abs().flatten().tolist(), default=0.0)
         torch.testing.assert_close(ours.exp_avg, theirs.exp_avg, rtol=1e-4, atol=1e-5 * largest + 1e-8, msg=name)
-        clear = theirs.exp_avg.abs() > 1e-6  # Adam makes a step of full length of any gradient, even of rounding
+        clear = theirs.exp_avg.abs() > 1e-6  # Adam turns any gradient, even rounding noise, into a full step
         torch.testing.assert_close(ours.weight[clear], theirs.weight[clear], rtol=1e-4, atol=1e-5, msg=name)
         assert ours.step == theirs.step == 1
 
 
 @needs_compiled
-def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_learns_the_same_and_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     data = read(trips(60, slope=-0.3), **EVERYTHING)
     model = PCMCNet(hidden=(8, 8), epochs=3, batch_size=8, weight_decay=0.1)
     calls = []
@@ -119,8 +119,8 @@ def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatc
 
 
 @needs_compiled
-def test_utilities_far_below_0_are_as_good_as_others() -> None:
-    """Only their differences count; exp of 900 is beyond what a number can be."""
+def test_utilities_far_below_0_are_handled() -> None:
+    """Only differences of utilities matter; exp(900) would overflow."""
     data, config, network, other = both(LABELS, hidden=(4,))
     for each in (network, other):
         assert each.utility is not None
@@ -129,7 +129,7 @@ def test_utilities_far_below_0_are_as_good_as_others() -> None:
 
 
 @needs_compiled
-def test_numbers_near_the_largest_do_no_harm() -> None:
+def test_numbers_near_the_float_limit_are_handled() -> None:
     data, config, network, _ = both(NUMBERS, hidden=(4,))
     data.numeric[data.starts[int(data.sizes.argmax())], 0] = 3e38
     steps = steps_for(network, data, config)
@@ -143,7 +143,7 @@ def test_numbers_near_the_largest_do_no_harm() -> None:
         {"dropout": 0.1},
         {"activation": "tanh"},
         {"rate": "softplus"},
-        {"rate": "relu", "epsilon": 0.5},  # with a utility
+        {"rate": "relu", "epsilon": 0.5},  # with a utility term
         {"hidden": (129,)},
         {"precision": "bfloat16"},
         {"monotone": {"price": "decreasing"}},
@@ -158,13 +158,13 @@ def test_other_networks_are_left_to_pytorch(options: dict[str, Any]) -> None:
 
 def test_weights_on_a_device_and_large_sets_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     data, config, network, other = both(NUMBERS, hidden=(4,))
-    assert type(steps_for(network.to("meta"), data, config)) is Steps  # as a table that does not fit on a GPU
+    assert type(steps_for(network.to("meta"), data, config)) is Steps  # as for a table that does not fit on a GPU
     monkeypatch.setattr(settings, "COMPILED_UP_TO_ALTERNATIVES", int(data.sizes.max()) - 1)
     assert type(steps_for(other, data, config)) is Steps
 
 
 @needs_compiled
-def test_tensors_that_lie_otherwise_in_memory_are_left_to_pytorch() -> None:
+def test_tensors_of_another_memory_layout_are_left_to_pytorch() -> None:
     data, config, network, other = both(NUMBERS, hidden=(4,))
     turned = replace(data, numeric=data.numeric.t().contiguous().t(), weight=data.weight.double())
     sums = []
@@ -175,7 +175,7 @@ def test_tensors_that_lie_otherwise_in_memory_are_left_to_pytorch() -> None:
     assert steps.run(data, [], []).tolist() == [0, 0, 0]
 
 
-def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_not_used(
+def test_an_unusable_compiled_library_is_logged_and_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = tmp_path / "libsteps.so"
@@ -198,7 +198,7 @@ def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_no
     "roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS, LABELS], ids=["all", "alone", "numbers", "labels"]
 )
 @pytest.mark.parametrize("hidden", [(), (5,), (17, 3, 20)], ids=str)
-def test_losses_of_sets_are_those_of_pytorch(
+def test_losses_of_sets_match_pytorch(
     roles: dict[str, Any], hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, config, network, _ = both(roles, hidden=hidden)
@@ -209,7 +209,7 @@ def test_losses_of_sets_are_those_of_pytorch(
         expected[torch.from_numpy(sets)] = choice_nll(log_p, batch.chosen).double()
     at_once = steps.nll(data)
     torch.testing.assert_close(at_once, expected, rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(compiled_steps, "MULTIPLICATIONS_PER_CALL", 1.0)  # a call for each set
+    monkeypatch.setattr(compiled_steps, "MULTIPLICATIONS_PER_CALL", 1.0)  # one call per set
     torch.testing.assert_close(steps.nll(data), at_once, rtol=0, atol=0)
     monkeypatch.setattr(settings, "COMPILED_UP_TO_ALTERNATIVES", int(data.sizes.max()) - 1)
     assert steps.nll(data) is None
@@ -219,18 +219,18 @@ def test_losses_of_sets_are_those_of_pytorch(
 @pytest.mark.parametrize(
     "form", [{"rate": "exp"}, {"rate": "relu", "epsilon": 0.5, "utility": "none"}], ids=["exp", "relu"]
 )
-def test_losses_of_weights_that_are_no_numbers_are_none_either(form: dict[str, Any]) -> None:
-    """Only sets of one alternative, which no rate is needed for, have a loss."""
+def test_nan_weights_give_nan_losses(form: dict[str, Any]) -> None:
+    """Only sets of one alternative have a finite loss: they need no rates."""
     data, config, network, _ = both(NUMBERS, **form)
     torch.nn.init.constant_(network.rates.output.weight, torch.nan)
     steps = steps_for(network, data, config)
-    found = steps.nll(data)
-    assert found is not None
-    assert found.isnan().tolist() == (data.sizes > 1).tolist()
+    actual = steps.nll(data)
+    assert actual is not None
+    assert actual.isnan().tolist() == (data.sizes > 1).tolist()
 
 
 @needs_compiled
-def test_held_out_sets_that_compiled_code_does_not_take_are_predicted_by_pytorch(
+def test_unsupported_validation_sets_are_predicted_by_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = read(trips(60, slope=-0.3), **EVERYTHING)

@@ -36,7 +36,7 @@ from pcmcnet.training.config import TrainConfig
         ("refit", 1, "refit must be true or false, got 1."),
     ],
 )
-def test_an_impossible_value_is_refused_by_name(option: str, value: Any, message: str) -> None:
+def test_an_invalid_value_is_refused_by_name(option: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(**{option: value})
     assert str(caught.value) == message
@@ -50,11 +50,11 @@ def test_an_impossible_value_is_refused_by_name(option: str, value: Any, message
         *[("patience", 1), ("min_delta", 0), ("pair_budget", 1), ("lr", 1e-30), ("schedule", "constant")],
     ],
 )
-def test_the_ends_of_each_range_are_admitted(option: str, value: Any) -> None:
+def test_the_ends_of_each_range_are_valid(option: str, value: Any) -> None:
     assert getattr(TrainConfig(**{option: value}), option) == value
 
 
-def test_options_are_named_and_cannot_be_changed() -> None:
+def test_options_are_keyword_only_and_frozen() -> None:
     with pytest.raises(TypeError, match="positional"):
         TrainConfig(3)  # type: ignore[call-arg]
     with pytest.raises(FrozenInstanceError):
@@ -62,12 +62,12 @@ def test_options_are_named_and_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(("weight_decay", "expected"), [(0.1, 0.1), (0, 0.0), ("auto", 1.0)])
-def test_decay_that_nobody_has_learnt_is_a_middling_one(weight_decay: Any, expected: float) -> None:
+def test_automatic_weight_decay_has_a_default(weight_decay: Any, expected: float) -> None:
     assert TrainConfig(weight_decay=weight_decay).decay == expected
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 3), ("auto", 20)])
-def test_epochs_that_nobody_has_learnt_are_twenty(epochs: Any, expected: int) -> None:
+def test_automatic_epochs_default_to_twenty(epochs: Any, expected: int) -> None:
     assert TrainConfig(epochs=epochs).passes == expected
 
 
@@ -79,7 +79,7 @@ def test_automatic_batches_are_a_25th_of_the_sets_within_bounds(batch_size: Any,
 
 
 @pytest.mark.parametrize(("value", "fine"), [(0, False), (1, True), (1.5, True), (2, False)])
-def test_open_ends_are_left_out(value: float, fine: bool) -> None:
+def test_open_ends_are_excluded(value: float, fine: bool) -> None:
     if fine:
         require_number("share", value, low=0, high=2, open_low=True, open_high=True)
         return
@@ -88,7 +88,7 @@ def test_open_ends_are_left_out(value: float, fine: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["epochs", "batch_size", "patience", "pair_budget"])
-def test_counts_that_nobody_lives_to_see_are_refused(name: str) -> None:
+def test_absurdly_large_counts_are_refused(name: str) -> None:
     with pytest.raises(
         ConfigError, match=f"{name} must be .* of at least 1 and at most 1,000,000,000,000, got 10{22 * '0'}"
     ):
@@ -96,19 +96,19 @@ def test_counts_that_nobody_lives_to_see_are_refused(name: str) -> None:
     TrainConfig(**{name: 10**12})
 
 
-def test_a_bound_of_its_own_comes_before_that_of_counts() -> None:
+def test_an_explicit_bound_replaces_the_general_one() -> None:
     require_number("seed", 2**63 - 1, whole=True, low=0, high=2**63 - 1)
     with pytest.raises(ConfigError, match="at most 9,223,372,036,854,775,807, got 9223372036854775808"):
         require_number("seed", 2**63, whole=True, low=0, high=2**63 - 1)
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), math.nan, math.inf])
-def test_numbers_beyond_floating_point_are_refused(value: float) -> None:
+def test_numbers_beyond_the_float_range_are_refused(value: float) -> None:
     with pytest.raises(ConfigError, match="lr must be a number"):
         require_number("lr", value)
 
 
-def test_a_known_word_passes() -> None:
+def test_only_known_words_are_accepted() -> None:
     require_word("fruit", "pear", ("apple", "pear"))
     with pytest.raises(ConfigError, match=r"unknown fruit 'peer'. Did you mean 'pear'\?"):
         require_word("fruit", "peer", ("apple", "pear"))

@@ -1,4 +1,4 @@
-"""Training by several processes: here threads, whose sums meet at a barrier."""
+"""Training in several processes, simulated by threads that sum their tensors at a barrier."""
 
 import copy
 import threading
@@ -23,8 +23,8 @@ from pcmcnet.training import Checkpoint, ChoiceNetwork, TrainConfig, train
 from pcmcnet.training.data_parallel import ProcessGroup, current_group, training_in_group
 
 
-class Meeting:
-    """Adds up one tensor of each of n threads, in the order of the threads."""
+class SumAtBarrier:
+    """Sums one tensor of each of n threads, in the order of the threads."""
 
     def __init__(self, n: int) -> None:
         self.barrier, self.brought = threading.Barrier(n, timeout=60), dict[int, Tensor]()
@@ -40,7 +40,7 @@ class Meeting:
 
 
 class Linear(ChoiceNetwork):
-    """A logit over two features, whose weights start at (1, -1)."""
+    """A logit of two features with initial weights (1, -1)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class Linear(ChoiceNetwork):
         return (batch.numeric @ self.weight).masked_fill(~batch.mask, -torch.inf).log_softmax(-1)
 
 
-def together(n: int, fit: Callable[[], Any]) -> list[Any]:
-    """Let n threads run the same fit as a group."""
-    meeting = Meeting(n)
+def run_as_group(n: int, fit: Callable[[], Any]) -> list[Any]:
+    """Run the same fit in n threads as one group."""
+    meeting = SumAtBarrier(n)
 
     def run(rank: int) -> Any:
         with training_in_group(ProcessGroup(rank, n, meeting.adder(rank))):
@@ -63,7 +63,7 @@ def together(n: int, fit: Callable[[], Any]) -> list[Any]:
 
 
 def built(model: pn.PCMCNet, encoder: Encoder) -> ChoiceNetwork:
-    """Threads share a random state, so they get copies of one network."""
+    """Return a copy of one network: threads share a random state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return model._build(encoder, 1)
@@ -72,10 +72,10 @@ def built(model: pn.PCMCNet, encoder: Encoder) -> ChoiceNetwork:
 def require_same(
     weights: dict[str, Tensor], others: list[dict[str, Tensor]], expected: dict[str, Tensor], tolerance: float
 ) -> None:
-    """All of a group have the same weights to the last bit, and those of one process up to rounding."""
+    """Check that a group has equal weights to the last bit, and those of one process up to rounding."""
     for name, value in weights.items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=tolerance)
-        assert all(torch.equal(value, same[name]) for same in others)
+        assert all(torch.equal(value, other[name]) for other in others)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def require_same(
         (2, "cpu", 1e-5, {}),
         (3, "cpu", 1e-5, {}),
         (2, "cpu", 1e-5, {"monotone": {"totalPrice": "decreasing"}}),
-        pytest.param(2, "cuda", 1e-4, {}, marks=pytest.mark.gpu),  # where sums are not even the same from run to run
+        pytest.param(2, "cuda", 1e-4, {}, marks=pytest.mark.gpu),  # sums differ from run to run on a GPU
     ],
 )
-def test_a_group_comes_to_the_weights_of_one_process(
+def test_a_group_reaches_the_weights_of_one_process(
     n: int, device: str, tolerance: float, options: dict[str, Any]
 ) -> None:
-    """20 steps: 2 epochs of 160 sets in batches of 16, of numbers alone.
+    """20 steps: 2 epochs of 160 sets in batches of 16, with numeric columns only.
 
-    Adam divides by the size of a gradient: weights that have almost none, as of categories that hardly occur, may
+    Adam divides by the size of a gradient. Weights with a tiny gradient, such as those of rare categories, may
     differ by more.
     """
     roles = {"individual": ["dtd"], "features": ["totalPrice", "totalTripDurationMinutes", "nFlights", "outDepTime"]}
@@ -112,15 +112,15 @@ def test_a_group_comes_to_the_weights_of_one_process(
         return module.state_dict(), outcome.history
 
     expected, history = fit()
-    (weights, entries), *others = together(n, fit)
-    require_same(weights, [same for same, _ in others], expected, tolerance)
+    (weights, entries), *others = run_as_group(n, fit)
+    require_same(weights, [other for other, _ in others], expected, tolerance)
     for entry, known in zip(entries, history, strict=True):
-        for what in ("train_loss", "valid_loss", "gradient_norm"):
-            assert entry[what] == pytest.approx(known[what], abs=tolerance)  # as their weights
+        for key in ("train_loss", "valid_loss", "gradient_norm"):
+            assert entry[key] == pytest.approx(known[key], abs=tolerance)  # the tolerance of the weights
 
 
-def test_nothing_but_rounding_tells_a_group_from_one_process() -> None:
-    """In float64 also weights of categories that hardly occur, which in float32 soon differ, are the same."""
+def test_a_group_differs_from_one_process_only_by_rounding() -> None:
+    """In float64 even the weights of rare categories agree, which soon differ in float32."""
     data = pn.ChoiceData.from_long(airline.simulate(100, seed=0), **airline.ROLES)
     model = pn.PCMCNet(hidden=(8,), dropout=0.0, epochs=2, batch_size=8, weight_decay=1.0)
     encoder = Encoder.learn(data)
@@ -135,27 +135,27 @@ def test_nothing_but_rounding_tells_a_group_from_one_process() -> None:
         return module.state_dict()
 
     expected = fit()
-    weights, *others = together(2, fit)
+    weights, *others = run_as_group(2, fit)
     require_same(weights, others, expected, tolerance=1e-12)
 
 
 @pytest.fixture
 def scanned(tmp_path: Path) -> pn.ScannedData:
-    """200 sets with weights, some of them 0, in 15 shards or so, of which a buffer holds five."""
+    """Scan 200 sets with weights, some of them 0, in about 15 shards; a buffer holds five."""
     table = airline.simulate(200, seed=0)
     sets = np.unique(table["individual"].to_numpy(), return_inverse=True)[1]
     pq.write_table(table.append_column("weight", [(sets % 4).astype(float)]), tmp_path / "trips.parquet")
     roles = {"individual": ["dtd"], "features": ["totalPrice", "totalTripDurationMinutes", "nFlights", "outDepTime"]}
-    found = pn.ChoiceData.scan(
+    data = pn.ChoiceData.scan(
         tmp_path / "trips.parquet",
         choice_set="individual", chosen="choice", categorical=[], weight="weight", memory="1 MiB", **roles,
     )  # fmt: skip
-    return replace(found, memory=4 * 5 * max(shard.bytes for shard in found.manifest.shards))
+    return replace(data, memory=4 * 5 * max(shard.bytes for shard in data.manifest.shards))
 
 
 @pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), 7])
-def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int, scanned: pn.ScannedData) -> None:
-    """Some 20 steps. Seven processes are more than a buffer has shards, and all are more than the last one has."""
+def test_processes_with_their_own_shards_match_one_process(n: int, scanned: pn.ScannedData) -> None:
+    """About 20 steps. Seven processes are more than the shards of a buffer; the last buffer has even fewer."""
     model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, weight_decay=0.0, batch_size=12)
     parts = [part.with_positive_weight() for part in scanned.split((0.8, 0.2), seed=0)]
     encoder = Encoder.learn(parts[0])
@@ -168,23 +168,23 @@ def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int,
         own = [replace(part, verified=VerifiedShards(part.folder)) for part in parts]
         sets, valid = (EncodedStream(part, encoder, torch.device("cpu"), group.rank, group.size) for part in own)
         outcome = train(module, sets, model.config, valid=valid, seed=3)
-        opened.append(set(own[1].verified.seen))  # by which shards are taken in one order in all epochs
+        opened.append(set(own[1].verified.seen))  # each process reads the same shards in all epochs
         return module.state_dict(), outcome.history
 
     assert 9 <= len(parts[0]) / 12 <= 11
     assert len(scanned.buffers()) > 2
     expected, history = fit()
     opened.clear()
-    (weights, entries), *others = together(n, fit)
-    require_same(weights, [same for same, _ in others], expected, tolerance=1e-5)
+    (weights, entries), *others = run_as_group(n, fit)
+    require_same(weights, [other for other, _ in others], expected, tolerance=1e-5)
     for entry, known in zip(entries, history, strict=True):
-        for what in ("train_loss", "valid_loss", "gradient_norm"):
-            assert entry[what] == pytest.approx(known[what], abs=1e-5)  # as their weights
+        for key in ("train_loss", "valid_loss", "gradient_norm"):
+            assert entry[key] == pytest.approx(known[key], abs=1e-5)  # the tolerance of the weights
     assert sum(map(len, opened)) == len(set.union(*opened)) == len(scanned.manifest.shards)
 
 
-def test_weights_of_sets_count_over_the_whole_batch(make_sets: Callable[..., Any]) -> None:
-    """Shares of very different weights: a mean of their means would be another gradient."""
+def test_set_weights_apply_to_the_whole_batch(make_sets: Callable[..., Any]) -> None:
+    """The shares have very different weights, so a mean of their means would give another gradient."""
     sets = make_sets(8, weight=[100.0, 1.0] * 4)
     config = TrainConfig(epochs=1, batch_size=8, lr=0.1, schedule="constant", warmup=0.0)
 
@@ -194,11 +194,11 @@ def test_weights_of_sets_count_over_the_whole_batch(make_sets: Callable[..., Any
         return module.weight.detach()
 
     alone = step()
-    for weight in together(2, step):
+    for weight in run_as_group(2, step):
         torch.testing.assert_close(weight, alone, rtol=0, atol=1e-6)
 
 
-def test_a_process_without_a_share_of_a_batch_takes_the_step_too(make_sets: Callable[..., Any]) -> None:
+def test_a_process_without_sets_in_a_batch_takes_the_step(make_sets: Callable[..., Any]) -> None:
     sets = make_sets(5)
     config = TrainConfig(epochs=2, batch_size=2, lr=0.01)
 
@@ -208,11 +208,11 @@ def test_a_process_without_a_share_of_a_batch_takes_the_step_too(make_sets: Call
         return module.weight.detach()
 
     alone = steps()
-    for weight in together(3, steps):
+    for weight in run_as_group(3, steps):
         torch.testing.assert_close(weight, alone, rtol=0, atol=1e-6)
 
 
-def test_the_first_process_alone_writes_checkpoints(make_sets: Callable[..., Any], tmp_path: Path) -> None:
+def test_only_the_first_process_writes_checkpoints(make_sets: Callable[..., Any], tmp_path: Path) -> None:
     sets = make_sets(6)
 
     def run() -> Path:
@@ -220,12 +220,12 @@ def test_the_first_process_alone_writes_checkpoints(make_sets: Callable[..., Any
         train(Linear(), sets, TrainConfig(epochs=1), checkpoint=Checkpoint(file, {}))
         return file
 
-    first, second = together(2, run)
+    first, second = run_as_group(2, run)
     assert first.exists()
     assert not second.exists()
 
 
-def test_outside_the_block_a_process_is_alone() -> None:
+def test_outside_the_block_there_is_one_process() -> None:
     with training_in_group(ProcessGroup(1, 2)):
         assert current_group().size == 2
         assert not current_group().is_first
@@ -233,7 +233,7 @@ def test_outside_the_block_a_process_is_alone() -> None:
     assert current_group().is_first
 
 
-def test_shares_make_up_the_batch_and_each_process_has_its_own_dropout() -> None:
+def test_processes_share_a_batch_with_their_own_dropout() -> None:
     sets = np.array([5, 3, 8, 1, 9])
     shares = [ProcessGroup(rank, 3).share(sets).tolist() for rank in range(3)]
     assert shares == [[5, 1], [3, 9], [8]]

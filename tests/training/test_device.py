@@ -1,4 +1,4 @@
-"""Devices by name; models refuse one that is not there (tests/models/networks/test_neural_model.py)."""
+"""Devices by name; models refuse an unavailable one (tests/models/networks/test_neural_model.py)."""
 
 import threading
 from typing import Any
@@ -14,9 +14,9 @@ def test_devices_are_found_by_name() -> None:
     assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def test_getting_ready_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
+def test_preparing_a_device_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
 
     def broken() -> bool:
         raise RuntimeError("no driver")
@@ -27,4 +27,4 @@ def test_getting_ready_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         start_preloading("auto")
         for thread in set(threading.enumerate()) - before:
             thread.join()
-    assert told == []
+    assert errors == []

@@ -38,7 +38,7 @@ CONFIG = TrainConfig(
 
 
 class Interruption(KeyboardInterrupt):
-    """What ends a run in these tests."""
+    """Ends a run in these tests."""
 
 
 class Scores(ChoiceNetwork):
@@ -84,7 +84,7 @@ def untimed(outcome: TrainingOutcome) -> list[dict[str, Any]]:
 # -- learning ------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_falls_on_what_can_be_learnt(make_sets: MakeSets) -> None:
+def test_the_loss_falls(make_sets: MakeSets) -> None:
     data, module = make_sets(60), fresh(dropout=0.0)
     before = mean_nll(module, data, CONFIG)
     outcome = train(module, data, replace(CONFIG, epochs=20))
@@ -95,24 +95,24 @@ def test_the_loss_falls_on_what_can_be_learnt(make_sets: MakeSets) -> None:
     assert outcome.epochs == 20
 
 
-def test_the_first_step_of_adam_is_the_learning_rate_against_the_sign(make_sets: MakeSets) -> None:
-    """m / (sqrt(v) + 1e-8) = g / (|g| + 1e-8) at the first step, whatever g; choosing the largest x pulls w up."""
+def test_the_first_step_of_adam_is_the_learning_rate(make_sets: MakeSets) -> None:
+    """m / (sqrt(v) + 1e-8) = g / (|g| + 1e-8) at the first step for any g; choosing the largest x raises w."""
     module = OneWeight()
     train(module, make_sets(), replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant", clip=0))
     assert module.w.item() == pytest.approx(CONFIG.lr, rel=1e-6)
 
 
-def test_a_gradient_beyond_the_limit_is_cut_to_it(make_sets: MakeSets) -> None:
-    """With |g| cut to 1e-9, the first step is lr 1e-9 / (1e-9 + 1e-8) = lr / 11; the norm told is the one before."""
+def test_a_large_gradient_is_clipped(make_sets: MakeSets) -> None:
+    """With |g| clipped to 1e-9, the first step is lr 1e-9 / (1e-9 + 1e-8) = lr / 11; the reported norm is unclipped."""
     module = OneWeight()
     config = replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant", clip=1e-9)
     outcome = train(module, make_sets(), config)
-    # The cut gradient is g 1e-9 / (|g| + 1e-6), torch's guard against a norm of 0: with |g| near 0.9, 1e-6 off.
+    # The clipped gradient is g 1e-9 / (|g| + 1e-6): torch guards against a norm of 0. |g| is near 0.9, so 1e-6 off.
     assert module.w.item() == pytest.approx(CONFIG.lr / 11, rel=1e-5)
     assert outcome.history[0]["gradient_norm"] > 0.1
 
 
-def test_weight_decay_shrinks_the_weights_by_its_share(make_sets: MakeSets) -> None:
+def test_weight_decay_shrinks_the_weights(make_sets: MakeSets) -> None:
     """Decoupled: w (1 - lr decay) before the same step as without decay."""
     with_decay, without = fresh(dropout=0.0), fresh(dropout=0.0)
     start = [p.detach().clone() for p in without.parameters()]
@@ -139,50 +139,50 @@ def prior_and_plain() -> tuple[WithPrior, Scores]:
 
 
 def test_weights_with_a_prior_are_not_decayed(make_sets: MakeSets) -> None:
-    """A step at a rate of 0.05 with a decay of 0.5 takes 2.5 % of the others."""
+    """A step at a rate of 0.05 with a decay of 0.5 shrinks the other weights by 2.5 %."""
     (decayed, start), (plain, _) = prior_and_plain(), prior_and_plain()
     config = replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant")
     train(plain, make_sets(), config)
     train(decayed, make_sets(), replace(config, weight_decay=0.5))
     for k, (a, b, w) in enumerate(zip(decayed.parameters(), plain.parameters(), start.parameters(), strict=True)):
-        taken = 0.0 if k < 2 else config.lr * 0.5
-        torch.testing.assert_close(a, b - w * taken, rtol=0, atol=1e-7 if taken else 0)
+        shrinkage = 0.0 if k < 2 else config.lr * 0.5
+        torch.testing.assert_close(a, b - w * shrinkage, rtol=0, atol=1e-7 if shrinkage else 0)
 
 
 def test_the_gradient_of_a_standard_normal_prior_is_added(make_sets: MakeSets) -> None:
-    """Of sum of losses plus |w|^2 / 2, per set: w / 24, in the layer that has the prior and nowhere else."""
+    """The gradient of |w|^2 / 2 per set, w / 24, is added only in the layer with the prior."""
     prior, plain = prior_and_plain()
     data = make_sets(24)
-    found = []
+    gradients = []
     for module in (prior, plain):
         steps = loop.steps_for(module, data, replace(CONFIG, clip=0.0))
         steps.step(data.batch(np.arange(24)))
-        found.append([p.grad for p in module.parameters()])
+        gradients.append([p.grad for p in module.parameters()])
     start = [p.detach() for p in fresh(dropout=0.0).parameters()]
-    for k, (a, b, w) in enumerate(zip(*found, start, strict=True)):
+    for k, (a, b, w) in enumerate(zip(*gradients, start, strict=True)):
         assert a is not None
         assert b is not None
         torch.testing.assert_close(a, b + (w / 24 if k < 2 else 0), rtol=0, atol=1e-7)
     assert start[0].abs().max() > 0.1
 
 
-def test_without_a_model_that_learns_them_decay_and_epochs_are_the_usual_ones(make_sets: MakeSets) -> None:
+def test_automatic_decay_and_epochs_have_defaults(make_sets: MakeSets) -> None:
     auto, stated = fresh(), fresh()
     train(auto, make_sets(), replace(CONFIG, epochs="auto", weight_decay="auto"))
     train(stated, make_sets(), replace(CONFIG, epochs=20, weight_decay=1.0))
     assert weights(auto) == weights(stated)
 
 
-def test_the_training_loss_is_the_mean_over_sets_before_each_step(make_sets: MakeSets) -> None:
-    """From w = 0 every law is uniform, so the loss of the one batch is the mean of log n."""
+def test_the_training_loss_is_measured_before_each_step(make_sets: MakeSets) -> None:
+    """At w = 0 all probabilities are uniform, so the loss of the single batch is the mean of log n."""
     data = make_sets()
     outcome = train(OneWeight(), data, replace(CONFIG, epochs=1, batch_size=99))
     assert outcome.history[0]["train_loss"] == pytest.approx(np.log(data.sizes).mean(), rel=1e-6)
     assert outcome.history[0]["valid_loss"] is None
 
 
-def test_the_gradient_is_that_of_the_weighted_mean_loss(make_sets: MakeSets) -> None:
-    """From w = 0, each set contributes mean of x minus x of the choice."""
+def test_the_gradient_is_of_the_weighted_mean_loss(make_sets: MakeSets) -> None:
+    """At w = 0, each set contributes the mean of x minus x of the choice."""
     weight = [1.0, 2.0, 5.0] * 4
     data = make_sets(12, weight=weight)
     batch = data.batch(np.arange(12))
@@ -194,21 +194,21 @@ def test_the_gradient_is_that_of_the_weighted_mean_loss(make_sets: MakeSets) -> 
 
 
 def test_the_learning_rate_follows_the_schedule_step_by_step(make_sets: MakeSets) -> None:
-    """24 sets in batches of 6 are 4 steps; the last of epoch e is taken at (e - 1 + 3/4) / 5 of the way."""
+    """24 sets in batches of 6 are 4 steps; the last one of epoch e is at (e - 1 + 3/4) / 5 of the run."""
     outcome = train(fresh(), make_sets(24), CONFIG)
     expected = [learning_rate(CONFIG, (epoch + 0.75) / 5) for epoch in range(5)]
     assert [entry["lr"] for entry in outcome.history] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_budget_of_pairs_that_cuts_batches_does_not_overrun_the_schedule(make_sets: MakeSets) -> None:
+def test_the_pair_budget_does_not_overrun_the_schedule(make_sets: MakeSets) -> None:
     outcome = train(fresh(), make_sets(24), replace(CONFIG, pair_budget=1))
     assert outcome.history[-1]["lr"] == learning_rate(CONFIG, 1.0)
 
 
-# -- chance --------------------------------------------------------------------------------------------------------
+# -- randomness ----------------------------------------------------------------------------------------------------
 
 
-def test_one_seed_gives_one_result_and_another_seed_another(make_sets: MakeSets) -> None:
+def test_results_depend_only_on_the_seed(make_sets: MakeSets) -> None:
     data = make_sets()
     runs = []
     for seed in (3, 3, 4):
@@ -220,7 +220,7 @@ def test_one_seed_gives_one_result_and_another_seed_another(make_sets: MakeSets)
 
 
 class Recording(Scores):
-    """Remembers what it was shown in training, and what dropout made of it."""
+    """Records its training batches, and the result of dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,8 +234,8 @@ class Recording(Scores):
         return super().forward(batch)
 
 
-def test_every_epoch_has_an_order_and_a_dropout_of_its_own(make_sets: MakeSets) -> None:
-    """4 batches an epoch; the same sets in another order, or in other batches."""
+def test_every_epoch_has_its_own_order_and_dropout(make_sets: MakeSets) -> None:
+    """4 batches per epoch, with the same sets in another order."""
     module = Recording()
     train(module, make_sets(24), replace(CONFIG, epochs=3))
     for record in (module.shown, module.dropped):
@@ -243,7 +243,7 @@ def test_every_epoch_has_an_order_and_a_dropout_of_its_own(make_sets: MakeSets) 
         assert len(epochs) == len(set(epochs)) == 3
 
 
-def test_the_callers_random_state_neither_matters_nor_changes(make_sets: MakeSets) -> None:
+def test_the_global_random_state_has_no_effect_and_stays(make_sets: MakeSets) -> None:
     data, results = make_sets(), []
     for state in (1, 2):
         torch.manual_seed(state)
@@ -261,7 +261,7 @@ def test_the_callers_random_state_neither_matters_nor_changes(make_sets: MakeSet
 
 
 def test_training_stops_early_and_restores_the_best_weights(make_sets: MakeSets) -> None:
-    """The validation part prefers the opposite, so every epoch makes it worse: the first is the best."""
+    """The validation part has opposite preferences, so every epoch is worse and the first is the best."""
     data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
     module, config = fresh(), replace(CONFIG, epochs=50, patience=3, warmup=0, schedule="constant")
     outcome = train(module, data, config, valid=valid)
@@ -272,18 +272,18 @@ def test_training_stops_early_and_restores_the_best_weights(make_sets: MakeSets)
     assert mean_nll(module, valid, config) == losses[0]
 
 
-def test_under_a_falling_rate_a_cool_down_follows_the_stop(make_sets: MakeSets) -> None:
-    """Stopped after epoch 4 by a patience of 3, then three more epochs whose rate falls straight to 0."""
+def test_a_falling_schedule_cools_down_after_stopping(make_sets: MakeSets) -> None:
+    """The run stops after epoch 4 with a patience of 3; then the rate falls linearly to 0 in three epochs."""
     data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
     config = replace(CONFIG, epochs=50, patience=3, warmup=0, schedule="cosine", batch_size=1)
     history = train(fresh(), data, config, valid=valid).history
     assert len(history) == 7
-    start, last = learning_rate(config, 4 / 50), 59 / 60  # each entry holds the rate of its last step
+    start, last = learning_rate(config, 4 / 50), 59 / 60  # each entry has the rate of its last step
     expected = [start * (1 - (k + last) / 3) for k in range(3)]
     np.testing.assert_allclose([entry["lr"] for entry in history[4:]], expected, rtol=1e-12)
 
 
-def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSets) -> None:
+def test_the_best_epoch_is_kept_after_a_complete_run(make_sets: MakeSets) -> None:
     data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
     module, config = fresh(), replace(CONFIG, patience=50)
     outcome = train(module, data, config, valid=valid)
@@ -296,8 +296,8 @@ def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSe
 NOISE = replace(CONFIG, epochs=6, min_delta="noise", patience=1, schedule="constant", warmup=0.0)
 
 
-def test_where_overfitting_shows_above_noise_the_earlier_weights_are_kept(make_sets: MakeSets) -> None:
-    """The validation part prefers the opposite, so every epoch makes it worse; all epochs are gone through."""
+def test_overfitting_beyond_noise_keeps_earlier_weights(make_sets: MakeSets) -> None:
+    """The validation part has opposite preferences, so every epoch is worse; all epochs are run."""
     data, valid = make_sets(60), make_sets(60, seed=1, chosen="smallest")
     module = fresh()
     outcome = train(module, data, NOISE, valid=valid)
@@ -308,8 +308,8 @@ def test_where_overfitting_shows_above_noise_the_earlier_weights_are_kept(make_s
     assert mean_nll(module, valid, NOISE) == losses[0]
 
 
-def test_where_only_noise_tells_epochs_apart_the_last_weights_are_kept(make_sets: MakeSets) -> None:
-    """Three validation sets: the second epoch is their best by little, which is no reason to stop there."""
+def test_differences_within_noise_keep_the_last_weights(make_sets: MakeSets) -> None:
+    """With three validation sets, the second epoch is slightly better, but not beyond noise."""
     data, valid = make_sets(60), make_sets(3, seed=1)
     module, config = fresh(), replace(NOISE, lr=0.3)
     outcome = train(module, data, config, valid=valid)
@@ -323,7 +323,7 @@ def test_where_only_noise_tells_epochs_apart_the_last_weights_are_kept(make_sets
 
 
 class Gaining(OneWeight):
-    """Loses x - w y, set by set."""
+    """A network whose loss per set is x - w y."""
 
     def forward(self, batch: Batch) -> Tensor:
         return (self.w * batch.numeric[..., 1] - batch.numeric[..., 0]).masked_fill(~batch.mask, -math.inf)
@@ -334,16 +334,16 @@ class Gaining(OneWeight):
     [
         ([0.9, 1.1, 0.9, 1.1], [1.0, 1.0, 1.0, 1.0], True),  # mean 1, standard error .05
         ([3.0, -1.0, 3.0, -1.0], [1.0, 1.0, 1.0, 1.0], False),  # mean 1, standard error 1
-        ([3.0, -1.0, 3.0, -1.0], [1.0, 0.01, 1.0, 0.01], True),  # those of the sets that count are alike
+        ([3.0, -1.0, 3.0, -1.0], [1.0, 0.01, 1.0, 0.01], True),  # sets with a large weight have equal gains
         ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], False),
         ([-1.0, -1.0, -1.0, -1.0], [1.0, 1.0, 1.0, 1.0], False),  # worse
-        ([0.1, 0.1, 0.1, 0.1], [1.0, 1.0, 1.0, 1.0], True),  # however hard the sets are
+        ([0.1, 0.1, 0.1, 0.1], [1.0, 1.0, 1.0, 1.0], True),  # small but equal gains
     ],
 )
-def test_better_is_what_exceeds_two_standard_errors_of_the_difference(
+def test_a_gain_must_exceed_two_standard_errors(
     gains: list[float], weight: list[float], clear: bool, make_sets: MakeSets
 ) -> None:
-    """The sets differ by far more than the gains in how hard they are."""
+    """The losses of the sets differ by far more than the gains."""
     data = make_sets(4, weight=weight)
     by_set = torch.tensor([[1.0, 50.0, 7.0, 20.0], gains]).T
     data = replace(data, numeric=by_set.repeat_interleave(data.counts, 0))
@@ -357,11 +357,11 @@ def test_without_a_validation_part_the_last_weights_are_kept(make_sets: MakeSets
     assert outcome.epochs == len(outcome.history) == CONFIG.epochs
 
 
-# -- trouble -------------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 class Sick(Scores):
-    """Turns to NaN after some batches, in training or in validation."""
+    """Returns NaN after some batches, in training or in validation."""
 
     def __init__(self, healthy: int, *, training: bool) -> None:
         super().__init__(dropout=0.0)
@@ -381,10 +381,10 @@ class Sick(Scores):
         (lambda: Sick(2, training=False), r"training .*, validation nan, gradient"),
     ],
 )
-def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_last_good_state(
+def test_a_nonfinite_loss_ends_the_run_and_keeps_the_last_state(
     sick: Callable[[], Sick], what: str, make_sets: MakeSets, tmp_path: Path
 ) -> None:
-    """24 sets in batches of 6 are 4 training batches and 1 validation batch: both turn sick in epoch 3."""
+    """24 sets in batches of 6 are 4 training batches and 1 validation batch: both give NaN in epoch 3."""
     checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
     message = rf"epoch 3: the loss is no longer finite \({what}.*\). Lower lr, or set clip"
     with pytest.raises(TrainingError, match=message):
@@ -396,13 +396,13 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_last_good_state(
 
 
 class Dead(OneWeight):
-    """Its weight counts for nothing."""
+    """Its weight has no effect."""
 
     def forward(self, batch: Batch) -> Tensor:
         return log_softmax(torch.relu(self.w - 1) * batch.numeric[..., 0], batch)
 
 
-def test_weights_that_no_gradient_reaches_are_noticed(make_sets: MakeSets) -> None:
+def test_weights_without_gradient_are_reported(make_sets: MakeSets) -> None:
     with pytest.raises(TrainingError, match=r"epoch 1: no gradient reached the weights.*rate='relu', all rates are"):
         train(Dead(), make_sets(), CONFIG)
 
@@ -411,7 +411,7 @@ def test_weights_that_no_gradient_reaches_are_noticed(make_sets: MakeSets) -> No
 
 
 def interrupting(epoch: int) -> Any:
-    """A progress display that ends the run right after an epoch's state was written."""
+    """Return a progress display that ends the run right after the state of an epoch is written."""
 
     @contextmanager
     def watch(epochs: int, *, show: bool) -> Iterator[Any]:
@@ -425,7 +425,7 @@ def interrupting(epoch: int) -> Any:
 
 
 class Breaking(Checkpoint):
-    """Ends the run right before an epoch's state is written."""
+    """Ends the run right before the state of an epoch is written."""
 
     def write(self, state: RunState) -> None:
         if state.epoch == self.identity["break"]:
@@ -434,7 +434,7 @@ class Breaking(Checkpoint):
 
 
 class Patient(CheckpointWriter):
-    """Writes every state, and waits until it has."""
+    """Writes every state, and waits for it."""
 
     def save(self, state: RunState) -> None:
         super().save(state)
@@ -444,7 +444,7 @@ class Patient(CheckpointWriter):
 @pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "valid"])
 @pytest.mark.parametrize("epoch", range(1, CONFIG.epochs + 1))
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
+def test_an_interrupted_run_resumes_bit_for_bit(
     moment: str, epoch: int, with_valid: bool, make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, valid = make_sets(), make_sets(seed=1) if with_valid else None
@@ -461,9 +461,9 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
         with pytest.raises(Interruption):
             train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
 
-    module = fresh(seed=8)  # what it starts from must not matter
+    module = fresh(seed=8)  # other initial weights must not matter
     if moment == "before" and epoch == 1:
-        assert not checkpoint.path.exists()  # nothing was written yet: it starts over
+        assert not checkpoint.path.exists()  # no state was written, so the run starts over
         module = fresh()
     resumed = Checkpoint(checkpoint.path, checkpoint.identity, resume=True)
     outcome = train(module, data, CONFIG, valid=valid, seed=5, checkpoint=resumed)
@@ -472,7 +472,7 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
     assert outcome.epochs == expected.epochs
 
 
-def test_a_run_interrupted_after_every_epoch_ends_the_same(
+def test_a_run_interrupted_after_every_epoch_gives_the_same(
     make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, valid, whole = make_sets(), make_sets(seed=1), fresh()
@@ -500,7 +500,7 @@ def test_a_run_that_stopped_early_does_not_start_again(make_sets: MakeSets, tmp_
     assert weights(again) == weights(first)
 
 
-def test_going_on_is_told_in_the_log(make_sets: MakeSets, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_resuming_is_logged(make_sets: MakeSets, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
     with caplog.at_level(logging.INFO, "pcmcnet"):
         train(fresh(), make_sets(), replace(CONFIG, epochs=2), checkpoint=checkpoint, progress=True)
@@ -512,17 +512,17 @@ def test_going_on_is_told_in_the_log(make_sets: MakeSets, tmp_path: Path, caplog
 
 
 def repeated(data: EncodedSets, times: list[int]) -> EncodedSets:
-    """The same sets, each as often as said, all of weight 1."""
+    """Repeat each set this many times, with weight 1."""
     index = torch.from_numpy(np.repeat(np.arange(len(data)), times))
     per_set = ("starts", "counts", "individual_numeric", "individual_categorical", "chosen")
-    taken = {name: getattr(data, name)[index] for name in per_set}
-    return replace(data, sizes=data.sizes[index.numpy()], weight=torch.ones(len(index)), **taken)
+    columns = {name: getattr(data, name)[index] for name in per_set}
+    return replace(data, sizes=data.sizes[index.numpy()], weight=torch.ones(len(index)), **columns)
 
 
-def test_weight_two_is_the_set_twice(make_sets: MakeSets) -> None:
+def test_weight_two_equals_a_repeated_set(make_sets: MakeSets) -> None:
     times = [1, 2, 3] * 4
     weighted, plain = make_sets(12, weight=times), repeated(make_sets(12), times)
-    config = replace(CONFIG, batch_size=99)  # one batch, so that both take the same steps
+    config = replace(CONFIG, batch_size=99)  # a single batch, so both take the same steps
     a, b = OneWeight(), OneWeight()
     first, second = train(a, weighted, config), train(b, plain, config)
     assert a.w.item() == pytest.approx(b.w.item(), rel=1e-6)
@@ -530,8 +530,8 @@ def test_weight_two_is_the_set_twice(make_sets: MakeSets) -> None:
         assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-6)
 
 
-def test_the_mean_loss_weighs_the_sets(make_sets: MakeSets) -> None:
-    """Uniform laws: the weighted mean of log n. A scale common to all weights does not matter."""
+def test_the_mean_loss_is_weighted(make_sets: MakeSets) -> None:
+    """Probabilities are uniform: the loss is the weighted mean of log n. The scale of the weights does not matter."""
     weight = [0.0, 1.0, 2.5] * 4
     data = make_sets(12, weight=weight)
     expected = np.average(np.log(data.sizes), weights=weight)
@@ -540,33 +540,33 @@ def test_the_mean_loss_weighs_the_sets(make_sets: MakeSets) -> None:
     assert mean_nll(OneWeight(), doubled, CONFIG) == pytest.approx(expected, rel=1e-6)
 
 
-# -- someone who looks on ------------------------------------------------------------------------------------------
+# -- callbacks -----------------------------------------------------------------------------------------------------
 
 
-def test_each_epochs_entry_is_shown(make_sets: MakeSets) -> None:
-    data, seen = make_sets(), list[dict[str, Any]]()
-    outcome = train(Scores(), data, CONFIG, valid=data, on_epoch=seen.append)
-    assert seen == outcome.history
+def test_a_callback_gets_the_entry_of_each_epoch(make_sets: MakeSets) -> None:
+    data, entries = make_sets(), list[dict[str, Any]]()
+    outcome = train(Scores(), data, CONFIG, valid=data, on_epoch=entries.append)
+    assert entries == outcome.history
 
 
-def test_what_is_shown_may_be_changed(make_sets: MakeSets) -> None:
+def test_a_callback_may_change_its_entry(make_sets: MakeSets) -> None:
     shown = train(fresh(), make_sets(), CONFIG, on_epoch=lambda entry: entry.clear())
     assert untimed(shown) == untimed(train(fresh(), make_sets(), CONFIG))
 
 
-def test_a_state_with_an_infinite_gradient_is_not_kept_within_an_epoch(
+def test_a_state_with_an_infinite_gradient_is_not_saved(
     make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", 0.0)
     monkeypatch.setattr(Steps, "run", lambda *_: torch.tensor([1.0, 1.0, math.inf]))
-    kept = Checkpoint(tmp_path / CHECKPOINT, {})
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {})
     with pytest.raises(TrainingError, match="no longer finite"):
-        train(Scores(), make_sets(), CONFIG, checkpoint=kept)
-    assert not kept.path.exists()
+        train(Scores(), make_sets(), CONFIG, checkpoint=checkpoint)
+    assert not checkpoint.path.exists()
 
 
-def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: MakeSets, tmp_path: Path) -> None:
-    data, kept = make_sets(), Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+def test_a_callback_may_stop_training_for_later(make_sets: MakeSets, tmp_path: Path) -> None:
+    data, checkpoint = make_sets(), Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
 
     def end(entry: dict[str, Any]) -> None:
         if entry["epoch"] == 2:
@@ -576,11 +576,11 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     module = Scores()
     start = {k: v.clone() for k, v in module.state_dict().items()}
     with pytest.raises(Interruption):
-        train(module, data, CONFIG, checkpoint=kept, on_epoch=end)
-    state = kept.read()
+        train(module, data, CONFIG, checkpoint=checkpoint, on_epoch=end)
+    state = checkpoint.read()
     assert state is not None
     assert state.epoch == 2
-    resumed = train(module, data, CONFIG, checkpoint=kept)
+    resumed = train(module, data, CONFIG, checkpoint=checkpoint)
     whole = Scores()
     whole.load_state_dict(start)
     expected = train(whole, data, CONFIG)
@@ -592,15 +592,13 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     ("losses", "told"),
     [
         ([2.0, 0.5, 1.4], "fell to 0.5 in epoch 2, but ended at 1.4"),
-        ([2.0, 0.5, 1.2], None),  # less than half is lost
-        ([0.52, 0.5, 0.55], None),  # all of it, but next to nothing
+        ([2.0, 0.5, 1.2], None),  # less than half of the gain is lost
+        ([0.52, 0.5, 0.55], None),  # all of a tiny gain is lost
         ([2.0, 1.0, 0.5], None),
         ([0.7], None),
     ],
 )
-def test_a_run_that_came_off_its_course_is_told_of(
-    losses: list[float], told: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_diverged_run_is_reported(losses: list[float], told: str | None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         loop._warn_if_diverged(losses)
     assert [(told or "nothing") in record.getMessage() for record in caplog.records] == ([True] if told else [])

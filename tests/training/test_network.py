@@ -1,4 +1,4 @@
-"""What the loop may ask of a network is declared once; a network that declares nothing is trained by its NLL."""
+"""The training loop uses only declared methods of a network; by default a network is trained by its NLL."""
 
 import ast
 import math
@@ -21,7 +21,7 @@ MakeSets = Callable[..., EncodedSets]
 
 
 class Slope(ChoiceNetwork):
-    """A logit with the score w x, from w = 1."""
+    """A logit with the score w x, initially w = 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def test_a_network_that_declares_nothing_has_the_defaults(make_sets: MakeSets) -
     torch.testing.assert_close(network.set_losses(batch), choice_nll(network(batch), batch.chosen), rtol=0, atol=0)
 
 
-def test_forward_is_the_one_thing_that_a_network_has_to_define(make_sets: MakeSets) -> None:
+def test_a_network_must_define_only_forward(make_sets: MakeSets) -> None:
     class Nothing(ChoiceNetwork):
         pass
 
@@ -61,8 +61,8 @@ def test_forward_is_the_one_thing_that_a_network_has_to_define(make_sets: MakeSe
         Nothing()(make_sets().batch(np.arange(2)))
 
 
-def test_a_loss_of_its_own_is_what_training_minimises(make_sets: MakeSets) -> None:
-    """Twice the loss, and twice the gradient; a validation loss stays a negative log-likelihood."""
+def test_training_minimises_a_custom_loss(make_sets: MakeSets) -> None:
+    """Loss and gradient are doubled; the validation loss is still the negative log-likelihood."""
     data, config = make_sets(12), TrainConfig(epochs=1, batch_size=99, weight_decay=0.0, lr=1e-9)
     plain, doubled = (train(network, data, config, valid=data).history[0] for network in (Slope(), Doubled()))
     assert not Doubled().loss_is_nll
@@ -71,7 +71,7 @@ def test_a_loss_of_its_own_is_what_training_minimises(make_sets: MakeSets) -> No
     assert doubled["valid_loss"] == pytest.approx(plain["valid_loss"], rel=1e-6)
 
 
-def test_other_answers_than_probabilities_come_from_the_same_batches(make_sets: MakeSets) -> None:
+def test_other_outputs_use_the_same_batches(make_sets: MakeSets) -> None:
     data, network = make_sets(20), Slope()
     answers = predict(network, data, pair_budget=40, compute=network.scores)
     batches = predict(network, data, pair_budget=40)
@@ -81,13 +81,13 @@ def test_other_answers_than_probabilities_come_from_the_same_batches(make_sets: 
         torch.testing.assert_close(scores, batch.numeric[..., 0], rtol=0, atol=0)
 
 
-def test_training_asks_a_network_for_nothing_by_getattr() -> None:
-    """An attribute found by ``getattr`` is one that no class declares."""
-    found = []
+def test_training_does_not_use_getattr() -> None:
+    """An attribute read by ``getattr`` would not be declared in any class."""
+    uses = []
     for file in Path(pcmcnet.training.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             match node:
                 case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[asked, *_]):
                     if any(word in ast.unparse(asked) for word in ("network", "module")):
-                        found.append(f"{file.name}:{node.lineno}")
-    assert found == []
+                        uses.append(f"{file.name}:{node.lineno}")
+    assert uses == []

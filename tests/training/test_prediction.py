@@ -1,4 +1,4 @@
-"""Prediction in batches: every set once, without dropout or gradients, and few at once where contents are large."""
+"""Prediction in batches: every set once, without dropout or gradients, in small batches if contents are large."""
 
 import math
 from collections.abc import Callable
@@ -28,52 +28,50 @@ class Scores(ChoiceNetwork):
 
 
 @pytest.mark.parametrize("pair_budget", [1, 40, 10_000])
-def test_prediction_meets_every_set_once_without_dropout_or_gradients(pair_budget: int, make_sets: MakeSets) -> None:
+def test_every_set_is_predicted_once_without_dropout(pair_budget: int, make_sets: MakeSets) -> None:
     data, module = make_sets(), Scores().train()
-    seen = []
+    predicted = []
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
         assert not log_p.requires_grad
         torch.testing.assert_close(log_p, module.eval()(batch), rtol=0, atol=0)
-        seen += sets.tolist()
-    assert sorted(seen) == list(range(len(data)))
+        predicted += sets.tolist()
+    assert sorted(predicted) == list(range(len(data)))
 
 
-def test_an_interrupt_that_was_heard_ends_a_prediction_in_any_thread(
-    make_sets: MakeSets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = predict(Scores(), make_sets(), pair_budget=1)
-    next(found)
+def test_an_interrupt_ends_a_prediction_in_any_thread(make_sets: MakeSets, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = predict(Scores(), make_sets(), pair_budget=1)
+    next(batches)
     monkeypatch.setattr(concurrency, "_interrupted", True)
     with pytest.raises(KeyboardInterrupt):
-        next(found)
+        next(batches)
 
 
 def test_each_process_predicts_its_share_of_every_batch(make_sets: MakeSets) -> None:
     data, module = make_sets(), Scores()
-    found = [
+    actual = [
         sets
         for rank in range(3)
         for sets, _, _ in predict(module, data, pair_budget=10_000, share=lambda sets, rank=rank: sets[rank::3])
     ]
-    assert sorted(np.concatenate(found).tolist()) == list(range(len(data)))
+    assert sorted(np.concatenate(actual).tolist()) == list(range(len(data)))
 
 
-def test_sets_with_large_contents_are_predicted_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_with_large_contents_are_predicted_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction, "CONTENT_NUMBERS_PER_BATCH", 270)
     table = {"s": np.repeat(np.arange(40), 2), "v": np.random.default_rng(0).normal(size=(80, 10))}
     data = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
     encoded = Encoder.learn(data).encode(data)
-    seen: list[int] = []
+    vectors_per_batch: list[int] = []
 
     class Look(ChoiceNetwork):
         def __init__(self) -> None:
             super().__init__()
-            self.unused = nn.Parameter(torch.zeros(()))  # on a device
+            self.unused = nn.Parameter(torch.zeros(()))  # gives the network a device
 
         def forward(self, batch: Batch) -> Tensor:
-            seen.append(batch.contents[0].values.numel())
+            vectors_per_batch.append(batch.contents[0].values.numel())
             return torch.zeros(batch.mask.shape)
 
     sets = [sets for sets, _, _ in predict(Look(), encoded, pair_budget=10**6)]
     assert sorted(np.concatenate(sets).tolist()) == list(range(40))
-    assert sorted(seen) == [20, 260, 260, 260]  # 13 sets of two vectors each
+    assert sorted(vectors_per_batch) == [20, 260, 260, 260]  # 13 sets of two vectors each

@@ -1,4 +1,4 @@
-"""Steps of an epoch: gradients are cut as torch does, and those on a GPU are replayed with the same results."""
+"""Steps of an epoch: gradients are clipped as in torch, and replayed steps on a GPU give the same results."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Slope(ChoiceNetwork):
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 100.0, math.inf])
-def test_gradients_are_cut_as_torch_does(limit: float) -> None:
+def test_gradients_are_clipped_as_in_torch(limit: float) -> None:
     parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((), (3,), (2, 5))]
     generator = torch.Generator().manual_seed(0)
     for parameter in parameters:
@@ -46,10 +46,10 @@ def test_gradients_are_cut_as_torch_does(limit: float) -> None:
     assert idle.grad is None
 
 
-def test_the_gradient_is_that_of_the_weighted_mean_whatever_the_size_of_the_batch(
+def test_the_gradient_is_of_the_weighted_mean_for_any_batch_size(
     make_sets: Callable[..., EncodedSets],
 ) -> None:
-    """Where a step goes does not show a factor: Adam divides it out. The gradient that it leaves behind does."""
+    """Adam divides out a factor of the gradient, so the gradient itself is compared."""
     sets = make_sets(6, weight=[1.0, 2.0, 0.5, 3.0, 1.0, 2.5])
     module = Slope()
     config = TrainConfig(clip=0.0, weight_decay=0.0)
@@ -64,7 +64,7 @@ def test_the_gradient_is_that_of_the_weighted_mean_whatever_the_size_of_the_batc
     torch.testing.assert_close(steps.total, torch.tensor(sums, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
-def test_few_widths_are_recorded_each_an_eighth_above_the_next_at_most() -> None:
+def test_recorded_widths_differ_by_at_most_an_eighth() -> None:
     sizes = range(1, 1_001)
     assert all(n <= padded_width(n) <= 1.125 * n for n in sizes)
     assert len({padded_width(n) for n in sizes}) <= MAX_GRAPHS
@@ -72,7 +72,7 @@ def test_few_widths_are_recorded_each_an_eighth_above_the_next_at_most() -> None
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("hidden", [(16, 16), (128, 128)])
-def test_replayed_steps_lead_where_plain_ones_do(hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_steps_match_plain_ones(hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     data = pn.ChoiceData.from_long(airline.simulate(600, seed=0), **airline.ROLES)
     losses = {}
     for kind in (Steps, RecordedSteps):
@@ -80,11 +80,13 @@ def test_replayed_steps_lead_where_plain_ones_do(hidden: tuple[int, ...], monkey
         model = pn.PCMCNet(hidden=hidden, batch_size=16, epochs=4, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         losses[kind] = [entry["train_loss"] for entry in model.history]
-    np.testing.assert_allclose(losses[RecordedSteps], losses[Steps], rtol=0, atol=5e-3)  # padding changes sums' order
+    np.testing.assert_allclose(
+        losses[RecordedSteps], losses[Steps], rtol=0, atol=5e-3
+    )  # padding changes the order of sums
 
 
 @pytest.mark.gpu
-def test_dropout_of_replayed_steps_differs_from_step_to_step_and_repeats_with_the_seed() -> None:
+def test_dropout_of_replayed_steps_varies_and_follows_the_seed() -> None:
     data = pn.ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
 
     def history(seed: int) -> list[float]:
@@ -94,4 +96,4 @@ def test_dropout_of_replayed_steps_differs_from_step_to_step_and_repeats_with_th
 
     first = history(0)
     assert first == pytest.approx(history(0), abs=1e-6)
-    assert len({round(loss, 5) for loss in first}) == 3  # the weights stand still: only masks and batches differ
+    assert len({round(loss, 5) for loss in first}) == 3  # the weights are constant: only masks and batches differ

@@ -1,4 +1,4 @@
-"""A fit and a prediction, bit for bit the same on a CPU whatever the process has set for torch, and in any thread."""
+"""Fits and predictions on a CPU are bitwise the same for any torch settings of the process and in any thread."""
 
 import random
 import threading
@@ -60,7 +60,7 @@ EACH: dict[str, Surroundings] = {
 
 
 class Encoder(nn.Module):
-    """A module of a user's, with torch's own dropout."""
+    """A user module with torch's dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,11 +105,13 @@ def encoder() -> Encoder:
         return Encoder()
 
 
-OWN = encoder()  # made once: the generator that it is drawn from is shared by all threads
+USER_ENCODER = encoder()  # made once: all threads share the generator
 
 MODELS: dict[str, Callable[[], ChoiceModel]] = {
-    "pcmcnet": lambda: pn.PCMCNet(hidden=(8, 8), dropout=0.25, epochs=2, weight_decay=3.0),  # so begins as a logit
-    "encoder of one's own": lambda: pn.PCMCNet(hidden=(8,), epochs=2, weight_decay=0.1, encoders={"vector": OWN}),
+    "pcmcnet": lambda: pn.PCMCNet(hidden=(8, 8), dropout=0.25, epochs=2, weight_decay=3.0),  # starts as a logit
+    "encoder of one's own": lambda: pn.PCMCNet(
+        hidden=(8,), epochs=2, weight_decay=0.1, encoders={"vector": USER_ENCODER}
+    ),
     "dpn": lambda: pn.PointerNetwork(hidden=8, layers=2, dropout=0.25, epochs=2, weight_decay=0.1),
     "pcmc": lambda: pn.PCMC(),
     "thurstone": lambda: pn.Thurstone(),
@@ -129,10 +131,10 @@ def require_same(ours: ChoiceModel, theirs: ChoiceModel) -> None:
     assert ours._files() == theirs._files()
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of models that read no contents
+@pytest.mark.filterwarnings("ignore::UserWarning")  # models that ignore contents warn
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("around", EACH)
-def test_a_model_is_the_same_whatever_surrounds_its_fit_and_its_predictions(
+def test_torch_settings_do_not_change_fits_and_predictions(
     name: str, around: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
 ) -> None:
     plain, model = references[name], MODELS[name]()
@@ -144,29 +146,29 @@ def test_a_model_is_the_same_whatever_surrounds_its_fit_and_its_predictions(
     assert np.array_equal(model.predict_proba(data), within)
 
 
-def test_a_model_is_saved_and_loaded_whatever_surrounds_it(
+def test_torch_settings_do_not_change_saving_and_loading(
     data: pn.ChoiceData, references: dict[str, ChoiceModel], tmp_path: Any
 ) -> None:
     references["pcmcnet"].save(tmp_path / "model")
     for around in EACH.values():
         with around():
-            found = pn.load(tmp_path / "model")
-        assert np.array_equal(found.predict_proba(data), references["pcmcnet"].predict_proba(data))
+            loaded = pn.load(tmp_path / "model")
+        assert np.array_equal(loaded.predict_proba(data), references["pcmcnet"].predict_proba(data))
 
 
 @pytest.mark.parametrize("around", EACH)
-def test_slopes_are_the_same_whatever_surrounds_them(
+def test_torch_settings_do_not_change_slopes(
     around: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
 ) -> None:
     expected = references["pcmcnet"]._slopes(data, "x")
     assert expected is not None
     with EACH[around]():
-        found = references["pcmcnet"]._slopes(data, "x")
-    assert found is not None
-    assert np.array_equal(found, expected)
+        slopes = references["pcmcnet"]._slopes(data, "x")
+    assert slopes is not None
+    assert np.array_equal(slopes, expected)
 
 
-def test_what_was_set_is_set_afterwards(data: pn.ChoiceData) -> None:
+def test_torch_settings_are_restored(data: pn.ChoiceData) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), default_device("meta"):
         fitted("pcmcnet", data)
         assert torch.is_autocast_enabled("cpu")
@@ -187,7 +189,7 @@ def random_state() -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", MODELS)
-def test_a_fit_neither_reads_nor_changes_the_random_state_of_the_process(
+def test_a_fit_does_not_use_the_global_random_state(
     name: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
 ) -> None:
     with torch.random.fork_rng(devices=[]):
@@ -198,47 +200,47 @@ def test_a_fit_neither_reads_nor_changes_the_random_state_of_the_process(
     require_same(model, references[name])
 
 
-def test_first_weights_are_those_that_torch_draws_for_the_seed() -> None:
-    """As ever: saved runs and published seeds stay what they were."""
+def test_initial_weights_are_those_of_torch_for_the_seed() -> None:
+    """Saved runs and published seeds must keep their results."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         expected = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
     with seeded_initialisation(5):
-        found = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
-    assert all(map(torch.equal, found, expected))
+        weights = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
+    assert all(map(torch.equal, weights, expected))
     with default_type(torch.float64), seeded_initialisation(5):
         assert torch.equal(nn.Linear(3, 4).weight, expected[0])
 
 
 @pytest.mark.parametrize("name", ["pcmcnet", "encoder of one's own", "dpn"])
-def test_fits_in_threads_give_the_models_of_fits_one_after_the_other(name: str, data: pn.ChoiceData) -> None:
+def test_fits_in_threads_equal_sequential_fits(name: str, data: pn.ChoiceData) -> None:
     expected = [fitted(name, data, seed) for seed in range(3)]
-    found: dict[int, ChoiceModel] = {}
+    models: dict[int, ChoiceModel] = {}
     workers = [
-        threading.Thread(target=lambda seed=seed: found.update({seed: fitted(name, data, seed)})) for seed in range(3)
+        threading.Thread(target=lambda seed=seed: models.update({seed: fitted(name, data, seed)})) for seed in range(3)
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
     for seed, model in enumerate(expected):
-        require_same(found[seed], model)
+        require_same(models[seed], model)
 
 
-def test_a_callers_own_draws_beside_a_fit_are_those_of_its_seed(data: pn.ChoiceData) -> None:
+def test_a_fit_does_not_disturb_draws_of_the_caller(data: pn.ChoiceData) -> None:
     worker = threading.Thread(target=lambda: fitted("pcmcnet", data))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         expected = torch.rand(4000)
         torch.manual_seed(1)
         worker.start()
-        found = torch.cat([torch.rand(16) for _ in range(250)])
+        draws = torch.cat([torch.rand(16) for _ in range(250)])
         worker.join()
-    assert torch.equal(found, expected)
+    assert torch.equal(draws, expected)
 
 
 @pytest.mark.gpu
-def test_a_fit_on_a_gpu_leaves_its_random_state_and_its_settings_alone(data: pn.ChoiceData) -> None:
+def test_a_fit_on_a_gpu_keeps_random_state_and_settings(data: pn.ChoiceData) -> None:
     losses: list[list[float]] = []
     for around in (torch.enable_grad, lambda: torch.autocast("cuda", dtype=torch.bfloat16), torch.inference_mode):
         torch.cuda.manual_seed(3 + len(losses))
