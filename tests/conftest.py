@@ -1,6 +1,6 @@
-"""What all tests share: one thread, how hypothesis searches, and which of them see a GPU.
+"""Settings of all tests: one thread, hypothesis profiles, and visibility of the GPU.
 
-PyTorch is imported where it is used: the process that hands out the tests to others needs none.
+PyTorch is imported where it is used: the process that distributes the tests does not need it.
 """
 
 import gc
@@ -11,8 +11,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A shared machine makes single examples slow at random: time is measured in benchmarks/, not here. A test that passed
-# passes again: examples are the same in every run. PCMCNET_EXPLORE=1 draws others. Fewer where slow tests are left out.
+# On a shared machine single examples are slow at random; time is measured in benchmarks/, not here. Examples are the
+# same in every run; PCMCNET_EXPLORE=1 draws others. There are fewer examples if slow tests are excluded.
 for profile, examples in (("all", 50), ("quick", 20)):
     hypothesis.settings.register_profile(
         profile, deadline=None, max_examples=examples, print_blob=True, derandomize="PCMCNET_EXPLORE" not in os.environ
@@ -20,12 +20,12 @@ for profile, examples in (("all", 50), ("quick", 20)):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw as many examples as the tests that are asked for."""
+    """Choose the number of examples by the selected tests."""
     hypothesis.settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked gpu where there is no CUDA device."""
+    """Skip tests marked gpu if there is no CUDA device."""
     import torch
 
     if torch.cuda.is_available():
@@ -37,20 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Search for garbage only among what tests make: what is imported and collected, a million objects, stays."""
+    """Freeze the million objects of imports and collection, so that garbage collection skips them."""
     gc.disable()
-    found = yield
+    result = yield
     gc.freeze()
     gc.enable()
-    return found
+    return result
 
 
 @pytest.fixture(scope="session", autouse=True)
 def auto_is_the_cpu() -> Iterator[Callable[[], bool]]:
-    """Results are promised to the bit on a CPU alone; a test for a GPU names it. Yields what tells if there is one."""
+    """Results are bitwise reproducible only on a CPU; tests for a GPU name it. Yield a function that detects a GPU."""
     import torch
 
-    torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
+    torch.set_num_threads(1)  # fixed order of sums, as in the processes that tests start
     is_available = torch.cuda.is_available
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: False)
@@ -61,7 +61,7 @@ def auto_is_the_cpu() -> Iterator[Callable[[], bool]]:
 def only_tests_for_a_gpu_see_one(
     request: pytest.FixtureRequest, auto_is_the_cpu: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Show the GPU to the tests for it, and hide it from the programs that others start."""
+    """Show the GPU only to its tests, and hide it from programs that other tests start."""
     if request.node.get_closest_marker("gpu"):
         monkeypatch.setattr("torch.cuda.is_available", auto_is_the_cpu)
     else:
@@ -70,7 +70,7 @@ def only_tests_for_a_gpu_see_one(
 
 @pytest.fixture
 def threads() -> Iterator[Callable[[int], None]]:
-    """Set the number of torch's threads; it is put back afterwards."""
+    """Yield a function that sets the number of torch's threads; the number is restored afterwards."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""The flow is also the import rule: a stage imports only stages to its left, and importing is light."""
+"""The import rule: a stage imports only stages to its left, and imports are cheap."""
 
 import ast
 import gc
@@ -60,11 +60,11 @@ EXTRAS = {
 }
 
 
-DRAWS = "plots"  # the stage that a function of any stage may import
+DRAWS = "plots"  # functions of any stage may import this stage
 
 
 class Import(NamedTuple):
-    """One import: its line, the module named, the name taken out of it, if any, and whether a function imports it."""
+    """One import: its line, the module, the imported name, if any, and whether it is inside a function."""
 
     line: int
     module: str
@@ -74,7 +74,7 @@ class Import(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def no_search_for_garbage() -> Iterator[None]:
-    """Half a million nodes are kept for other tests, and to look through them takes longer than to parse them."""
+    """Disable garbage collection: half a million nodes are cached, and scanning them takes longer than parsing."""
     gc.disable()
     yield
     gc.enable()
@@ -82,12 +82,12 @@ def no_search_for_garbage() -> Iterator[None]:
 
 @cache
 def nodes(source: str) -> list[ast.AST]:
-    """Return all nodes of a file, which is parsed once for all tests."""
+    """Return all nodes of a file; the result is cached for all tests."""
     return list(ast.walk(ast.parse(source)))
 
 
 def imports(source: str, package: str) -> Iterator[Import]:
-    """Yield every import, wherever in the file it stands; relative ones are resolved against ``package``."""
+    """Yield every import of a file; relative ones are resolved against ``package``."""
     functions = [node for node in nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = {id(part) for function in functions for part in ast.walk(function) if isinstance(part, ast.ImportFrom)}
     for node in nodes(source):
@@ -106,39 +106,39 @@ def imports(source: str, package: str) -> Iterator[Import]:
 
 
 def violations(source: str, file: str) -> list[str]:
-    """Say how a file, named by its path from src such as pcmcnet/data/files/tabular.py, breaks the rule.
+    """Return how a file, given by its path from src such as pcmcnet/data/files/tabular.py, breaks the rule.
 
     There is one exception. A method such as ``comparison.plot()`` imports the function that draws it when it is called,
     ``from pcmcnet.plots.comparison import plot_comparison``: importing its own stage loads no picture.
     """
     parts = Path(file).with_suffix("").parts
-    if parts in (("pcmcnet", "api"), ("pcmcnet", "__init__")):  # the list of public names may take from anywhere
+    if parts in (("pcmcnet", "api"), ("pcmcnet", "__init__")):  # the list of public names may import anything
         return []
     stage = "cli" if parts[1] == "__main__" else parts[1]
     if stage not in STAGES:
         return [f"{file}: {stage!r} is not a stage; the stages are {', '.join(STAGES)}"]
-    found = []
+    problems = []
     for line, module, name, in_function in imports(source, package=".".join(parts[:-1])):
         root, target = (*module.split("."), None)[:2]
         full = module if name is None else f"{module}.{name}"
         if root != "pcmcnet":
             continue
         if target is None and name in STAGES:
-            found.append(f"{file}:{line}: takes {name} out of pcmcnet; write pcmcnet.{name}")
+            problems.append(f"{file}:{line}: takes {name} out of pcmcnet; write pcmcnet.{name}")
         elif target not in STAGES:
-            found.append(f"{file}:{line}: imports {full}; name the stage, as in pcmcnet.errors")
+            problems.append(f"{file}:{line}: imports {full}; name the stage, as in pcmcnet.errors")
         elif STAGES.index(target) > STAGES.index(stage) and not (in_function and target == DRAWS):
-            found.append(f"{file}:{line}: {stage} imports {full}, a stage to its right")
-    return found
+            problems.append(f"{file}:{line}: {stage} imports {full}, a stage to its right")
+    return problems
 
 
 def test_a_stage_imports_only_stages_to_its_left() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     assert files
-    found = []
+    problems = []
     for file in files:
-        found += violations(file.read_text("utf-8"), file.relative_to(PACKAGE.parent).as_posix())
-    assert not found, "\n".join(found)
+        problems += violations(file.read_text("utf-8"), file.relative_to(PACKAGE.parent).as_posix())
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_a_stage_imports_only_stages_to_its_left() -> None:
         ("from .. import errors", "1: takes errors out of pcmcnet; write pcmcnet.errors"),
     ],
 )
-def test_the_rule_notices(source: str, problem: str) -> None:
-    (found,) = violations(source, "pcmcnet/data/a.py")
-    assert f"pcmcnet/data/a.py:{problem}" in found
+def test_the_rule_detects_violations(source: str, problem: str) -> None:
+    (violation,) = violations(source, "pcmcnet/data/a.py")
+    assert f"pcmcnet/data/a.py:{problem}" in violation
 
 
 @pytest.mark.parametrize(
@@ -194,19 +194,19 @@ def test_the_rule_notices(source: str, problem: str) -> None:
         "class A:\n    def plot(self):\n        from pcmcnet.plots.comparison import plot_comparison",
     ],
 )
-def test_the_rule_admits(source: str) -> None:
+def test_the_rule_allows_valid_imports(source: str) -> None:
     assert violations(source, "pcmcnet/data/a.py") == []
 
 
-def test_the_rule_knows_every_folder_and_spares_the_public_list() -> None:
-    (found,) = violations("", "pcmcnet/utils/a.py")
-    assert "'utils' is not a stage" in found
+def test_the_rule_covers_every_folder_but_the_public_list() -> None:
+    (violation,) = violations("", "pcmcnet/utils/a.py")
+    assert "'utils' is not a stage" in violation
     assert violations("from pcmcnet.cli import main", "pcmcnet/api.py") == []
     assert violations("from pcmcnet.cli import main", "pcmcnet/__main__.py") == []
 
 
 def imports_at_load(source: str) -> Iterator[ast.ImportFrom]:
-    """Yield the imports that run when a module is loaded: not those in functions, nor those for annotations alone."""
+    """Yield the imports that run when a module is loaded: not those in functions or only for annotations."""
     body: list[ast.stmt] = list(ast.parse(source).body)
     while body:
         node = body.pop()
@@ -217,9 +217,9 @@ def imports_at_load(source: str) -> Iterator[ast.ImportFrom]:
 
 
 def folder_imports(stage: Path) -> dict[str, set[str]]:
-    """Return which folders of a stage import which; the files at its root are a folder of their own.
+    """Return which folders of a stage import which; the files at its root count as one folder.
 
-    A package that only collects names, its ``__init__.py``, may take them from anywhere.
+    An ``__init__.py`` only collects names and may import anything.
     """
     modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in stage.rglob("*.py")}
     edges: dict[str, set[str]] = {}
@@ -229,7 +229,7 @@ def folder_imports(stage: Path) -> dict[str, set[str]]:
         folder = file.parent.relative_to(PACKAGE).as_posix()
         for node in imports_at_load(file.read_text("utf-8")):
             for alias in node.names:
-                # the module that is imported: a.b of "from a.b import c", or a.b.c where c is a module itself
+                # the imported module: a.b of "from a.b import c", or a.b.c if c is a module
                 target = modules.get(f"{node.module}.{alias.name}") or modules.get(f"{node.module}")
                 target = target or modules.get(f"{node.module}.__init__")
                 if target is not None and target.parent != file.parent:
@@ -238,7 +238,7 @@ def folder_imports(stage: Path) -> dict[str, set[str]]:
 
 
 def cycle(edges: dict[str, set[str]]) -> list[str]:
-    """Return folders that import each other in a circle, the first again at the end; none if there is no circle."""
+    """Return folders that form an import cycle, the first again at the end, or an empty list."""
 
     def walk(folder: str, trail: list[str]) -> list[str]:
         if folder in trail:
@@ -249,11 +249,11 @@ def cycle(edges: dict[str, set[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if (PACKAGE / stage).is_dir()])
-def test_folders_of_a_stage_do_not_import_each_other_in_circles(stage: str) -> None:
+def test_folders_of_a_stage_have_no_import_cycles(stage: str) -> None:
     assert cycle(folder_imports(PACKAGE / stage)) == []
 
 
-def test_a_circle_of_folders_is_noticed() -> None:
+def test_an_import_cycle_is_detected() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert cycle({"a": {"b", "c"}, "b": {"c"}}) == []
     assert folder_imports(PACKAGE / "data")["data/scan"] >= {"data"}
@@ -261,14 +261,14 @@ def test_a_circle_of_folders_is_noticed() -> None:
 
 @cache
 def loaded(code: str) -> set[str]:
-    """Return the modules that are there after a program that prints nothing else, PyTorch in any case."""
+    """Return the modules that a program has loaded; PyTorch is always among them."""
     run = forked.run(f"import sys\n{code}\nprint(*sys.modules)")
     assert run.returncode == 0, run.stderr
     return set(run.stdout.split())
 
 
 def freshly_loaded(code: str) -> set[str]:
-    """Return the same in a Python of its own, in which nothing was loaded before."""
+    """Return the modules that a program has loaded in a fresh interpreter."""
     words = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'src')\n{code}\nprint(*sys.modules)"]
     return set(subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split())
 
@@ -277,7 +277,7 @@ def test_import_loads_no_extra() -> None:
     assert not EXTRAS & loaded("from pcmcnet import PCMCNet")
 
 
-def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() -> None:
+def test_names_are_imported_lazily() -> None:
     assert not {"torch", "numpy", "pyarrow"} & freshly_loaded("import pcmcnet, pcmcnet.cli.app")
     assert {"pcmcnet.layers", "pcmcnet.insight"} <= loaded("from pcmcnet import PCMCNet")
     assert set(pn.__all__) <= set(dir(pn))
@@ -287,8 +287,8 @@ def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() 
         pn.nonsense  # noqa: B018
 
 
-def test_tables_are_read_scanned_and_learnt_from_without_torch(tmp_path: Path) -> None:
-    """It takes longer to load than most tables to read, and each process that helps to scan would load it."""
+def test_tables_are_read_and_scanned_without_torch(tmp_path: Path) -> None:
+    """Loading torch takes longer than reading most tables, and each worker of a scan would load it."""
     table = {
         "id": [1, 1, 2, 2],
         "y": [0, 1, 1, 0],
@@ -327,7 +327,7 @@ for data in (train, on_disk):
     assert "torch" not in freshly_loaded(program)
 
 
-def test_what_holds_tensors_is_a_name_of_data_as_others_are() -> None:
+def test_tensor_classes_are_exported_by_data() -> None:
     assert set(data.__all__) <= set(dir(data))
     assert data.EncodedSets is sys.modules["pcmcnet.data.batches"].EncodedSets
     assert data.EncodedStream is sys.modules["pcmcnet.data.scan.stream"].EncodedStream
@@ -335,15 +335,15 @@ def test_what_holds_tensors_is_a_name_of_data_as_others_are() -> None:
         data.nonsense  # noqa: B018
 
 
-def test_a_fit_loads_nothing_that_explains_or_draws() -> None:
+def test_a_fit_does_not_load_insight_or_plots() -> None:
     words = ["pcmcnet", "fit", "nothing.csv", "--choice-set", "id", "--chosen", "y", "-o", "nothing"]
     run = f"from pcmcnet.cli import main\nsys.argv = {words}\ntry:\n    main()\nexcept SystemExit:\n    pass"
-    found = loaded(run)
-    assert "pcmcnet.evaluation" in found
-    assert not {"pcmcnet.insight", "pcmcnet.decisions", "pcmcnet.plots", "matplotlib"} & found
+    modules = loaded(run)
+    assert "pcmcnet.evaluation" in modules
+    assert not {"pcmcnet.insight", "pcmcnet.decisions", "pcmcnet.plots", "matplotlib"} & modules
 
 
-def test_pictures_are_loaded_by_the_method_that_draws_and_by_nothing_before() -> None:
+def test_plots_are_loaded_only_when_drawn() -> None:
     before = "from pcmcnet.evaluation.report import Report\nreport = Report(n_sets=1, nll=None, top={}, brier=None)"
     pictures = {"pcmcnet.plots", "matplotlib"}
     assert not pictures & loaded(f"from pcmcnet import compare, evaluate, explain\n{before}")
@@ -351,22 +351,22 @@ def test_pictures_are_loaded_by_the_method_that_draws_and_by_nothing_before() ->
 
 
 def test_tables_and_shards_of_numbers_are_read_without_pandas(tmp_path: Path) -> None:
-    """Arrow's own conversions load it, which takes longer than to read most tables."""
+    """Arrow's own conversions load pandas, which takes longer than reading most tables."""
     table = pa.table({"id": [2, 2, 1, 1], "y": [0, 1, 1, 0], "x": [1.0, 2.5, 3.0, 4.0]})
     pyarrow.parquet.write_table(table, tmp_path / "table.parquet", row_group_size=2)
-    given = f"({str(tmp_path / 'table.parquet')!r}, choice_set='id', chosen='y', features=['x'])"
-    pn.ChoiceData.scan(tmp_path / "table.parquet", choice_set="id", chosen="y", features=["x"])  # makes shards
+    arguments = f"({str(tmp_path / 'table.parquet')!r}, choice_set='id', chosen='y', features=['x'])"
+    pn.ChoiceData.scan(tmp_path / "table.parquet", choice_set="id", chosen="y", features=["x"])  # writes the shards
     program = f"""
 from pcmcnet.data import ChoiceData, Encoder
-for data in (ChoiceData.from_long{given}, ChoiceData.scan{given}):
+for data in (ChoiceData.from_long{arguments}, ChoiceData.scan{arguments}):
     Encoder.learn(data, bend=True)
 """
     assert "pandas" not in loaded(program)
 
 
 def kind_switches(source: str) -> list[int]:
-    """Return the lines that compare a kind of column with the name of one, or hold a table by such names."""
-    found = []
+    """Return the lines that compare a column kind with a name, or have a table keyed by such names."""
+    lines = []
     for node in nodes(source):
         match node:
             case ast.Compare(left=asked, comparators=named) if "kind" in ast.unparse(asked):
@@ -379,15 +379,15 @@ def kind_switches(source: str) -> list[int]:
                 continue
         words = {part.value for one in named if one for part in ast.walk(one) if isinstance(part, ast.Constant)}
         if len(words & KINDS.keys()) >= least:
-            found.append(node.lineno)
-    return found
+            lines.append(node.lineno)
+    return lines
 
 
-def test_nobody_but_the_kinds_asks_for_a_kind_of_column_by_its_name() -> None:
-    """A new kind is one file: what differs between kinds is asked of the registry."""
+def test_only_the_kinds_compare_names_of_kinds() -> None:
+    """A new kind is one file: differences between kinds are looked up in the registry."""
     files = [file for file in sorted(PACKAGE.rglob("*.py")) if file.parent != PACKAGE / "data" / "kinds"]
-    found = [f"{file}:{line}" for file in files for line in kind_switches(file.read_text("utf-8"))]
-    assert not found, "\n".join(found)
+    switches = [f"{file}:{line}" for file in files for line in kind_switches(file.read_text("utf-8"))]
+    assert not switches, "\n".join(switches)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_nobody_but_the_kinds_asks_for_a_kind_of_column_by_its_name() -> None:
         "{'vector': read_vectors, 'multi': read_lists}",
     ],
 )
-def test_a_switch_on_kinds_is_noticed(source: str) -> None:
+def test_a_switch_on_kinds_is_detected(source: str) -> None:
     assert kind_switches(source) == [1]
     assert kind_switches("{'id': 1, 'first': 2}, column == 'id', kind == 'number'") == []
 
@@ -410,5 +410,5 @@ def test_the_architecture_page_names_files_that_exist() -> None:
     named -= {"tests/test_architecture.py", "tests/serving/test_new_kind.py", "pcmcnet/api.py"}
     assert len(named) > 40
     files = {file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.*")}
-    names = {file.rpartition("/")[2] for file in files}  # of files whose folder the sentence names
+    names = {file.rpartition("/")[2] for file in files}  # files whose folder is named in the sentence
     assert sorted(file for file in named if file not in (files if "/" in file else files | names)) == []

@@ -1,7 +1,7 @@
-"""One contract for all models: whatever is registered is tested here at once.
+"""One contract for all registered models.
 
-The table has unequal sets (one of them a singleton), numbers and categories, individual columns, labels that
-return from set to set, a weight, closed rows, and rows of all sets mixed.
+The table has sets of different sizes (one of them a singleton), numbers and categories, individual columns, labels
+that recur, a weight, unavailable rows, and shuffled rows.
 """
 
 import inspect
@@ -26,21 +26,21 @@ from pcmcnet.models import KINDS, ChoiceModel, load, model_class
 from pcmcnet.models.interface.fitted import FittedModel, TrainingTable, record_from_dict, record_to_dict
 from quick_models import QUICK
 
-# Options that make a model quick to fit, or that it cannot do without.
+# Options that make a model quick to fit, or that it requires.
 OPTIONS: dict[str, dict[str, Any]] = {
     **QUICK,
-    "dpn": {**QUICK["dpn"], "epochs": 3, "weight_decay": 0.0},  # by then the order of rows matters
+    "dpn": {**QUICK["dpn"], "epochs": 3, "weight_decay": 0.0},  # after three epochs the order of rows matters
     "ensemble": {"model": "pcmcnet", "n": 2, "options": QUICK["pcmcnet"]},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 2},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
-    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},  # learns its decay, and averages six networks
+    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},  # learns its decay and averages six networks
     "rank-by": {"column": "price"},
 }
 WITHOUT_PARAMETERS = {"uniform", "rank-by"}
-LOGITS = {"mnl", "bradley-terry", "uniform"}  # one value per alternative, whatever the others are
-BESIDE_OPTIONS = {"encoders", "_inner_extras"}  # modules for columns, of the model itself or of the one inside it
-SAFE_TO_READ = {".json", ".md", ".safetensors", ".skops"}  # nothing in these is executed on reading
+LOGITS = {"mnl", "bradley-terry", "uniform"}  # one utility per alternative, independent of the others
+BESIDE_OPTIONS = {"encoders", "_inner_extras"}  # modules for columns, of the model or of the one inside it
+SAFE_TO_READ = {".json", ".md", ".safetensors", ".skops"}  # reading these formats executes nothing
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(name: str, toy: ChoiceData) -> ChoiceModel:
-    """A fitted model to ask, never to change."""
+    """Return a fitted model that tests only read."""
     fitted: ChoiceModel = fresh(name).fit(toy, seed=1, progress=False)
     return fitted
 
@@ -76,21 +76,21 @@ def fresh(name: str) -> ChoiceModel:
 # -- registration --------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_registered_by_its_name_and_public(name: str) -> None:
+def test_a_model_is_registered_and_public(name: str) -> None:
     kind = KINDS[name]
     assert kind.name == name
-    if name in MODELS:  # a model around another is no choice on a command line
+    if name in MODELS:  # a model around another cannot be named on a command line
         assert model_class(name) is kind
     assert getattr(pcmcnet, kind.__name__) is kind
     assert kind.__name__ in pcmcnet.__all__
 
 
-def test_an_unknown_model_is_refused_with_the_nearest_known_one() -> None:
+def test_an_unknown_model_is_refused_with_the_closest_match() -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'pcmc-nett'. Did you mean 'pcmcnet'\?"):
         model_class("pcmc-nett")
 
 
-def test_options_are_named_shown_and_checked(name: str) -> None:
+def test_options_are_keyword_only_shown_and_checked(name: str) -> None:
     shown = inspect.signature(KINDS[name]).parameters
     without_name = {option for option, p in shown.items() if p.kind is not inspect.Parameter.KEYWORD_ONLY}
     assert without_name == ({"column"} if name == "rank-by" else set())
@@ -106,9 +106,7 @@ def test_options_and_public_class_are_documented(name: str) -> None:
 # -- fit -----------------------------------------------------------------------------------------------------------
 
 
-def test_fit_returns_the_model_and_changes_neither_the_data_nor_the_global_random_state(
-    name: str, toy: ChoiceData
-) -> None:
+def test_fit_does_not_change_data_or_global_random_state(name: str, toy: ChoiceData) -> None:
     model, fingerprint = fresh(name), toy.fingerprint()
     before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     assert model.fit(toy, seed=1, progress=False) is model
@@ -117,8 +115,8 @@ def test_fit_returns_the_model_and_changes_neither_the_data_nor_the_global_rando
     assert np.array_equal(np.random.get_state()[1], before_numpy)  # type: ignore[index]  # noqa: NPY002
 
 
-def test_a_fitted_model_holds_its_options_and_one_record(name: str, model: ChoiceModel) -> None:
-    """The constructor sets the options, what no option can hold, and ``fitted_``; a fit adds nothing."""
+def test_a_fitted_model_has_its_options_and_one_record(name: str, model: ChoiceModel) -> None:
+    """The constructor sets the options, objects that no option can hold, and ``fitted_``; a fit adds nothing."""
     unfitted = fresh(name)
     assert set(vars(model)) == set(vars(unfitted))
     assert set(vars(unfitted)) - {"config", "fitted_"} <= BESIDE_OPTIONS
@@ -127,7 +125,7 @@ def test_a_fitted_model_holds_its_options_and_one_record(name: str, model: Choic
     assert model.config == unfitted.config
 
 
-def test_a_fit_assigns_the_record_alone(name: str, toy: ChoiceData) -> None:
+def test_a_fit_assigns_only_the_record(name: str, toy: ChoiceData) -> None:
     model = fresh(name)
     before = dict(vars(model))
     model.fit(toy, seed=1, progress=False)
@@ -158,18 +156,18 @@ def dataclasses_in(value: Any) -> Iterator[Any]:
         yield from dataclasses_in(part)
 
 
-def test_the_record_survives_json(model: ChoiceModel) -> None:
-    """Its types are the saved format: what is written as JSON is read back as an equal record."""
+def test_the_record_survives_a_json_round_trip(model: ChoiceModel) -> None:
+    """Its types define the saved format: JSON is read back as an equal record."""
     for kind, record in ((model.record_class, model.record_), (TrainingTable, model.table_)):
         text = json.dumps(record_to_dict(record), allow_nan=False)
         assert record_from_dict(kind, json.loads(text)) == record
 
 
 @pytest.mark.parametrize("fitted_before", [False, True], ids=["fresh", "fitted"])
-def test_a_fit_that_fails_leaves_the_model_as_it_was(
+def test_a_failed_fit_does_not_change_the_model(
     name: str, toy: ChoiceData, fitted_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The facts of the table are noted last, once everything is estimated."""
+    """The error occurs at the end, when the facts of the table are recorded."""
     model = fresh(name)
     if fitted_before:
         model.fit(toy, seed=1, progress=False)
@@ -189,21 +187,21 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(
         np.testing.assert_array_equal(model.predict_log_proba(toy), before)
 
 
-def test_a_callback_that_raises_leaves_the_model_as_it_was(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
+def test_a_callback_that_raises_does_not_change_the_model(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
     unfitted = fresh(name)
     state = dict(vars(unfitted))
 
     def fail(entry: dict[str, Any]) -> None:
         raise RuntimeError("enough")
 
-    if model.history:  # it trains in epochs
+    if model.history:  # the model trains in epochs
         with pytest.raises(RuntimeError, match="enough"):
             unfitted.fit(toy, seed=1, progress=False, on_epoch=fail)
         assert vars(unfitted) == state
 
 
 def test_fitting_again_gives_the_same_bits(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
-    """Twice in a row, and after a fit with another seed to fewer sets."""
+    """The fits run twice in a row, and after a fit with another seed to fewer sets."""
     again = fresh(name).fit(toy.subset(np.arange(20)), seed=2, progress=False)
     for _ in range(2):
         require_same_bits(again.fit(toy, seed=1, progress=False), model, toy)
@@ -227,10 +225,10 @@ def test_one_seed_gives_one_model(name: str, model: ChoiceModel, toy: ChoiceData
     np.testing.assert_array_equal(again.predict_log_proba(toy), model.predict_log_proba(toy))
 
 
-def test_a_set_of_weight_0_takes_no_part_in_fitting(
+def test_a_set_of_weight_0_has_no_effect_on_a_fit(
     name: str, model: ChoiceModel, table: pa.Table, toy: ChoiceData
 ) -> None:
-    """Not by its choice, nor by an item, a category or a scale that no other set has."""
+    """Its choice, items, categories and scales have no effect."""
     corrupt = {
         "trip": [99, 99, 99],
         "mode": ["rocket", "car", "bus"],
@@ -246,11 +244,11 @@ def test_a_set_of_weight_0_takes_no_part_in_fitting(
     longer = ChoiceData.from_long(pa.concat_tables([table, pa.table(corrupt, schema=table.schema)]), **ROLES)
     assert len(longer) == len(toy) + 1
     again = fresh(name).fit(longer, seed=1, progress=False)
-    # An optimiser whose sums hold one more zero may round, and so stop, differently.
+    # One more zero in the sums may change rounding, and so when an optimiser stops.
     np.testing.assert_allclose(again.predict_proba(toy), model.predict_proba(toy), rtol=1e-5)
 
 
-def test_a_validation_part_is_welcome(name: str, toy: ChoiceData) -> None:
+def test_a_validation_part_is_accepted(name: str, toy: ChoiceData) -> None:
     train, valid = toy.split((0.7, 0.3), seed=0)
     assert np.isfinite(fresh(name).fit(train, valid, progress=False).predict_proba(valid)).all()
 
@@ -260,7 +258,7 @@ def test_fit_needs_choices(name: str, table: pa.Table) -> None:
         fresh(name).fit(ChoiceData.from_long(table, **{**ROLES, "chosen": None}), progress=False)
 
 
-def test_a_model_that_is_not_fitted_says_so(name: str, toy: ChoiceData, tmp_path: Path) -> None:
+def test_a_model_that_is_not_fitted_is_refused(name: str, toy: ChoiceData, tmp_path: Path) -> None:
     model = fresh(name)
     for ask in (
         lambda: model.predict_proba(toy),
@@ -298,7 +296,7 @@ def test_log_probabilities_are_the_logs_of_the_probabilities(model: ChoiceModel,
 
 
 def test_probabilities_follow_the_rows_of_the_table(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
-    """Sets come in another order; the rows of a set keep theirs."""
+    """The sets are in another order; the rows of a set keep theirs."""
     trip = table["trip"].to_numpy()
     order = np.argsort(np.random.default_rng(1).permutation(30)[trip], kind="stable")
     shuffled = model.predict_proba(ChoiceData.from_long(table.take(order), **ROLES))
@@ -306,9 +304,7 @@ def test_probabilities_follow_the_rows_of_the_table(model: ChoiceModel, table: p
     np.testing.assert_allclose(shuffled, model.predict_proba(toy)[order], rtol=1e-5)
 
 
-def test_the_order_of_a_sets_rows_matters_only_to_models_that_say_so(
-    model: ChoiceModel, table: pa.Table, toy: ChoiceData
-) -> None:
+def test_row_order_matters_only_to_models_that_declare_it(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
     order = np.random.default_rng(1).permutation(table.num_rows)
     shuffled = model.predict_proba(ChoiceData.from_long(table.take(order), **ROLES))
     expected = model.predict_proba(toy)[order]
@@ -331,26 +327,24 @@ def test_categories_never_seen_in_training_give_distributions(
     require_distributions(model, trip, model.predict_proba(changed), table["open"].to_numpy() == 1)
 
 
-def test_a_feature_that_is_missing_at_prediction_is_named(model: ChoiceModel, table: pa.Table) -> None:
+def test_a_missing_feature_at_prediction_is_named(model: ChoiceModel, table: pa.Table) -> None:
     with pytest.raises(InputError, match="'price'"):
         model.predict_proba(table.drop_columns(["price"]))
 
 
 def require_distributions(model: ChoiceModel, trip: Any, p: Any, is_open: Any) -> None:
-    """Positive numbers for what is open, which sum to 1 in each set; a ranking may be sure of some."""
+    """Check that probabilities of available rows are positive and sum to 1; a ranking may give 0 and 1."""
     assert np.isfinite(p).all()
     assert (p[is_open] >= 0).all() if model.gives == "ranking" else (p[is_open] > 0).all()
     # Networks compute in float32.
     np.testing.assert_allclose(np.bincount(trip, weights=p), 1, rtol=1e-6)
 
 
-def test_a_raw_table_without_choices_is_read_by_the_models_schema(
-    model: ChoiceModel, table: pa.Table, toy: ChoiceData
-) -> None:
+def test_the_schema_of_the_model_reads_a_raw_table(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
     np.testing.assert_array_equal(model.predict_proba(table.drop_columns(["took", "weight"])), model.predict_proba(toy))
 
 
-def test_a_part_of_the_table_gets_the_same_probabilities(model: ChoiceModel, toy: ChoiceData) -> None:
+def test_a_subset_has_the_same_probabilities(model: ChoiceModel, toy: ChoiceData) -> None:
     some = np.arange(len(toy))[::3]
     part = toy.subset(some)
     whole = toy.from_rows(model.predict_log_proba(toy))
@@ -359,25 +353,23 @@ def test_a_part_of_the_table_gets_the_same_probabilities(model: ChoiceModel, toy
     np.testing.assert_allclose(part.from_rows(model.predict_log_proba(part)), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_part_without_sets_has_nothing_to_predict(model: ChoiceModel, toy: ChoiceData) -> None:
+def test_an_empty_subset_has_no_predictions(model: ChoiceModel, toy: ChoiceData) -> None:
     assert model.predict_proba(toy.subset([])).shape == (0,)
     assert model.predict(toy.subset([])).shape == (0,)
 
 
-def test_the_prediction_is_a_most_probable_label_of_each_set(model: ChoiceModel, toy: ChoiceData) -> None:
-    labels, found = toy.labels, model.predict(toy)
+def test_predictions_are_most_probable_labels(model: ChoiceModel, toy: ChoiceData) -> None:
+    labels, predictions = toy.labels, model.predict(toy)
     assert labels is not None
-    assert len(found) == len(toy)
+    assert len(predictions) == len(toy)
     p = toy.from_rows(model.predict_proba(toy))
-    for s, label in enumerate(found):
+    for s, label in enumerate(predictions):
         inside = slice(toy.offsets[s], toy.offsets[s + 1])
         (place,) = np.flatnonzero(labels.plain()[inside] == label)
         assert p[inside][place] == p[inside].max()
 
 
-def test_the_score_is_the_weighted_mean_log_probability_of_the_choices(
-    model: ChoiceModel, table: pa.Table, toy: ChoiceData
-) -> None:
+def test_the_score_is_the_weighted_mean_log_likelihood(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
     took = table["took"].to_numpy() == 1
     expected = np.average(model.predict_log_proba(toy)[took], weights=table["weight"].to_numpy()[took])
     assert model.score(toy) == pytest.approx(expected, rel=1e-12)
@@ -388,16 +380,16 @@ def test_the_score_is_the_weighted_mean_log_probability_of_the_choices(
 
 
 def test_every_model_can_be_audited(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
-    """Logits are independent of irrelevant alternatives; what is no probability, or depends on rows, is marked."""
-    found = audit(model, toy, sets=10, triples=20)
-    json.dumps(found.to_dict(), allow_nan=False)
-    assert found.to_markdown().startswith(f"# Axioms of choice: {type(model).__name__}")
-    assert all(0 <= finding.violations <= finding.cases for finding in found.findings)
-    assert all(finding.cases for finding in found.findings[1:])
-    assert bool(found.notes) == (model.order_matters or model.gives != "probabilities")
+    """Logits satisfy IIA; models without probabilities, or that depend on the order of rows, are marked."""
+    result = audit(model, toy, sets=10, triples=20)
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert result.to_markdown().startswith(f"# Axioms of choice: {type(model).__name__}")
+    assert all(0 <= finding.violations <= finding.cases for finding in result.findings)
+    assert all(finding.cases for finding in result.findings[1:])
+    assert bool(result.notes) == (model.order_matters or model.gives != "probabilities")
     if name in LOGITS:
-        assert found["independence"].largest <= 1e-9
-        assert {"regularity", "strong stochastic transitivity", "uniform expansion"} <= set(found.obeyed)
+        assert result["independence"].largest <= 1e-9
+        assert {"regularity", "strong stochastic transitivity", "uniform expansion"} <= set(result.obeyed)
 
 
 # -- saved form and summary ----------------------------------------------------------------------------------------
@@ -405,12 +397,12 @@ def test_every_model_can_be_audited(name: str, model: ChoiceModel, toy: ChoiceDa
 
 def test_a_saved_model_loads_to_the_same_model(model: ChoiceModel, toy: ChoiceData, tmp_path: Path) -> None:
     folder = model.save(tmp_path / "model")
-    back = load(folder)
-    assert type(back) is type(model)
-    assert back.config == model.config
-    assert back.history == model.history
-    np.testing.assert_array_equal(back.predict_log_proba(toy), model.predict_log_proba(toy))
-    assert str(back.summary()) == str(model.summary())
+    loaded = load(folder)
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    assert loaded.history == model.history
+    np.testing.assert_array_equal(loaded.predict_log_proba(toy), model.predict_log_proba(toy))
+    assert str(loaded.summary()) == str(model.summary())
     assert {p.suffix for p in folder.iterdir()} <= SAFE_TO_READ
 
 
@@ -426,6 +418,6 @@ def test_the_number_of_parameters_is_a_count(name: str, model: ChoiceModel) -> N
     assert (model.num_parameters == 0) == (name in WITHOUT_PARAMETERS)
 
 
-def test_the_repr_tells_whether_the_model_is_fitted(name: str, model: ChoiceModel) -> None:
+def test_the_repr_shows_whether_the_model_is_fitted(name: str, model: ChoiceModel) -> None:
     assert repr(fresh(name)).startswith(f"{type(model).__name__}(not fitted;")
     assert repr(model).startswith(f"{type(model).__name__}(fitted;")

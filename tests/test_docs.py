@@ -1,4 +1,4 @@
-"""The documentation's examples are programs: each page's blocks run in order, in an empty folder."""
+"""The examples of the documentation run: the blocks of each page in order, in an empty folder."""
 
 import ast
 import re
@@ -26,8 +26,8 @@ from pcmcnet.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 FILES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")]
-PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # those have a file of their own
-# Pages that take more than a second. In every run their blocks are at least read, and their names looked up.
+PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # tutorials have their own test file
+# Pages that take more than a second. Quick tests only parse their blocks and look up their names.
 SLOW = {"axioms", "cluster", "compare", "context-effects", "decisions", "deephalo", "dpn", "elasticities", "explain"}
 SLOW |= {"export", "gallery", "importance", "large-tables", "lcl", "lmnl", "mixed-mnl", "nested-mnl", "pcmc", "pcmcnet"}
 SLOW |= {"reproduce", "rich-features", "scenarios", "simulators", "tcnet", "tests-and-tables", "tuning", "uncertainty"}
@@ -39,7 +39,7 @@ def examples(page: Path) -> list[Block]:
     return blocks(page.read_text("utf-8"))
 
 
-# torch's own, when its forward mode is first used
+# a warning of torch at the first use of its forward mode
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "page",
@@ -47,7 +47,7 @@ def examples(page: Path) -> list[Block]:
     ids=lambda p: p.name,
 )
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And print what the page says that they print, numbers within a tolerance: networks round by machine."""
+    """They print the output shown on the page; numbers have a tolerance because machines round differently."""
     if missing := missing_table(page):
         pytest.skip(missing)
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("page", [p for p in FILES if examples(p)], ids=lambda p: p.name)
-def test_the_examples_of_a_page_can_be_read_and_use_public_names_alone(page: Path) -> None:
+def test_the_examples_of_a_page_use_only_public_names(page: Path) -> None:
     for block in examples(page):
         if block.language == "python":
             tree = ast.parse(block.code, page.name)
@@ -72,15 +72,15 @@ def test_the_pages_with_examples_are_found() -> None:
     assert {"quick-start.md", "table-format.md"} <= with_examples
 
 
-def test_a_failing_command_is_noticed() -> None:
+def test_a_failing_command_is_detected() -> None:
     with pytest.raises(AssertionError, match="no-such-folder"):
         run_shell("ls no-such-folder\necho reached")
     with pytest.raises(AssertionError, match=r"nowhere\.csv: no such file"):
         run_shell("pcmcnet fit nowhere.csv --choice-set s --chosen c -o model")
 
 
-def test_commands_of_pcmcnet_print_the_same_by_a_shell_and_without() -> None:
-    """Without one they run in this process, and a shell gets what they print."""
+def test_commands_print_the_same_with_and_without_a_shell() -> None:
+    """Without a shell they run in this process, and the shell receives their output."""
     command = "pcmcnet models \\\n  rank-by"
     printed = run_shell(command)
     assert printed == by_shell(command)
@@ -119,7 +119,7 @@ def test_a_page_runs_as_one_program(tmp_path: Path) -> None:
     assert [printed for _, printed in run(page)] == ["", "twice 3.0\n"]
 
 
-def test_outputs_differ_by_words_and_by_numbers_beyond_the_tolerance() -> None:
+def test_outputs_differ_in_words_or_beyond_the_tolerance() -> None:
     assert not differences("a 1.00\n-----\nb -5,331.2", "a   1.01\n------\nb   -5,330.9")
     assert differences("a 1.00", "b 1.00")
     assert differences("p 1.00", "p 1.20") == ["1.00 on the page, 1.20 now"]
@@ -176,10 +176,10 @@ def test_the_reference_has_the_options_of_a_model_and_those_it_inherits() -> Non
 
 @pytest.mark.parametrize("name", [name for name in pn.__all__ if hasattr(getattr(pn, name), "config_class")])
 def test_every_option_of_a_model_is_described(name: str) -> None:
-    assert site_reference.options(name)  # which refuses an option without a description
+    assert site_reference.options(name)  # raises an error for an option without description
 
 
-def test_files_of_the_repository_become_pages_with_links_that_hold() -> None:
+def test_repository_files_become_pages_with_valid_links() -> None:
     page = site_reference.on_page_markdown("<!-- file: CONTRIBUTING.md -->\n")
     assert page.startswith("# Contributing")
     assert "](architecture.md)" in page
@@ -208,7 +208,7 @@ InputError
 """
 
 
-def test_docstrings_get_an_entry_for_each_parameter_and_a_type_for_what_is_returned() -> None:
+def test_docstrings_list_each_parameter_and_the_return_type() -> None:
     shown = for_the_site(DOCSTRING, "Self")
     same = "    Choice data: see `ChoiceData.from_long`.\n\n    In any order.\n"
     assert f"train\n{same}valid\n{same}seed\n" in shown

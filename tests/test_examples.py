@@ -1,4 +1,4 @@
-"""The demonstration runs from end to end and leaves what it says it leaves."""
+"""The demonstration runs from end to end and writes the announced files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The walk of a fit: what is done once, what is left alone, and whether the page on the architecture tells it right."""
+"""The steps of a fit: what runs once, and whether the architecture page describes them correctly."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_a_fit_hashes_its_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_architecture_page_names_modules_of_the_walk() -> None:
+def test_the_architecture_page_names_the_modules_of_a_fit() -> None:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     ended = subprocess.run(
         [sys.executable, "-c", TRACED],
@@ -54,8 +54,8 @@ def test_the_architecture_page_names_modules_of_the_walk() -> None:
     assert set(entered) <= named <= set(run)
     assert calls["data/subsets.py:fingerprint"] == calls["storage.py:_acquire"] == 1
     assert not [module for module in run if module.startswith("data/scan/")]
-    assert len(entered) <= 28  # a reader who follows the fit changes folders through these
-    # A module that was left is entered again through the interface of models or of networks, or by a callback.
+    assert len(entered) <= 28  # files that a reader of a fit goes through
+    # A module is entered again only through the interface of models or networks, or by a callback.
     models = {"models/interface/choice_model.py", "models/networks/neural_model.py"}
     networks = {"models/networks/chain_network.py", "models/networks/averaging.py"}
     assert {name.partition(":")[0] for name in returns} <= models | networks | {"models/networks/fitting.py"}

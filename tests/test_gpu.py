@@ -1,4 +1,4 @@
-"""On a GPU the same results as on a CPU. Skipped where there is none."""
+"""Results on a GPU match those on a CPU. Skipped if there is no GPU."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize(("sets", "n"), [(64, 3), (16, 33), (4, 64)])
-def test_law_and_gradient_are_those_of_the_cpu(sets: int, n: int) -> None:
+def test_distribution_and_gradient_match_the_cpu(sets: int, n: int) -> None:
     generator = torch.Generator().manual_seed(0)
     rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * 3).exp()
     mask = torch.arange(n) < torch.randint(1, n + 1, (sets, 1), generator=generator)
@@ -20,12 +20,12 @@ def test_law_and_gradient_are_those_of_the_cpu(sets: int, n: int) -> None:
         leaf = rates.clone().to(device).requires_grad_()
         p = pn.stationary_distribution(leaf, mask.to(device))
         p[:, 0].log().sum().backward()
-        results.append((p.detach().cpu(), (leaf.grad * leaf.detach()).cpu()))  # elasticities: at most 1
+        results.append((p.detach().cpu(), (leaf.grad * leaf.detach()).cpu()))  # elasticities are at most 1
     torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-12, atol=0)
     torch.testing.assert_close(results[1][1], results[0][1], rtol=0, atol=1e-12)
 
 
-def test_a_fit_learns_as_on_the_cpu_and_predicts_alike_there() -> None:
+def test_a_fit_on_a_gpu_matches_the_cpu() -> None:
     data = pn.ChoiceData.from_long(
         mlba.simulate(2_000, seed=1), choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"]
     )

@@ -1,4 +1,4 @@
-"""The raw itinerary table of larch: refused, then fitted, with results in the order of its rows."""
+"""The raw itinerary table of larch: an error, then a fit with results in table order."""
 
 from typing import Any
 
@@ -27,13 +27,13 @@ def fit(table: pa.Table, roles: dict[str, Any]) -> pn.PCMCNet:
     return pn.PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False)
 
 
-def test_a_column_that_varies_within_sets_is_refused_by_name_with_the_remedy(table: pa.Table) -> None:
-    wanted = r"'dtd' varies within 396 choice sets \(first: 7, 9, 11, 13, 14\).*conflict='first'"
-    with pytest.raises(SchemaError, match=wanted):
+def test_a_varying_column_is_refused_with_a_remedy(table: pa.Table) -> None:
+    message = r"'dtd' varies within 396 choice sets \(first: 7, 9, 11, 13, 14\).*conflict='first'"
+    with pytest.raises(SchemaError, match=message):
         pn.ChoiceData.from_long(table, **{**ROLES, "conflict": "error"})
 
 
-def test_with_the_first_value_taken_it_fits_and_single_itineraries_are_certain(table: pa.Table) -> None:
+def test_conflict_first_fits_and_single_itineraries_are_certain(table: pa.Table) -> None:
     model = fit(table, ROLES)
     p = model.predict_proba(table)
     owner = table["individual"].to_numpy()
@@ -45,8 +45,8 @@ def test_with_the_first_value_taken_it_fits_and_single_itineraries_are_certain(t
     assert (p[alone] == 1).all()
 
 
-def test_probabilities_follow_the_rows_however_they_are_ordered(table: pa.Table) -> None:
-    """Without the columns that vary, a set has no first row that matters."""
+def test_probabilities_follow_the_rows_in_any_order(table: pa.Table) -> None:
+    """Without the columns that vary, the order of rows does not matter."""
     constant = [name for name in ROLES["individual"] if name not in VARYING]
     model = fit(table, {**ROLES, "individual": constant, "conflict": "error"})
     order = np.random.default_rng(0).permutation(table.num_rows)

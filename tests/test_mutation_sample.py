@@ -1,4 +1,4 @@
-"""The sample of small faults: what is changed and what is left alone, and that the sample is a fixed one."""
+"""The sample of small faults: what is mutated, what is not, and that the sample is fixed."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ def share(x: int | None = None) -> float:
 
 
 def changed(source: str) -> set[str]:
-    """Return the lines that mutations make."""
+    """Return the lines that mutations produce."""
     content, lines = source.encode(), source.splitlines()
-    made = [content[: m.begin] + m.after.encode() + content[m.end :] for m in mutations("layers/x.py", source)]
-    return {line.strip() for text in made for line in text.decode().splitlines() if line not in lines}
+    mutants = [content[: m.begin] + m.after.encode() + content[m.end :] for m in mutations("layers/x.py", source)]
+    return {line.strip() for text in mutants for line in text.decode().splitlines() if line not in lines}
 
 
-def test_one_place_is_changed_and_neither_types_nor_messages_nor_limits() -> None:
+def test_types_messages_and_limits_are_not_mutated() -> None:
     assert changed(SOURCE) == {
         "if x or x >= 3 and x is not None:",
         "if not x and x >= 3 and x is not None:",
@@ -37,14 +37,14 @@ def test_one_place_is_changed_and_neither_types_nor_messages_nor_limits() -> Non
     }
 
 
-def test_what_comes_before_a_place_does_not_change_whether_it_is_drawn() -> None:
+def test_earlier_lines_do_not_change_the_sample() -> None:
     one = {m.key: m.rank() for m in mutations("layers/x.py", SOURCE)}
     assert one == {m.key: m.rank() for m in mutations("layers/x.py", f"# moved down\n{SOURCE}")}
     assert one != {m.key: m.rank() for m in mutations("models/x.py", SOURCE)}
 
 
 @pytest.mark.slow
-def test_each_mutation_of_the_sample_has_tests_and_is_python() -> None:
+def test_each_mutation_is_valid_and_has_tests() -> None:
     drawn = sample()
     assert len({m.key for m in drawn}) == 60
     for m in drawn:
@@ -53,7 +53,7 @@ def test_each_mutation_of_the_sample_has_tests_and_is_python() -> None:
         assert mirror(m.file, ROOT), m.file
 
 
-def test_a_file_is_tested_by_its_mirror_or_by_the_folder_it_is_in(tmp_path: Path) -> None:
+def test_a_file_is_tested_by_its_mirror_or_folder(tmp_path: Path) -> None:
     (tmp_path / "tests" / "layers").mkdir(parents=True)
     (tmp_path / "tests" / "layers" / "test_perceptron.py").touch()
     assert mirror("layers/perceptron.py", tmp_path) == ["tests/layers/test_perceptron.py"]
@@ -61,10 +61,10 @@ def test_a_file_is_tested_by_its_mirror_or_by_the_folder_it_is_in(tmp_path: Path
     assert mirror("errors.py", tmp_path) == []
 
 
-def test_a_changed_test_concerns_the_file_that_it_mirrors_and_a_changed_contract_all_files(tmp_path: Path) -> None:
+def test_a_changed_test_selects_its_file_and_a_contract_all(tmp_path: Path) -> None:
     (tmp_path / "tests" / "layers").mkdir(parents=True)
     (tmp_path / "tests" / "layers" / "test_perceptron.py").touch()
-    for file, known in (("layers/perceptron.py", False), ("layers/threads.py", True)):  # the second by its folder
+    for file, known in (("layers/perceptron.py", False), ("layers/threads.py", True)):  # the second one by its folder
         assert concerns(["tests/layers/test_inner_logit.py"], file, tmp_path) == known
         assert concerns(["tests/layers/test_perceptron.py"], file, tmp_path)
         assert concerns(["tests/test_contract.py"], file, tmp_path)

@@ -1,4 +1,4 @@
-"""A real notebook: what its kernel sends of results, bars and figures."""
+"""A real notebook: how its kernel shows results, bars and figures."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def outputs() -> list[list[Any]]:
-    """The outputs of each cell; an error in one of them ends the test."""
+    """Return the outputs of each cell; an error in a cell ends the test."""
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     variables = {"PYTHONPATH": str(Path(pn.__file__).parents[1]), "OMP_NUM_THREADS": "1", "MPLBACKEND": ""}
     before = {name: os.environ.get(name) for name in variables}
@@ -56,7 +56,7 @@ def outputs() -> list[list[Any]]:
 
 
 def of(outputs: list[list[Any]], cell: str) -> list[Any]:
-    return next(found for source, found in zip(CELLS, outputs, strict=True) if source.startswith(cell))
+    return next(cell_outputs for source, cell_outputs in zip(CELLS, outputs, strict=True) if source.startswith(cell))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,7 @@ def of(outputs: list[list[Any]], cell: str) -> list[Any]:
         ("found = ", "Tuning(2 trials, best NLL", '<th scope="row">1'),
     ],
 )
-def test_a_result_is_shown_as_a_table_and_is_one_line_in_text(
-    cell: str, line: str, html: str, outputs: list[list[Any]]
-) -> None:
+def test_a_result_is_a_table_and_one_line_of_text(cell: str, line: str, html: str, outputs: list[list[Any]]) -> None:
     shown = [output for output in of(outputs, cell) if output.output_type == "execute_result"][-1].data
     assert shown["text/plain"].startswith(line)
     assert len(shown["text/plain"]) < 300 or cell == "model.summary"
@@ -83,7 +81,7 @@ def test_a_result_is_shown_as_a_table_and_is_one_line_in_text(
 
 
 @pytest.mark.parametrize("cell", ["model = ", "comparison =", "found = "])
-def test_long_work_is_a_bar_in_the_output_of_its_cell(cell: str, outputs: list[list[Any]]) -> None:
+def test_long_work_shows_a_bar_in_its_cell(cell: str, outputs: list[list[Any]]) -> None:
     shown = [output.data["text/html"] for output in of(outputs, cell) if output.output_type == "display_data"]
     assert len(shown) == 1
     assert shown[0].startswith("<progress max=")
@@ -96,6 +94,6 @@ def test_a_figure_is_shown_once(cell: str, outputs: list[list[Any]]) -> None:
     assert len(pictures) == 1
 
 
-def test_every_part_of_an_explanation_is_one_line_in_a_list(outputs: list[list[Any]]) -> None:
+def test_parts_of_an_explanation_are_one_line_in_a_list(outputs: list[list[Any]]) -> None:
     (result,) = of(outputs, "[(name, repr")
     assert len(result.data["text/plain"]) < 1200

@@ -1,4 +1,4 @@
-"""What a person sees of long work: bars on a terminal, lines in a log, nothing when not wanted."""
+"""Progress of long work: bars on a terminal, lines in a log, nothing if turned off."""
 
 import io
 import logging
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_an_epoch_is_put_into_words() -> None:
+def test_an_epoch_is_formatted_as_text() -> None:
     assert describe_epoch(ENTRY) == "train 0.5123, 1.3 s"
     assert describe_epoch({**ENTRY, "valid_loss": 0.6}) == "train 0.5123, valid 0.6000, 1.3 s"
 
@@ -45,12 +45,12 @@ def test_a_script_without_a_log_gets_lines_on_standard_error(monkeypatch: pytest
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Let standard error go to a terminal."""
-    found = Terminal()
-    monkeypatch.setattr(sys, "stderr", found)
+    """Replace standard error by a terminal."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
-    return found
+    return stream
 
 
 def test_a_terminal_gets_a_bar_and_no_lines(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -63,8 +63,8 @@ def test_a_terminal_gets_a_bar_and_no_lines(monkeypatch: pytest.MonkeyPatch, cap
     assert caplog.messages == []
 
 
-def test_lines_of_the_log_go_above_the_bar_and_their_handler_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler holds the stream it was made with, behind the bar's back."""
+def test_log_lines_appear_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler writes to the stream it was created with, not through the bar."""
     screen = terminal(monkeypatch)
     handler, log = logging.StreamHandler(screen), logging.getLogger("pcmcnet")
     log.addHandler(handler)
@@ -78,12 +78,12 @@ def test_lines_of_the_log_go_above_the_bar_and_their_handler_is_given_back(monke
     finally:
         log.removeHandler(handler)
     erased, line = written.split("a line of the log")[0], written.index("a line of the log")
-    assert "\x1b[2K" in erased  # the bar is taken away first
-    assert "━" in written[line:]  # and drawn again below
+    assert "\x1b[2K" in erased  # the bar is erased first
+    assert "━" in written[line:]  # and drawn again below the line
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_nothing_is_shown_when_nothing_is_wanted(
+def test_nothing_is_shown_if_turned_off(
     stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream())
@@ -118,8 +118,8 @@ def test_a_terminal_gets_a_bar_and_keeps_the_failures(
     assert caplog.messages == []
 
 
-def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what IPython displays; tests/test_notebook.py asks a real kernel."""
+def test_a_notebook_gets_a_bar_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses a stand-in for IPython; tests/test_notebook.py uses a real kernel."""
     drawn: list[str] = []
 
     class Browser:
@@ -145,17 +145,17 @@ def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatc
     assert "0:00:00 left" in drawn[-1]
 
 
-def test_a_length_of_time_is_written_as_on_a_clock() -> None:
+def test_durations_are_written_as_on_a_clock() -> None:
     assert [format_duration(seconds) for seconds in (0.4, 61, 7325)] == ["0:00:00", "0:01:01", "2:02:05"]
 
 
-def test_what_is_said_again_of_the_same_column_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_messages_about_a_column_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("pcmcnet")
     with caplog.at_level(logging.INFO, "pcmcnet"):
         with log_once():
             for name, rows in (("a", 1), ("a", 2), ("b", 3)):
                 log.info("column %r: %d rows", name, rows)
-            log.warning("column %r: %d rows", "a", 4)  # louder than before
+            log.warning("column %r: %d rows", "a", 4)  # a higher level than before
             log.info("done")
         log.info("column %r: %d rows", "a", 5)
     lines = ["column 'a': 1 rows", "column 'b': 3 rows", "column 'a': 4 rows", "done", "column 'a': 5 rows"]

@@ -1,4 +1,4 @@
-"""Choosing on held-out sets: folds, ladders, growing numbers, out-of-fold predictions and the log of trials."""
+"""Selection on held-out sets: folds, ladders, growing numbers, out-of-fold predictions and the trial log."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ from pcmcnet.selection import (
 
 
 def duels(sets: int, *, persons: int | None = None, first: int = 0) -> ChoiceData:
-    """Sets {a, b}, {a, b, c}, {a, b}, ...; set s is of person s mod ``persons``, and has the weight 1 or 2."""
+    """Sets {a, b}, {a, b, c}, {a, b}, ...; set s belongs to person s mod ``persons`` and has weight 1 or 2."""
     sizes = np.where(np.arange(sets) % 2, 3, 2)
     trip = np.repeat(np.arange(sets), sizes)
     place = np.arange(len(trip)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -55,7 +55,7 @@ def duels(sets: int, *, persons: int | None = None, first: int = 0) -> ChoiceDat
 # -- Folds --------------------------------------------------------------------------------------------------------
 
 
-def test_cross_folds_hold_out_every_set_once_and_keep_persons_together() -> None:
+def test_folds_hold_out_every_set_once_and_keep_persons() -> None:
     data = duels(100, persons=25)
     folds = cross_folds(data, seed=3)
     assert len(folds) == 5
@@ -69,26 +69,26 @@ def test_cross_folds_hold_out_every_set_once_and_keep_persons_together() -> None
     assert len(held_out_groups(folds)) == 100
 
 
-def test_few_persons_are_cut_by_set_and_few_sets_not_at_all() -> None:
+def test_few_persons_are_split_by_set_and_few_sets_not_at_all() -> None:
     folds = cross_folds(duels(40, persons=MIN_GROUPS - 1), seed=0)
     assert len(np.unique(held_out_groups(folds))) == 40
     assert cross_folds(duels(MIN_GROUPS - 1), seed=0) == []
 
 
-def test_groups_that_are_given_stay_together() -> None:
+def test_given_groups_stay_together() -> None:
     pairs = np.arange(40) // 2
     for fold in cross_folds(duels(40), seed=0, groups=pairs):
         assert (np.bincount(fold.groups)[fold.groups] == 2).all()
 
 
-def test_small_tables_have_two_folds_and_large_ones_a_single_one() -> None:
+def test_small_tables_have_two_folds_and_large_ones_one() -> None:
     small, large = held_out_folds(duels(100), None, 0), held_out_folds(duels(SMALL_TABLE_SETS), None, 0)
     assert [len(fold.groups) for fold in small] == [25, 25]
     assert not set(small[0].held_out[0].set_ids) & set(small[1].held_out[0].set_ids)
     assert [len(fold.groups) for fold in large] == [SMALL_TABLE_SETS // 5]
 
 
-def test_a_validation_part_joins_the_held_out_sets_of_every_fold_with_groups_of_its_own() -> None:
+def test_a_validation_part_joins_every_fold_with_its_own_groups() -> None:
     valid = duels(10, first=1000)
     folds = held_out_folds(duels(100), valid, 0)
     for fold in folds:
@@ -100,7 +100,7 @@ def test_a_validation_part_joins_the_held_out_sets_of_every_fold_with_groups_of_
     assert held_out_folds(duels(MIN_GROUPS - 1), None, 0) == []
 
 
-def test_a_sample_is_of_whole_persons() -> None:
+def test_a_sample_has_all_sets_of_a_person() -> None:
     data = duels(200, persons=50)
     part = sample_sets(data, 100, seed=0)
     assert set(np.bincount(np.asarray(part.set_ids) % 50)) <= {0, 4}
@@ -113,8 +113,8 @@ def test_a_sample_is_of_whole_persons() -> None:
 # -- Gains --------------------------------------------------------------------------------------------------------
 
 
-def test_the_error_of_a_mean_gain_is_that_of_sums_by_group() -> None:
-    """Gains 1 and 3 about their mean 2: sums -1 and 1 of two groups, sqrt(2) / 2; of one group they cancel."""
+def test_the_error_of_a_mean_gain_is_clustered_by_group() -> None:
+    """Gains 1 and 3 deviate by -1 and 1 from their mean 2: error sqrt(2) / 2 for two groups, 0 for one group."""
     gains, ones = np.array([1.0, 3.0]), np.ones(2)
     assert mean_gain(gains, ones, np.array([0, 1])) == (2.0, pytest.approx(math.sqrt(2) / 2))
     assert mean_gain(gains, ones, np.array([0, 0])) == (2.0, 0.0)
@@ -122,7 +122,7 @@ def test_the_error_of_a_mean_gain_is_that_of_sums_by_group() -> None:
     assert (mean, error) == (1.5, pytest.approx(1.5 * math.sqrt(2) / 4))
 
 
-def test_a_gain_is_better_beyond_two_errors() -> None:
+def test_a_gain_must_exceed_two_standard_errors() -> None:
     assert Trial(value=1, held_out_nll=0, gain=0.21, standard_error=0.1).is_better
     assert not Trial(value=1, held_out_nll=0, gain=0.2, standard_error=0.1).is_better
     assert not Trial(value=1, held_out_nll=0).is_better
@@ -134,21 +134,21 @@ def test_a_gain_is_better_beyond_two_errors() -> None:
 @pytest.mark.parametrize(
     ("losses", "tried"),
     [
-        ([5, 4, 3, 2, 3, 4], [1, 2, 3, 4]),  # down, and one rung past the best
+        ([5, 4, 3, 2, 3, 4], [1, 2, 3, 4]),  # down, and one value past the best
         ([1, 2, 3, 4, 5, 6], [0, 1, 2]),  # up to the end of the ladder
-        ([9, 2, 3, 4, 5, 6], [0, 1, 2]),  # up, and back
+        ([9, 2, 3, 4, 5, 6], [0, 1, 2]),  # up, then one value past the best
         ([6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5]),
         ([3, 2, 2, 9, 9, 9], [0, 1, 2]),  # equal neighbours: up
     ],
 )
-def test_a_walk_goes_in_the_better_direction_until_it_gets_worse(losses: list[float], tried: list[int]) -> None:
+def test_a_search_moves_until_the_loss_rises(losses: list[float], tried: list[int]) -> None:
     walked = walk_ladder(losses.__getitem__, (1, 2), 6)
     assert list(walked) == tried
     assert walked == {rung: losses[rung] for rung in tried}
 
 
 def test_the_bottom_of_a_parabola_is_found_exactly() -> None:
-    """(x - 2.2)^2 at 1, 2 and 3; at most ``max_shift`` from the best rung, which stays at an end."""
+    """(x - 2.2)^2 at 1, 2 and 3; at most ``max_shift`` from the best value; an end stays as it is."""
     losses = {x: (x - 2.2) ** 2 for x in (1, 2, 3)}
     assert parabola_minimum(losses, 0.5) == pytest.approx(2.2, rel=1e-12)
     assert parabola_minimum(losses, 0.1) == pytest.approx(2.1, rel=1e-12)
@@ -157,11 +157,11 @@ def test_the_bottom_of_a_parabola_is_found_exactly() -> None:
 
 
 def by_value(nll: dict[float, float], noise: float = 0.0) -> Callable[[float], Floats]:
-    """Losses of four choices, whose gains over the value 0 or 1 differ by ``noise``."""
+    """Return losses of four choices whose gains over the value 0 or 1 differ by ``noise``."""
     return lambda value: nll[value] + noise * np.array([1.0, -1.0, 1.0, -1.0]) * (value > min(nll))
 
 
-def test_a_descent_stops_two_rungs_after_the_best_and_takes_it() -> None:
+def test_a_descent_stops_two_values_after_the_best() -> None:
     nll = {0.0: 3.0, 1.0: 2.0, 2.0: 1.0, 3.0: 1.5, 4.0: 1.6, 5.0: 0.1}
     descent = descend_ladder(list(nll), by_value(nll), np.ones(4), np.arange(4))
     assert [trial.value for trial in descent.trials] == [0, 1, 2, 3, 4]
@@ -170,7 +170,7 @@ def test_a_descent_stops_two_rungs_after_the_best_and_takes_it() -> None:
     np.testing.assert_array_equal(descent.losses[2], np.ones(4))
 
 
-def test_a_descent_keeps_the_plain_model_unless_another_is_better_beyond_noise() -> None:
+def test_a_descent_keeps_the_plain_model_within_noise() -> None:
     """Gains of .9 +- 1 in four choices: an error of .5."""
     nll = {0.0: 1.0, 1.0: 0.1, 2.0: 0.2, 3.0: 0.3}
     for noise, best in ((1.0, 0), (0.8, 1)):
@@ -179,7 +179,7 @@ def test_a_descent_keeps_the_plain_model_unless_another_is_better_beyond_noise()
         assert descent.best == best
 
 
-def test_a_plain_model_that_is_apart_does_not_end_a_descent() -> None:
+def test_a_separate_plain_model_does_not_end_a_descent() -> None:
     nll = {0.0: 1.0, 1.0: 9.0, 2.0: 8.0, 3.0: 7.0, 4.0: 0.5}
     for apart, tried in ((False, 3), (True, 5)):
         descent = descend_ladder(list(nll), by_value(nll), np.ones(4), np.arange(4), first_is_baseline=apart)
@@ -190,7 +190,7 @@ def test_a_plain_model_that_is_apart_does_not_end_a_descent() -> None:
 # -- Growing numbers ----------------------------------------------------------------------------------------------
 
 
-def test_a_number_grows_while_it_gains_beyond_noise() -> None:
+def test_a_number_grows_while_the_gain_exceeds_noise() -> None:
     nll = {1: 3.0, 2: 2.0, 3: 1.9, 4: 0.0}
     for noise, tried, best in ((0.0, 4, 4), (0.3, 3, 2)):
 
@@ -200,24 +200,24 @@ def test_a_number_grows_while_it_gains_beyond_noise() -> None:
         trials = grow_while_better(losses, np.ones(4), np.arange(4), largest=4, what="classes")
         assert [trial.value for trial in trials] == list(range(1, tried + 1))
         assert best_number(trials) == best
-    assert trials[2].gain == pytest.approx(0.1)  # over the number before
+    assert trials[2].gain == pytest.approx(0.1)  # relative to the number before
     assert best_number(trials[:1]) == best_number(()) == 1
 
 
-def test_steps_are_counted_up_to_the_least_loss() -> None:
+def test_the_best_number_of_steps_has_the_least_loss() -> None:
     def losses(values: Iterable[float]) -> Iterable[float]:
         yield from values
         raise AssertionError("read too far")
 
     assert best_number_of_steps(losses([3, 2, 1, 2, 2, 2]), largest=99, patience=2) == (3, 1)
     assert best_number_of_steps(iter([3, 2, 1]), largest=2, patience=9) == (2, 2)
-    assert best_number_of_steps(iter([1, 1, 1, 1, 1]), largest=9, patience=1) == (1, 1)  # the first of equals
+    assert best_number_of_steps(iter([1, 1, 1, 1, 1]), largest=9, patience=1) == (1, 1)  # the first of equal losses
 
 
 # -- Out-of-fold predictions --------------------------------------------------------------------------------------
 
 
-def test_every_set_is_predicted_once_by_a_fit_that_did_not_see_it() -> None:
+def test_every_set_is_predicted_by_a_fit_without_it() -> None:
     data, fits = duels(60, persons=20), []
 
     def fit(train: ChoiceData) -> Callable[[ChoiceData], Floats]:
@@ -231,23 +231,23 @@ def test_every_set_is_predicted_once_by_a_fit_that_did_not_see_it() -> None:
 
     log_p = out_of_fold(data, fit, n_folds=4, seed=1)
     assert len(fits) == 4
-    assert all(not fitted & predicted for fitted, predicted, _ in fits)  # no person is on both sides
+    assert all(not fitted & predicted for fitted, predicted, _ in fits)  # no person is in both parts
     assert sorted(np.concatenate([ids for *_, ids in fits])) == list(range(60))
     np.testing.assert_allclose(np.exp(log_p), 1 / np.repeat(data.sizes, data.sizes), rtol=1e-15)
 
 
-def test_out_of_fold_predictions_are_those_of_fits_to_the_other_folds() -> None:
+def test_out_of_fold_predictions_match_fits_to_the_other_folds() -> None:
     data = duels(60)
     log_p = out_of_fold(data, lambda train: BradleyTerry(ridge=1.0).fit(train)._log_proba, n_folds=3, seed=2)
     for train, held_out in data.folds(3, seed=2):
         expected = BradleyTerry(ridge=1.0).fit(train).predict_log_proba(held_out)
         rows = np.isin(np.repeat(data.set_ids, data.sizes), held_out.set_ids)
         np.testing.assert_array_equal(log_p[rows], expected)
-    again = out_of_fold(data, lambda train: BradleyTerry(ridge=1.0).fit(train)._log_proba, n_folds=3, seed=2)
-    np.testing.assert_array_equal(again, log_p)
+    predictions = out_of_fold(data, lambda train: BradleyTerry(ridge=1.0).fit(train)._log_proba, n_folds=3, seed=2)
+    np.testing.assert_array_equal(predictions, log_p)
 
 
-def test_out_of_fold_needs_a_group_for_each_fold_and_a_number_for_each_alternative() -> None:
+def test_invalid_out_of_fold_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="between 2 and 3"):
         out_of_fold(duels(30, persons=3), lambda train: Uniform().fit(train)._log_proba, n_folds=4)
     with pytest.raises(InputError, match="no probability"):
@@ -257,7 +257,7 @@ def test_out_of_fold_needs_a_group_for_each_fold_and_a_number_for_each_alternati
 # -- Trial log ----------------------------------------------------------------------------------------------------
 
 
-def unmade() -> list[float]:
+def fail_if_called() -> list[float]:
     raise AssertionError("the log has this trial")
 
 
@@ -265,15 +265,15 @@ def test_a_resumed_log_does_not_repeat_a_trial(tmp_path: Path) -> None:
     path, identity = tmp_path / "search.json", {"options": {"hidden": (4, 4)}, "seed": 1}
     trials = TrialLog.open(path, identity, resume=False)
     assert trials.run_once("decay 1", lambda: [0.5, 0.1 + 0.2]) == [0.5, 0.1 + 0.2]
-    assert trials.run_once("decay 1", unmade) == [0.5, 0.1 + 0.2]
-    again = TrialLog.open(path, identity, resume=True)
-    assert again.run_once("decay 1", unmade) == [0.5, 0.1 + 0.2]  # to the bit
-    assert again.run_once("decay 2", lambda: [1.0]) == [1.0]
+    assert trials.run_once("decay 1", fail_if_called) == [0.5, 0.1 + 0.2]
+    resumed = TrialLog.open(path, identity, resume=True)
+    assert resumed.run_once("decay 1", fail_if_called) == [0.5, 0.1 + 0.2]  # equal bit for bit
+    assert resumed.run_once("decay 2", lambda: [1.0]) == [1.0]
     assert TrialLog.open(path, identity, resume=False).losses == {}
     assert TrialLog.open(tmp_path / "none.json", identity, resume=True).losses == {}
 
 
-def test_the_log_of_another_run_is_refused_and_so_is_a_damaged_one(tmp_path: Path) -> None:
+def test_a_log_that_is_damaged_or_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "search.json"
     TrialLog.open(path, {"seed": 1}, resume=False).run_once("one", lambda: [1.0])
     with pytest.raises(ArtifactError, match="belongs to another run; what differs: seed"):
@@ -283,13 +283,13 @@ def test_the_log_of_another_run_is_refused_and_so_is_a_damaged_one(tmp_path: Pat
         TrialLog.open(path, {"seed": 1}, resume=True)
 
 
-def test_a_diverged_trial_is_worse_than_any_other_and_is_not_repeated(tmp_path: Path) -> None:
+def test_a_diverged_trial_is_the_worst_and_not_repeated(tmp_path: Path) -> None:
     def diverge() -> list[float]:
         raise TrainingError("training diverged")
 
     trials = TrialLog.open(tmp_path / "search.json", {}, resume=False)
     assert trials.run_once("steep", diverge, if_diverged=2) == [DIVERGED_LOSS, DIVERGED_LOSS]
-    assert TrialLog.open(tmp_path / "search.json", {}, resume=True).run_once("steep", unmade) == [
+    assert TrialLog.open(tmp_path / "search.json", {}, resume=True).run_once("steep", fail_if_called) == [
         DIVERGED_LOSS,
         DIVERGED_LOSS,
     ]
@@ -297,4 +297,4 @@ def test_a_diverged_trial_is_worse_than_any_other_and_is_not_repeated(tmp_path: 
 
 def test_a_log_without_a_folder_is_kept_in_memory() -> None:
     trials = TrialLog.open(None, {}, resume=False)
-    assert trials.run_once("one", lambda: [1.0]) == trials.run_once("one", unmade) == [1.0]
+    assert trials.run_once("one", lambda: [1.0]) == trials.run_once("one", fail_if_called) == [1.0]

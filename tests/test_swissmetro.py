@@ -1,4 +1,4 @@
-"""The logit of the Swissmetro study, whose estimates are known: published with the data and by every package."""
+"""The logit of the Swissmetro study against published estimates and other packages."""
 
 from typing import Any
 
@@ -41,35 +41,35 @@ ESTIMATES = {"constant[CAR]": -0.155, "constant[TRAIN]": -0.701, "cost/100": -1.
 ROBUST = {"constant[CAR]": 0.0582, "constant[TRAIN]": 0.0826, "cost/100": 0.0682, "time/100": 0.104}
 
 
-def test_the_log_likelihood_is_the_known_one(data: pn.ChoiceData, model: pn.MNL) -> None:
+def test_the_log_likelihood_matches_the_published_one(data: pn.ChoiceData, model: pn.MNL) -> None:
     assert len(data) == 6768
     assert model.estimates_.log_likelihood == pytest.approx(-5331.252, abs=5e-4)
     assert model.estimates_.null_log_likelihood == pytest.approx(-6964.663, abs=5e-4)
     assert model.score(data) * len(data) == pytest.approx(-5331.252, abs=5e-4)
 
 
-def test_the_estimates_are_the_known_ones_to_three_digits(model: pn.MNL) -> None:
+def test_estimates_match_published_ones_to_three_digits(model: pn.MNL) -> None:
     assert {k: float(f"{v:.3g}") for k, v in model.coefficients.items()} == ESTIMATES
 
 
-def test_the_robust_errors_are_the_known_ones_to_three_digits(model: pn.MNL) -> None:
+def test_robust_errors_match_published_ones_to_three_digits(model: pn.MNL) -> None:
     assert {k: float(f"{v:.3g}") for k, v in model.standard_errors("robust").items()} == ROBUST
 
 
-def test_nine_choices_of_one_person_are_worth_less_than_nine(model: pn.MNL) -> None:
+def test_clustered_errors_exceed_robust_ones(model: pn.MNL) -> None:
     assert model.estimates_.clusters == 752
     robust, clustered = model.standard_errors("robust"), model.standard_errors("clustered")
-    assert all(1 < clustered[name] / robust[name] < 3 for name in robust)  # 3 is the square root of nine
+    assert all(1 < clustered[name] / robust[name] < 3 for name in robust)  # 3 is the square root of 9
 
 
 def test_the_value_of_time_is_the_ratio_of_coefficients(model: pn.MNL) -> None:
-    found = model.willingness_to_pay("time/100", "cost/100")
-    assert -found.value == pytest.approx(1.28 / 1.08, abs=0.01)  # francs a minute, of rounded figures
-    assert np.isfinite(found.error)
+    value_of_time = model.willingness_to_pay("time/100", "cost/100")
+    assert -value_of_time.value == pytest.approx(1.28 / 1.08, abs=0.01)  # francs per minute, from rounded figures
+    assert np.isfinite(value_of_time.error)
 
 
-def test_the_exponent_of_box_and_cox_is_that_of_biogeme(data: pn.ChoiceData) -> None:
-    """Biogeme's own test of its example b08boxcox expects this log-likelihood; its time is in hundreds of minutes."""
+def test_the_box_cox_exponent_matches_biogeme(data: pn.ChoiceData) -> None:
+    """Biogeme's test of its example b08boxcox expects this log-likelihood; time is in hundreds of minutes."""
     model = pn.MNL(formula="boxcox(time) + cost/100", reference="SM").fit(data)
     assert model.estimates_.log_likelihood == pytest.approx(-5292.0954108, abs=1e-5)
     assert model.coefficients["lambda[time]"] == pytest.approx(0.51, abs=5e-4)
@@ -82,28 +82,30 @@ def test_the_exponent_of_box_and_cox_is_that_of_biogeme(data: pn.ChoiceData) -> 
 PANEL = {"constant[CAR]": 0.128908, "constant[TRAIN]": 0.183470, "cost/100": 0.161169, "time/100": 0.237727}
 
 
-def test_clustered_errors_are_those_of_biogeme_for_a_panel(model: pn.MNL) -> None:
-    """log(PanelLikelihoodTrajectory(...)) with database.panel("ID"); it has no factor G / (G - 1) for 752 persons."""
-    found = {name: error * np.sqrt(751 / 752) for name, error in model.standard_errors("clustered").items()}
-    assert found == pytest.approx(PANEL, abs=1e-6)
+def test_clustered_errors_match_biogeme(model: pn.MNL) -> None:
+    """log(PanelLikelihoodTrajectory(...)) with database.panel("ID"); it has no factor G / (G - 1), G = 752 persons."""
+    errors = {name: error * np.sqrt(751 / 752) for name, error in model.standard_errors("clustered").items()}
+    assert errors == pytest.approx(PANEL, abs=1e-6)
 
 
-def test_the_likelihood_ratio_against_a_nest_is_that_of_biogeme(data: pn.ChoiceData, model: pn.MNL) -> None:
+def test_the_likelihood_ratio_of_a_nest_matches_biogeme(data: pn.ChoiceData, model: pn.MNL) -> None:
     """lognested with train and car in one nest: -5236.900015; likelihood_ratio_test: 188.703984."""
     nests = {"TRAIN": "existing", "CAR": "existing", "SM": "new"}
     nested = pn.NestedMNL(formula="time/100 + cost/100", reference="SM", nests=nests).fit(data)
-    assert nested.estimates_.log_likelihood == pytest.approx(-5236.900015, abs=2e-5)  # ends of two searches
+    assert nested.estimates_.log_likelihood == pytest.approx(
+        -5236.900015, abs=2e-5
+    )  # two optimisers stop at slightly different points
     assert pn.likelihood_ratio(model, nested).statistic == pytest.approx(188.703984, abs=1e-4)
 
 
-def test_a_fixed_coefficient_gives_what_xlogit_gives_with_an_offset(data: pn.ChoiceData) -> None:
+def test_a_fixed_coefficient_matches_xlogit_with_an_offset(data: pn.ChoiceData) -> None:
     """MultinomialLogit with addit = -cost."""
     held = pn.MNL(formula="time/100 + cost/100", reference="SM", fixed={"cost/100": -1.0}).fit(data)
     assert held.estimates_.log_likelihood == pytest.approx(-5332.577102, abs=1e-5)
-    assert held.coefficients["time/100"] == pytest.approx(-1.261126, abs=1e-4)  # where its search ended
+    assert held.coefficients["time/100"] == pytest.approx(-1.261126, abs=1e-4)  # the optimiser of xlogit stops earlier
 
 
-def test_shares_with_dearer_cars_are_those_of_biogeme_and_xlogit(data: pn.ChoiceData, model: pn.MNL) -> None:
+def test_shares_with_higher_car_costs_match_other_packages(data: pn.ChoiceData, model: pn.MNL) -> None:
     shares = pn.scenario(model, data, "cost *= 1.1 where alternative == 'CAR'").shares
     before = {"TRAIN": 0.134161, "SM": 0.604314, "CAR": 0.261525}
     after = {"TRAIN": 0.136650, "SM": 0.615868, "CAR": 0.247482}

@@ -28,12 +28,12 @@ class SlopeConfig:
 
 
 class Slope(ChoiceModel):
-    """log p_i = slope x_i + const: there is nothing to estimate, and every fit is recorded."""
+    """log p_i = slope x_i + const: nothing is estimated, and every fit is recorded."""
 
     name = "slope"
     config_class = SlopeConfig
     fits: ClassVar[list["Slope"]] = []
-    asked: ClassVar[list[ChoiceData]] = []
+    predicted: ClassVar[list[ChoiceData]] = []
 
     @property
     def num_parameters(self) -> int:
@@ -48,7 +48,7 @@ class Slope(ChoiceModel):
         return FittedState()
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
-        Slope.asked.append(data)
+        Slope.predicted.append(data)
         if math.isinf(self.config.slope):
             return np.where(np.isin(np.arange(len(data.rows)), data.offsets), 0.0, -np.inf)
         return log_softmax_by_set(
@@ -67,14 +67,14 @@ class Slope(ChoiceModel):
 
 @pytest.fixture
 def slope() -> type[Slope]:
-    """The class above; nothing recorded yet."""
+    """Return the class above with an empty record."""
     Slope.fits.clear()
-    Slope.asked.clear()
+    Slope.predicted.clear()
     return Slope
 
 
 def make_trips(sets: int = 60, seed: int = 0) -> ChoiceData:
-    """Sets of 2 to 4; choices by a logit with slope 2."""
+    """Make sets of 2 to 4; choices follow a logit with slope 2."""
     table = logit_choices(sets, {"x": 2.0, "y": 0.0}, seed)
     return read(table, alternative="mode", features=["x", "y"], keep=["person"])
 

@@ -37,11 +37,11 @@ def trial(value: float | None, state: TrialState = TrialState.COMPLETE, *steps: 
 def search(n: int, space: Space = SPACE, seed: int = 0) -> optuna.Study:
     """Minimise (x - 0.3)^2, with 1 added for the wrong kind."""
     study = optuna.create_study(sampler=ProposalSampler(space, seed))
-    go_on(study, n)
+    continue_search(study, n)
     return study
 
 
-def go_on(study: optuna.Study, n: int, space: Space = SPACE) -> None:
+def continue_search(study: optuna.Study, n: int, space: Space = SPACE) -> None:
     for _ in range(n):
         drawn = study.ask(distributions(space))
         study.tell(drawn, (drawn.params.get("x", 0) - 0.3) ** 2 + (drawn.params.get("kind") == "b"))
@@ -52,12 +52,12 @@ def silent() -> Iterator[None]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of older versions
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # raised by older versions
         yield
     optuna.logging.set_verbosity(before)
 
 
-def test_the_search_comes_near_the_minimum_that_random_draws_miss() -> None:
+def test_the_search_finds_a_minimum_that_random_draws_miss() -> None:
     study = search(16)
     random = np.array([t.value for t in study.trials[:RANDOM_TRIALS]])
     assert len(study.trials) == 16
@@ -65,28 +65,28 @@ def test_the_search_comes_near_the_minimum_that_random_draws_miss() -> None:
     assert study.best_params["kind"] == "a"
 
 
-def test_proposals_depend_on_the_seed_and_on_the_trials_that_ended() -> None:
+def test_proposals_depend_on_the_seed_and_finished_trials() -> None:
     whole = search(9)
     broken = search(7)
     lost = broken.ask(distributions(SPACE))
     lost.set_user_attr(INTERRUPTED, True)
     broken.tell(lost, state=TrialState.FAIL)
-    broken.sampler = ProposalSampler(SPACE, 0)  # as in another process
-    go_on(broken, 2)
+    broken.sampler = ProposalSampler(SPACE, 0)  # simulates another process
+    continue_search(broken, 2)
     assert [t.params for t in finished_trials(broken)] == [t.params for t in whole.trials]
     assert lost.params == whole.trials[7].params
     assert search(1, seed=1).trials[0].params != whole.trials[0].params
 
 
-def test_no_configuration_is_proposed_twice_while_there_are_others() -> None:
+def test_no_configuration_is_proposed_twice_if_others_remain() -> None:
     space = Space({"kind": Choice(("a", "b", "c")), "step": Choice((1, 2, 4, 8))})
     study = optuna.create_study(sampler=ProposalSampler(space, 3))
-    go_on(study, 12, space)
+    continue_search(study, 12, space)
     assert len({tuple(sorted(t.params.items())) for t in study.trials}) == 12
 
 
-def test_trials_under_way_are_reckoned_with_and_none_is_drawn_twice() -> None:
-    """Four draws before any ends, after a start of trials that ended: they spread instead of meeting at one place."""
+def test_running_trials_are_considered_and_not_repeated() -> None:
+    """Four draws before any trial ends, after some finished trials: they spread instead of coinciding."""
     study = search(RANDOM_TRIALS + 2)
     beside = [study.ask(distributions(SPACE)) for _ in range(4)]
     drawn = [tuple(t.params.values()) for t in beside]
@@ -95,40 +95,40 @@ def test_trials_under_way_are_reckoned_with_and_none_is_drawn_twice() -> None:
     assert drawn[0] == tuple(alone.params.values())
 
 
-def test_random_draws_side_by_side_are_those_one_after_another() -> None:
+def test_parallel_random_draws_equal_sequential_ones() -> None:
     study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
     beside = [study.ask(distributions(SPACE)).params for _ in range(RANDOM_TRIALS)]
     assert beside == [t.params for t in search(RANDOM_TRIALS).trials]
 
 
-def test_all_that_was_under_way_when_a_process_died_is_proposed_first_and_once() -> None:
+def test_trials_of_a_dead_process_are_proposed_first() -> None:
     study = search(RANDOM_TRIALS)
     lost = [study.ask(distributions(SPACE)) for _ in range(3)]
     study.tell(lost[1], 0.5)
     for one in (lost[0], lost[2]):
         one.set_user_attr(INTERRUPTED, True)
         study.tell(one, state=TrialState.FAIL)
-    again = [study.ask(distributions(SPACE)).params for _ in range(3)]
-    assert again[:2] == [lost[0].params, lost[2].params]
-    assert again[2] not in [t.params for t in lost]
+    proposed = [study.ask(distributions(SPACE)).params for _ in range(3)]
+    assert proposed[:2] == [lost[0].params, lost[2].params]
+    assert proposed[2] not in [t.params for t in lost]
 
 
-def test_pruned_and_failed_trials_teach_too() -> None:
-    """A pruned one by the least it reached, a failed one as the worst."""
+def test_pruned_and_failed_trials_are_used() -> None:
+    """A pruned trial counts with its least loss, a failed one as the worst."""
     trials = [trial(1.0), trial(None, TrialState.PRUNED, 3.0, 2.0, 2.5), trial(None, TrialState.FAIL), trial(3.0)]
     assert [trial_loss(t) for t in trials] == [1.0, 2.0, None, 3.0]
     assert surrogate_losses(trials).tolist() == [1.0, 2.0, 3.0, 3.0]
     assert np.isnan(surrogate_losses([trial(None, TrialState.FAIL)])).all()
 
 
-def test_a_pruned_trial_teaches_no_more_than_the_median() -> None:
-    """Its first fold may have been an easy one: 0.5 is not better than the 1 to 3 of those that went through all."""
+def test_a_pruned_trial_counts_at_least_as_the_median() -> None:
+    """Its first fold may have been easy: 0.5 does not count as better than complete trials with 1 to 3."""
     trials = [trial(1.0), trial(2.0), trial(3.0), trial(None, TrialState.PRUNED, 0.5)]
     assert surrogate_losses(trials).tolist() == [1.0, 2.0, 3.0, 2.0]
 
 
 def with_defaults(space: Space, decay: float | None, value: float) -> optuna.Study:
-    """A study whose first trial was that of the defaults."""
+    """Return a study whose first trial has the defaults."""
     study = optuna.create_study(sampler=ProposalSampler(space, 0))
     first = study.ask()
     first.set_user_attr(NOTES, {DEFAULTS: True, DECAY: decay})
@@ -136,26 +136,26 @@ def with_defaults(space: Space, decay: float | None, value: float) -> optuna.Stu
     return study
 
 
-def test_the_defaults_teach_where_they_have_a_place_with_the_decay_they_learnt() -> None:
-    """They count as one of the trials that the process begins with."""
+def test_the_defaults_are_used_with_their_learnt_decay() -> None:
+    """They count as one of the initial random trials."""
     space = Space({"weight_decay": Range(0.0, 1.0)}).with_defaults({"weight_decay": "auto"})
 
     def draws(decay: float | None) -> list[float]:
         study = with_defaults(space, decay, 0.0)
-        found = []
+        values = []
         for _ in range(RANDOM_TRIALS):
             drawn = study.ask(distributions(space))
-            found.append(drawn.params["weight_decay"])
-            study.tell(drawn, (found[-1] - 0.35) ** 2)
-        return found
+            values.append(drawn.params["weight_decay"])
+            study.tell(drawn, (values[-1] - 0.35) ** 2)
+        return values
 
-    told, untold, outside = draws(0.35), draws(None), draws(7.0)
-    assert told[:-1] == untold[:-1]  # random ones, of which the defaults take the place of the first
-    assert told[-1] != untold[-1]  # by the process, which has enough to begin with
-    assert outside == untold
+    with_decay, without_decay, outside = draws(0.35), draws(None), draws(7.0)
+    assert with_decay[:-1] == without_decay[:-1]  # random draws; the defaults replace the first one
+    assert with_decay[-1] != without_decay[-1]  # drawn by the Gaussian process, which has enough trials
+    assert outside == without_decay
 
 
-def test_defaults_in_the_space_are_not_drawn_again() -> None:
+def test_defaults_in_the_space_are_not_repeated() -> None:
     space = Space({"step": Choice((1, 2, 4))}).with_defaults({"step": 2})
     study = with_defaults(space, None, 1.0)
     drawn = []
@@ -166,8 +166,8 @@ def test_defaults_in_the_space_are_not_drawn_again() -> None:
     assert sorted(drawn) == [0, 2]
 
 
-def test_outliers_are_lowered_to_a_fence_and_equal_values_left_alone() -> None:
-    """Three quarters lie within 1 above the best: the fence is at 2.5 above it."""
+def test_outliers_are_clipped_and_equal_values_unchanged() -> None:
+    """Three quarters are within 1 of the best: the fence is 2.5 above it."""
     assert surrogate_losses([trial(v) for v in (1.0, 1.5, 2.0, 2.0, 1e6)]).tolist() == [1.0, 1.5, 2.0, 2.0, 3.5]
     assert surrogate_losses([trial(v) for v in (1.0, 1.0, 1.0, 1.0, 1.0, 5.0)]).tolist() == [
         1.0,
@@ -179,14 +179,14 @@ def test_outliers_are_lowered_to_a_fence_and_equal_values_left_alone() -> None:
     ]
 
 
-def test_a_failure_at_the_start_is_no_obstacle() -> None:
+def test_a_search_survives_initial_failures() -> None:
     study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
     study.tell(study.ask(distributions(SPACE)), state=TrialState.FAIL)
-    go_on(study, 7)
+    continue_search(study, 7)
     assert len(study.trials) == 8
 
 
-def test_dimensions_are_told_to_optuna_with_their_scale() -> None:
+def test_dimensions_are_passed_to_optuna_with_their_scale() -> None:
     space = Space.of(
         PCMCNet, {"lr": (1e-3, 0.1, "log"), "epochs": (2, 9), "batch_size": [1, 2, 4], "activation": ["relu", "tanh"]}
     )
@@ -198,7 +198,7 @@ def test_dimensions_are_told_to_optuna_with_their_scale() -> None:
     }
 
 
-def test_what_is_no_dimension_is_not_drawn() -> None:
+def test_unknown_dimensions_are_not_drawn() -> None:
     study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
     with pytest.raises(KeyError, match="other"):
         study.ask().suggest_float("other", 0, 1)

@@ -33,39 +33,39 @@ def rows(data: ChoiceData) -> set[int]:
 
 
 def essence(tuning: pn.Tuning) -> list[dict[str, Any]]:
-    """All that two equal searches have in common: not the time they took."""
+    """Return what two equal searches have in common, without times."""
     return [{k: v for k, v in trial.to_dict().items() if k != "seconds"} for trial in tuning.trials]
 
 
-# -- what is found -------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------------
 
 
 def test_the_search_finds_the_slope_of_the_choices(slope: type[ChoiceModel], trips: ChoiceData) -> None:
-    """There is nothing to fit, so the NLL over all folds is that of the table; its minimum is found on a fine grid."""
-    found = tune(slope(), trips, space={"slope": (-5.0, 5.0)}, trials=12, progress=False)
+    """Nothing is fitted, so the NLL over all folds is that of the table; a fine grid gives its minimum."""
+    result = tune(slope(), trips, space={"slope": (-5.0, 5.0)}, trials=12, progress=False)
     grid = min(-slope(slope=s).fit(trips).score(trips) for s in np.linspace(-5, 5, 1001))
-    assert found.best_value == pytest.approx(grid, abs=1e-3)  # twelve trials, not a thousand
-    assert found.best_value == min(trial.value for trial in found.trials if trial.value is not None)
-    assert found.best == found.kept_options == found.best_trial.options == {"slope": found.model.config.slope}
-    assert found.importance == {"slope": 1.0}
+    assert result.best_value == pytest.approx(grid, abs=1e-3)  # twelve trials, not a thousand
+    assert result.best_value == min(trial.value for trial in result.trials if trial.value is not None)
+    assert result.best == result.kept_options == result.best_trial.options == {"slope": result.model.config.slope}
+    assert result.importance == {"slope": 1.0}
 
 
-def test_the_first_trial_is_the_model_as_given(slope: Any, trips: ChoiceData) -> None:
-    found = tune(slope(slope=-1.0), trips, space={"slope": [0.5, 1.0], "colour": ["red"]}, progress=False)
-    assert [trial.defaults for trial in found.trials] == [True, False, False]  # both of the space, and the defaults
-    assert found.trials[0].options == {"slope": -1.0, "colour": "red"}
-    assert found.trials[0].value == pytest.approx(-slope(slope=-1.0).fit(trips).score(trips), abs=1e-12)
-    assert "1 (defaults)" in str(found)
+def test_the_first_trial_is_the_given_model(slope: Any, trips: ChoiceData) -> None:
+    result = tune(slope(slope=-1.0), trips, space={"slope": [0.5, 1.0], "colour": ["red"]}, progress=False)
+    assert [trial.defaults for trial in result.trials] == [True, False, False]  # defaults, then the space
+    assert result.trials[0].options == {"slope": -1.0, "colour": "red"}
+    assert result.trials[0].value == pytest.approx(-slope(slope=-1.0).fit(trips).score(trips), abs=1e-12)
+    assert "1 (defaults)" in str(result)
 
 
-def test_defaults_that_the_space_has_are_tried_once(slope: Any, trips: ChoiceData) -> None:
-    found = tune(slope(slope=1.0), trips, space={"slope": [0.5, 1.0, 2.0]}, progress=False)
-    assert sorted(trial.options["slope"] for trial in found.trials) == [0.5, 1.0, 2.0]
-    assert found.trials[0].options == {"slope": 1.0}
+def test_defaults_in_the_space_are_tried_once(slope: Any, trips: ChoiceData) -> None:
+    result = tune(slope(slope=1.0), trips, space={"slope": [0.5, 1.0, 2.0]}, progress=False)
+    assert sorted(trial.options["slope"] for trial in result.trials) == [0.5, 1.0, 2.0]
+    assert result.trials[0].options == {"slope": 1.0}
 
 
-def test_the_best_is_kept_where_it_is_clearly_better_than_the_defaults(slope: Any, trips: ChoiceData) -> None:
-    """Choices are by a slope of 2: 1.6 is as good up to chance, -2 is not."""
+def test_the_best_is_kept_if_clearly_better_than_the_defaults(slope: Any, trips: ChoiceData) -> None:
+    """The true slope is 2: 1.6 is not significantly worse, -2 is."""
     chance = tune(slope(slope=1.6), trips, space={"slope": [1.2, 1.9, 2.4]}, progress=False)
     assert not chance.best_trial.defaults
     assert chance.kept_trial.defaults
@@ -79,7 +79,7 @@ def test_the_best_is_kept_where_it_is_clearly_better_than_the_defaults(slope: An
     assert f"trial {better.best_trial.number}. It is better than the defaults by" in better.why
 
 
-def test_defaults_that_none_beats_or_that_fail(slope: Any, trips: ChoiceData) -> None:
+def test_defaults_that_are_best_or_fail(slope: Any, trips: ChoiceData) -> None:
     unbeaten = tune(slope(slope=2.0), trips, space={"slope": [-2.0, -1.0]}, progress=False)
     assert unbeaten.kept_trial is unbeaten.best_trial is unbeaten.trials[0]
     assert unbeaten.why == "Kept: the defaults. No trial was better."
@@ -89,32 +89,30 @@ def test_defaults_that_none_beats_or_that_fail(slope: Any, trips: ChoiceData) ->
     assert failed.why == "Kept: trial 2. There is no complete trial of the defaults to compare with."
 
 
-def test_trials_see_a_fold_less_and_the_best_is_fitted_to_all(slope: Any, trips: ChoiceData) -> None:
-    found = tune(slope(), trips, space={"slope": [0.5, 1.0]}, trials=3, valid=0.3, by="person", seed=4, progress=False)
+def test_trials_use_folds_and_the_best_is_fitted_to_all_data(slope: Any, trips: ChoiceData) -> None:
+    result = tune(slope(), trips, space={"slope": [0.5, 1.0]}, trials=3, valid=0.3, by="person", seed=4, progress=False)
     folds = trips.folds(3, seed=4, by="person")
     *trials, final = slope.fits
     assert [rows(model.parts[0]) for model in trials] == [rows(train) for train, _ in folds] * 3
-    assert [rows(data) for data in slope.asked] == [rows(valid) for _, valid in folds] * 3
+    assert [rows(data) for data in slope.predicted] == [rows(valid) for _, valid in folds] * 3
     assert rows(final.parts[0]) == rows(trips)
-    assert "validated on 3 folds, groups by person kept together" in found.how
-    assert {model.parts[1] for model in slope.fits} == {None}  # of no use to a model that does not stop early
+    assert "validated on 3 folds, groups by person kept together" in result.how
+    assert {model.parts[1] for model in slope.fits} == {None}  # a model without early stopping needs none
     assert {model.seed for model in slope.fits} == {4}
 
 
-def test_a_validation_part_of_ones_own_is_all_that_trials_are_measured_on(
-    slope: Any, trips: ChoiceData, more_trips: ChoiceData
-) -> None:
-    found = tune(slope(slope=1.0), trips, space={"slope": [0.5, 1.0]}, valid=more_trips, progress=False)
+def test_trials_are_measured_on_a_given_validation_part(slope: Any, trips: ChoiceData, more_trips: ChoiceData) -> None:
+    result = tune(slope(slope=1.0), trips, space={"slope": [0.5, 1.0]}, valid=more_trips, progress=False)
     *trials, final = slope.fits
     assert [len(model.parts[0]) for model in trials] == [60, 60]
-    assert [len(data) for data in slope.asked] == [40, 40]
+    assert [len(data) for data in slope.predicted] == [40, 40]
     assert len(final.parts[0]) == 100
-    measured = -slope(slope=found.best["slope"]).fit(trips).score(more_trips)
-    assert found.best_value == pytest.approx(measured, abs=1e-12)
-    assert "validated on a given validation part" in found.how
+    measured = -slope(slope=result.best["slope"]).fit(trips).score(more_trips)
+    assert result.best_value == pytest.approx(measured, abs=1e-12)
+    assert "validated on a given validation part" in result.how
 
 
-def test_data_that_are_not_given_have_no_influence(trips: ChoiceData, more_trips: ChoiceData) -> None:
+def test_other_rows_of_the_table_have_no_influence(trips: ChoiceData, more_trips: ChoiceData) -> None:
     """The same rows with and without a test part in their table give the same search and the same model."""
     whole = trips.concat(more_trips)
     part = whole.subset(np.arange(60))
@@ -123,85 +121,87 @@ def test_data_that_are_not_given_have_no_influence(trips: ChoiceData, more_trips
     assert np.array_equal(ours.model.predict_proba(more_trips), theirs.model.predict_proba(more_trips))
 
 
-def test_a_network_that_stops_early_is_fitted_again_for_the_mean_epochs_of_its_trial(trips: ChoiceData) -> None:
+def test_the_final_fit_uses_the_mean_epochs_of_the_trial(trips: ChoiceData) -> None:
     options: dict[str, Any] = {"epochs": 6, "min_delta": 0.0, "patience": 1, "weight_decay": 0.0, "tails": "keep"}
-    found = tune(pn.PCMCNet(**options, refit=True), trips, space=NETWORK, trials=3, seed=1, progress=False)
-    kept = found.kept_trial
+    result = tune(pn.PCMCNet(**options, refit=True), trips, space=NETWORK, trials=3, seed=1, progress=False)
+    kept_trial = result.kept_trial
     fits = [
-        pn.PCMCNet(**{**options, **found.kept_options}).fit(train, valid, seed=1, progress=False)
+        pn.PCMCNet(**{**options, **result.kept_options}).fit(train, valid, seed=1, progress=False)
         for train, valid in trips.folds(4, seed=1)
     ]
     losses = [-fit.score(valid) * len(valid) for fit, (_, valid) in zip(fits, trips.folds(4, seed=1), strict=True)]
-    assert kept.value == pytest.approx(sum(losses) / 60, abs=1e-12)
-    assert kept.epochs == math.ceil(sum(fit.record_.epochs for fit in fits) / 4)
-    final = pn.PCMCNet(**{**options, **found.kept_options, "epochs": kept.epochs}).fit(trips, seed=1, progress=False)
-    assert found.model.config == final.config
-    assert np.array_equal(found.model.predict_proba(trips), final.predict_proba(trips))
-    assert found.model.table_.fingerprint == trips.fingerprint()
-    assert found.best.keys() == {"lr", "hidden"}
+    assert kept_trial.value == pytest.approx(sum(losses) / 60, abs=1e-12)
+    assert kept_trial.epochs == math.ceil(sum(fit.record_.epochs for fit in fits) / 4)
+    final = pn.PCMCNet(**{**options, **result.kept_options, "epochs": kept_trial.epochs}).fit(
+        trips, seed=1, progress=False
+    )
+    assert result.model.config == final.config
+    assert np.array_equal(result.model.predict_proba(trips), final.predict_proba(trips))
+    assert result.model.table_.fingerprint == trips.fingerprint()
+    assert result.best.keys() == {"lr", "hidden"}
 
 
-def test_defaults_that_are_kept_are_the_plain_fit(trips: ChoiceData) -> None:
+def test_kept_defaults_equal_a_plain_fit(trips: ChoiceData) -> None:
     """Weight decay and epochs are learnt again from all data."""
     base = pn.PCMCNet(hidden=(2,), batch_size=30)
-    found = tune(base, trips, space={"lr": [1e-7]}, progress=False)
+    result = tune(base, trips, space={"lr": [1e-7]}, progress=False)
     plain = pn.PCMCNet(hidden=(2,), batch_size=30).fit(trips, progress=False)
-    assert found.kept_trial.defaults
-    assert found.model.config.weight_decay == found.model.config.epochs == "auto"
-    assert np.array_equal(found.model.predict_proba(trips), plain.predict_proba(trips))
+    assert result.kept_trial.defaults
+    assert result.model.config.weight_decay == result.model.config.epochs == "auto"
+    assert np.array_equal(result.model.predict_proba(trips), plain.predict_proba(trips))
 
 
-def test_networks_that_lag_behind_are_pruned_in_the_first_fold(trips: ChoiceData) -> None:
+def test_slow_networks_are_pruned_in_the_first_fold(trips: ChoiceData) -> None:
     space = {"lr": [1e-6, 1e-5, 1e-4, 0.03, 0.05, 0.07, 0.1]}
     base = pn.PCMCNet(epochs=5, hidden=(4,), weight_decay=0.0, lr=1e-6, min_delta=0.0)
-    found = tune(base, trips, space=space, trials=7, seed=3, progress=False)
-    pruned = [trial for trial in found.trials if trial.state == "pruned"]
+    result = tune(base, trips, space=space, trials=7, seed=3, progress=False)
+    pruned = [trial for trial in result.trials if trial.state == "pruned"]
     assert pruned
     assert all(trial.epochs in (2, 3, 4, 5) for trial in pruned)
-    assert found.trials[0].state == "complete"  # the defaults, though they lag most
-    assert found.best["lr"] >= 0.03
+    assert result.trials[0].state == "complete"  # the defaults, although they are the slowest
+    assert result.best["lr"] >= 0.03
 
 
 def test_models_without_epochs_are_pruned_after_the_first_fold(slope: Any, trips: ChoiceData) -> None:
     space = {"slope": [1.0, 1.5, 2.0, 2.5, 3.0, -8.0]}
-    found = tune(slope(slope=2.0), trips, space=space, seed=2, progress=False)
-    pruned = [trial for trial in found.trials if trial.state == "pruned"]
+    result = tune(slope(slope=2.0), trips, space=space, seed=2, progress=False)
+    pruned = [trial for trial in result.trials if trial.state == "pruned"]
     assert {trial.message for trial in pruned} <= {"after the first fold: worse than the median of the earlier trials."}
     assert [trial.epochs for trial in pruned] == [None] * len(pruned)
-    assert len(slope.fits) == 4 * len(found.trials) - 3 * len(pruned) + 1
+    assert len(slope.fits) == 4 * len(result.trials) - 3 * len(pruned) + 1
 
 
 @pytest.mark.parametrize("name", ["pcmc-linear", "bradley-terry", "mnl", "rf"])
-def test_other_models_have_a_space_of_their_own(name: str, trips: ChoiceData) -> None:
+def test_other_models_have_their_own_space(name: str, trips: ChoiceData) -> None:
     options = {"trees": 5} if name == "rf" else {}
-    found = tune(pn.MODELS[name](**options), trips, trials=2, progress=False)
-    assert [trial.state for trial in found.trials] == ["complete"] * 2
-    assert found.model.name == name
-    assert all(getattr(found.model.config, option) == value for option, value in {**found.best, **options}.items())
+    result = tune(pn.MODELS[name](**options), trips, trials=2, progress=False)
+    assert [trial.state for trial in result.trials] == ["complete"] * 2
+    assert result.model.name == name
+    assert all(getattr(result.model.config, option) == value for option, value in {**result.best, **options}.items())
 
 
-def test_a_class_and_a_name_will_do(trips: ChoiceData) -> None:
+def test_a_model_may_be_given_as_class_or_name(trips: ChoiceData) -> None:
     by_name, by_class = (
         tune(model, trips, space={"smoothing": [0.1, 1.0]}, progress=False)
         for model in ("bradley-terry", pn.BradleyTerry)
     )
     assert essence(by_name) == essence(by_class)
-    assert len(by_name.trials) == 2  # there are no more configurations
+    assert len(by_name.trials) == 2  # the space has only two configurations
 
 
-def test_the_model_given_is_left_alone(slope: Any, trips: ChoiceData) -> None:
+def test_the_given_model_is_not_changed(slope: Any, trips: ChoiceData) -> None:
     model = slope(slope=1.5)
     tune(model, trips, space={"slope": [0.5, 1.0]}, progress=False)
     assert model.config.slope == 1.5
     assert model.fitted_ is None
 
 
-def test_time_that_is_up_ends_the_search_after_a_complete_trial(
+def test_a_timeout_ends_the_search_after_a_complete_trial(
     slope: Any, trips: ChoiceData, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "pcmcnet"):
-        found = tune(slope(), trips, space={"slope": (0.0, 1.0)}, trials=9, timeout=0)
-    assert len(found.trials) == 1
+        result = tune(slope(), trips, space={"slope": (0.0, 1.0)}, trials=9, timeout=0)
+    assert len(result.trials) == 1
     assert re.search(r"trial 1/9: the defaults, NLL \d\.\d{4}, best \d\.\d{4}, \d+\.\d s\n", caplog.text)
     assert "timeout after 1 of 9 trials" in caplog.text
 
@@ -209,34 +209,34 @@ def test_time_that_is_up_ends_the_search_after_a_complete_trial(
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
-def test_a_configuration_that_fails_is_a_failed_trial_and_the_search_goes_on(slope: Any, trips: ChoiceData) -> None:
-    found = tune(slope(fails_above=1.0), trips, space={"slope": [0.5, 1.0, 2.0, 3.0]}, progress=False)
-    failed = [trial for trial in found.trials if trial.state == "failed"]
+def test_a_failed_trial_does_not_end_the_search(slope: Any, trips: ChoiceData) -> None:
+    result = tune(slope(fails_above=1.0), trips, space={"slope": [0.5, 1.0, 2.0, 3.0]}, progress=False)
+    failed = [trial for trial in result.trials if trial.state == "failed"]
     assert {trial.options["slope"]: trial.message for trial in failed} == {
         2.0: "slope 2.0 is too steep.",
         3.0: "slope 3.0 is too steep.",
     }
-    assert found.best == {"slope": 1.0}
-    assert "(3 complete, 2 failed)" in str(found)
-    assert "slope 2.0 is too steep." in str(found)
-    assert "slope 2.0 is too steep." in found.to_markdown()
+    assert result.best == {"slope": 1.0}
+    assert "(3 complete, 2 failed)" in str(result)
+    assert "slope 2.0 is too steep." in str(result)
+    assert "slope 2.0 is too steep." in result.to_markdown()
 
 
-def test_an_option_that_cannot_be_is_a_failed_trial_too(trips: ChoiceData) -> None:
+def test_an_invalid_option_is_a_failed_trial(trips: ChoiceData) -> None:
     base = pn.PCMCNet(epochs=1, hidden=(2,), weight_decay=1.0)
-    found = tune(base, trips, space={"rate": ["exp", "relu"]}, progress=False)
-    (failed,) = (trial for trial in found.trials if trial.state == "failed")
+    result = tune(base, trips, space={"rate": ["exp", "relu"]}, progress=False)
+    (failed,) = (trial for trial in result.trials if trial.state == "failed")
     assert failed.options == {"rate": "relu"}
     assert "needs epsilon > 0" in (failed.message or "")
 
 
-def test_an_infinite_loss_is_a_failure(slope: Any, trips: ChoiceData) -> None:
+def test_an_infinite_loss_is_a_failed_trial(slope: Any, trips: ChoiceData) -> None:
     base = slope(slope=-math.inf, fails_above=math.inf)
     with pytest.raises(TrainingError, match=r"all 2 trials failed\. The first: the held-out sets have NLL inf"):
         tune(base, trips, space={"slope": [-math.inf, math.inf]}, progress=False)
 
 
-def test_all_failing_is_an_error_with_the_first_message(slope: Any, trips: ChoiceData) -> None:
+def test_only_failed_trials_raise_the_first_message(slope: Any, trips: ChoiceData) -> None:
     with pytest.raises(TrainingError, match=r"all 3 trials failed\. The first: slope 0\.0 is too steep"):
         tune(slope(fails_above=-1.0), trips, space={"slope": [1.0, 2.0]}, progress=False)
 
@@ -260,15 +260,15 @@ def test_all_failing_is_an_error_with_the_first_message(slope: Any, trips: Choic
         ({"folder": 3}, InputError, "expected the path of a folder"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_any_work(
+def test_invalid_arguments_are_refused_before_any_fit(
     options: dict[str, Any], error: type[Exception], message: str, trips: ChoiceData
 ) -> None:
-    given = {"model": "pcmcnet", "data": trips, "progress": False, **options}
+    arguments = {"model": "pcmcnet", "data": trips, "progress": False, **options}
     with pytest.raises(error, match=message):
-        tune(given.pop("model"), given.pop("data"), **given)
+        tune(arguments.pop("model"), arguments.pop("data"), **arguments)
 
 
-def test_parts_that_say_nothing_are_refused(trips: ChoiceData, more_trips: ChoiceData) -> None:
+def test_invalid_validation_parts_are_refused(trips: ChoiceData, more_trips: ChoiceData) -> None:
     with pytest.raises(InputError, match="by is not supported with a validation part"):
         tune("pcmcnet", trips, valid=more_trips, by="person")
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1, 2, 3, 4], "w": [0, 0, 1, 1]}
@@ -277,7 +277,7 @@ def test_parts_that_say_nothing_are_refused(trips: ChoiceData, more_trips: Choic
         tune("pcmcnet", data, valid=0.5)
 
 
-def test_without_optuna_the_way_to_get_it_is_told(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_optuna_gives_the_install_command(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pcmcnet.tuning.search.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs Optuna, which is not installed: pip install 'pcmcnet\[tune\]'"):
         tune("pcmcnet", trips)
@@ -286,7 +286,7 @@ def test_without_optuna_the_way_to_get_it_is_told(trips: ChoiceData, monkeypatch
 # -- the folder ----------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_holds_the_search_and_more_trials_go_on_with_it(trips: ChoiceData, tmp_path: Path) -> None:
+def test_a_folder_stores_the_search_and_more_trials_continue_it(trips: ChoiceData, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"space": NETWORK, "progress": False, "folder": tmp_path}
     base = pn.PCMCNet(**QUICK)
     first = tune(base, trips, trials=2, **settings)
@@ -295,7 +295,7 @@ def test_a_folder_holds_the_search_and_more_trials_go_on_with_it(trips: ChoiceDa
     assert first.to_markdown() in (tmp_path / "tuning.md").read_text()
     written = (tmp_path / "model" / "model.json").stat().st_mtime_ns
     again = tune(base, trips, trials=2, **settings)
-    assert again.to_dict() == first.to_dict()  # to the second: nothing was measured again
+    assert again.to_dict() == first.to_dict()  # including times: nothing was measured again
     assert (tmp_path / "model" / "model.json").stat().st_mtime_ns == written
     more = tune(base, trips, trials=4, **settings)
     assert more.trials[:2] == first.trials
@@ -304,21 +304,21 @@ def test_a_folder_holds_the_search_and_more_trials_go_on_with_it(trips: ChoiceDa
     assert saved.config == more.model.config
     assert np.array_equal(saved.predict_proba(trips), more.model.predict_proba(trips))
     fewer = tune(base, trips, trials=1, **settings)
-    assert fewer.trials == more.trials  # none is forgotten
+    assert fewer.trials == more.trials  # no trial is lost
 
 
-def test_a_model_that_is_damaged_or_of_other_options_is_made_again(trips: ChoiceData, tmp_path: Path) -> None:
+def test_a_damaged_or_outdated_model_is_fitted_again(trips: ChoiceData, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"space": {"smoothing": [0.1, 1.0]}, "progress": False, "folder": tmp_path}
-    found = tune("bradley-terry", trips, **settings)
+    result = tune("bradley-terry", trips, **settings)
     (tmp_path / "model" / "config.json").write_text("{}")
     tune("bradley-terry", trips, **settings)
-    assert pn.load(tmp_path / "model").config == found.model.config
+    assert pn.load(tmp_path / "model").config == result.model.config
     for file in (tmp_path / "model").iterdir():
         file.unlink()
     (tmp_path / "model").rmdir()
     pn.BradleyTerry(smoothing=7.0).fit(trips).save(tmp_path / "model")
     tune("bradley-terry", trips, **settings)
-    assert pn.load(tmp_path / "model").config == found.model.config
+    assert pn.load(tmp_path / "model").config == result.model.config
 
 
 def test_the_folder_of_another_search_is_refused(slope: Any, trips: ChoiceData, tmp_path: Path) -> None:
@@ -363,16 +363,16 @@ KILLED = """
 @pytest.mark.parametrize(
     "fit",
     [
-        pytest.param(2, id="in the defaults", marks=pytest.mark.slow),
-        pytest.param(7, id="at the start", marks=pytest.mark.slow),
-        pytest.param(25, id="with the process"),
-        pytest.param(29, id="while the best is fitted", marks=pytest.mark.slow),
+        pytest.param(2, id="during the defaults", marks=pytest.mark.slow),
+        pytest.param(7, id="during random draws", marks=pytest.mark.slow),
+        pytest.param(25, id="during proposals"),
+        pytest.param(29, id="during the final fit", marks=pytest.mark.slow),
     ],
 )
-def test_a_search_killed_in_the_middle_goes_on_as_if_it_had_not_been(
+def test_a_killed_search_resumes_to_the_same_result(
     fit: int, trips: ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real SIGKILL during a fit: no trial that had ended is lost or repeated, and the others are the same."""
+    """After a real SIGKILL during a fit, no finished trial is lost or repeated, and the others are the same."""
     monkeypatch.chdir(tmp_path)
     table = {name: column.values for name, column in trips.features.items()}
     assert trips.labels is not None
@@ -398,8 +398,8 @@ def test_a_search_killed_in_the_middle_goes_on_as_if_it_had_not_been(
 
 
 @pytest.mark.slow
-def test_twelve_trials_on_mlba_data_beat_the_worst_draw_and_the_median_one() -> None:
-    """A reduced space of the paper's; the four random draws at the start are what the search has to beat."""
+def test_twelve_trials_on_mlba_data_beat_random_draws() -> None:
+    """A part of the paper's space; the search has to beat the four initial random draws."""
     path = ROOT.parent / "shared" / "data" / "mlba_train.parquet"
     if not path.exists():
         pytest.skip(f"needs {path}, which is not part of the repository")
@@ -411,20 +411,20 @@ def test_twelve_trials_on_mlba_data_beat_the_worst_draw_and_the_median_one() -> 
         "nodes": [4, 16],
         "activation": ["relu", "sigmoid", "tanh", "leaky_relu"],
     }
-    found = tune(pn.PCMCNet(epochs=5, weight_decay=0.1), data, space=space, trials=12, progress=False)
-    random = sorted(trial.value or np.inf for trial in found.trials[1:5])
-    assert found.best_value < random[2]
-    assert found.best_value < random[-1] - 0.1
+    result = tune(pn.PCMCNet(epochs=5, weight_decay=0.1), data, space=space, trials=12, progress=False)
+    random = sorted(trial.value or np.inf for trial in result.trials[1:5])
+    assert result.best_value < random[2]
+    assert result.best_value < random[-1] - 0.1
     test = ChoiceData.from_long(path, **MLBA).subset(np.arange(2_000, 6_000))
-    worst = max(found.trials[1:5], key=lambda trial: trial.value or 0)
+    worst = max(result.trials[1:5], key=lambda trial: trial.value or 0)
     poor = pn.PCMCNet(epochs=5, weight_decay=0.1, **worst.options).fit(data, progress=False)
-    assert found.model.score(test) > poor.score(test) + 0.05
+    assert result.model.score(test) > poor.score(test) + 0.05
 
 
-def test_a_person_sees_the_options_of_a_trial_its_epochs_and_the_best_so_far() -> None:
+def test_progress_shows_options_epochs_and_the_best_loss() -> None:
     notes: list[str] = []
 
-    class Told(StepReporter):
+    class RecordingReporter(StepReporter):
         def note(self, text: str) -> None:
             notes.append(text)
 
@@ -434,8 +434,8 @@ def test_a_person_sees_the_options_of_a_trial_its_epochs_and_the_best_so_far() -
         return Measurement(0.5, 1)
 
     entries: list[Any] = []
-    found = [TrialRecord(1, "complete", 0.8, {}, 3, 1.0), TrialRecord(2, "pruned", 0.1, {}, 3, 1.0)]
-    watched = _with_progress(objective, Told(), found)  # type: ignore[arg-type]
+    records = [TrialRecord(1, "complete", 0.8, {}, 3, 1.0), TrialRecord(2, "pruned", 0.1, {}, 3, 1.0)]
+    watched = _with_progress(objective, RecordingReporter(), records)  # type: ignore[arg-type]
     assert watched({"hidden": (8, 8), "lr": 0.01}, entries.append) == Measurement(0.5, 1)
     assert notes == [
         "best so far 0.8000; hidden=8,8 lr=0.01",

@@ -12,7 +12,7 @@ from pcmcnet.tuning.space import SPACE_NAMES, SPACES, Choice, Range, Space, in_w
 
 
 def ends(dimension: Range | Choice) -> list[Any]:
-    """What is drawn at the ends of a range, and for each value of a choice."""
+    """Return the values at the ends of a range, or all values of a choice."""
     if isinstance(dimension, Range):
         return [dimension.low, dimension.high]
     return list(range(len(dimension.values))) if dimension.ordered else list(dimension.labels)
@@ -21,7 +21,7 @@ def ends(dimension: Range | Choice) -> list[Any]:
 # -- named spaces --------------------------------------------------------------------------------------------------
 
 
-def test_the_papers_space_is_its_table_2() -> None:
+def test_the_papers_space_matches_its_table_2() -> None:
     space = Space.of(PCMCNet, "paper")
     values = {name: set(d.values) for name, d in space.dimensions.items() if isinstance(d, Choice)}
     assert values == {
@@ -35,15 +35,15 @@ def test_the_papers_space_is_its_table_2() -> None:
     assert space.option_names == ["lr", "batch_size", "activation", "hidden"]
 
 
-def test_the_default_space_has_a_number_for_the_weight_decay_and_leaves_utility_and_epochs_alone() -> None:
-    """A fit with a number need not learn its decay, so a trial costs a third or less of a default fit."""
+def test_the_default_space_fixes_decay_but_not_utility_or_epochs() -> None:
+    """A fit with a fixed decay need not learn it, so a trial costs at most a third of a default fit."""
     space = Space.of(PCMCNet, "default")
     assert space.dimensions["weight_decay"] == Range(0.03, 64.0, log=True)
     assert set(space.option_names) == {"weight_decay", "lr", "hidden", "dropout"}
 
 
 @pytest.mark.parametrize(("name", "model"), list(product(SPACE_NAMES, SPACES)))
-def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, model: str) -> None:
+def test_every_value_of_a_named_space_is_valid(name: str, model: str) -> None:
     kind = MODELS[model]
     space = Space.of(kind, name)
     start = {n: ends(d)[0] for n, d in space.dimensions.items()}
@@ -57,7 +57,7 @@ def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, mod
 
 
 @pytest.mark.parametrize("name", SPACE_NAMES)
-def test_models_without_a_space_say_so(name: str) -> None:
+def test_models_without_a_space_are_refused(name: str) -> None:
     networks = {name for name, kind in MODELS.items() if issubclass(kind.config_class, TrainConfig)}
     assert set(MODELS) - set(SPACES) - networks == {"uniform", "rank-by"}
     with pytest.raises(ConfigError, match="uniform has no options: there is nothing to tune"):
@@ -76,20 +76,20 @@ def test_an_unknown_space_is_refused() -> None:
         Space.of(PCMCNet, "papr")
 
 
-# -- spaces of one's own -------------------------------------------------------------------------------------------
+# -- custom spaces -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_any_option_of_any_model_can_be_searched_over_its_default(name: str) -> None:
+def test_any_option_of_any_model_can_be_searched(name: str) -> None:
     kind = MODELS[name]
-    known = {f.name: f.default for f in fields(kind.config_class) if f.default is not MISSING}
-    for option, default in known.items():
+    defaults = {f.name: f.default for f in fields(kind.config_class) if f.default is not MISSING}
+    for option, default in defaults.items():
         space = Space.of(kind, {option: [default]})
         (drawn,) = ends(space.dimensions[option]) if not space.dimensions[option].ordered else [0]
         assert space.options({option: drawn}) == {option: default}
 
 
-def test_ranges_are_whole_where_the_option_is() -> None:
+def test_ranges_of_integer_options_are_integers() -> None:
     space = Space.of(
         PCMCNet, {"lr": (1e-4, 0.1, "log"), "dropout": (0, 0.5), "epochs": (5, 10), "patience": (1, 8, True)}
     )
@@ -103,7 +103,7 @@ def test_ranges_are_whole_where_the_option_is() -> None:
     assert space.without(["lr", "dropout"]).size == 6 * 8
 
 
-def test_numbers_that_rise_are_a_ladder_and_all_else_is_a_choice_by_label() -> None:
+def test_increasing_numbers_are_ordered_and_others_are_labels() -> None:
     ladder, mixed, falling = Choice((1, 2, 8)), Choice((None, 4, 8)), Choice((2, 1))
     assert (ladder.ordered, mixed.ordered, falling.ordered) == (True, False, False)
     assert ladder.value(2) == 8
@@ -113,23 +113,23 @@ def test_numbers_that_rise_are_a_ladder_and_all_else_is_a_choice_by_label() -> N
     assert not Choice((False, True)).ordered
 
 
-def test_layers_and_nodes_make_the_widths() -> None:
+def test_layers_and_nodes_define_the_widths() -> None:
     space = Space.of(PCMCNet, {"layers": [1, 3], "nodes": (8, 16)})
     assert space.options({"layers": 1, "nodes": 9}) == {"hidden": (9, 9, 9)}
     assert space.option_names == ["hidden"]
     assert space.without(["hidden"]).dimensions == {}
-    pointer = Space.of(PointerNetwork, {"layers": [1, 2], "hidden": [8, 16]})  # has both of its own
+    pointer = Space.of(PointerNetwork, {"layers": [1, 2], "hidden": [8, 16]})  # has both options itself
     assert pointer.options({"layers": 1, "hidden": 0}) == {"layers": 2, "hidden": 8}
 
 
-@pytest.mark.parametrize("given", [{"layers": [1]}, {"nodes": [8]}, {"layers": [1], "nodes": [8], "hidden": [(8,)]}])
-def test_half_of_the_widths_is_refused(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("entries", [{"layers": [1]}, {"nodes": [8]}, {"layers": [1], "nodes": [8], "hidden": [(8,)]}])
+def test_layers_without_nodes_are_refused(entries: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="layers and nodes together define hidden: give both, or hidden"):
-        Space.of(PCMCNet, given)
+        Space.of(PCMCNet, entries)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("entries", "message"),
     [
         ({}, "expected one of 'default', 'paper', 'wide' or a mapping"),
         (3, "expected one of 'default', 'paper', 'wide' or a mapping"),
@@ -150,12 +150,12 @@ def test_half_of_the_widths_is_refused(given: dict[str, Any]) -> None:
         ({"refit": ["yes"]}, "refit: 'yes' is not a valid value"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(given: Any, message: str) -> None:
+def test_invalid_spaces_are_refused(entries: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Space.of(PCMCNet, given)
+        Space.of(PCMCNet, entries)
 
 
-def test_a_space_survives_json_and_joins_another() -> None:
+def test_a_space_survives_json_and_can_be_combined() -> None:
     left = Space.of(PCMCNet, {"lr": (0.1, 1.0)})
     both = left.combined_with(Space.of(PCMCNet, {"layers": [1], "nodes": [8]}))
     assert both.to_dict() == {
@@ -185,9 +185,9 @@ def test_a_space_survives_json_and_joins_another() -> None:
         ({"hidden": (8, 8), "lr": 0.5, "activation": "relu"}, None),
     ],
 )
-def test_options_have_a_place_where_the_space_has_their_values(options: dict[str, Any], place: Any) -> None:
-    given = {"layers": [1, 2], "nodes": (4, 16), "lr": (0.1, 1.0), "activation": ["tanh", "gelu"]}
-    space = Space.of(PCMCNet, given)
+def test_options_are_located_if_the_space_has_their_values(options: dict[str, Any], place: Any) -> None:
+    entries = {"layers": [1, 2], "nodes": (4, 16), "lr": (0.1, 1.0), "activation": ["tanh", "gelu"]}
+    space = Space.of(PCMCNet, entries)
     assert space.place(options) == place
     if place is not None:
         assert space.options(place) == options
@@ -198,7 +198,7 @@ def test_true_is_not_the_number_one() -> None:
     assert Choice((False, True)).place(True) == "true"
 
 
-def test_defaults_outside_the_space_are_one_configuration_more() -> None:
+def test_defaults_outside_the_space_add_a_configuration() -> None:
     space = Space.of(PCMCNet, {"dropout": [0.1, 0.2]})
     assert space.size == 2
     assert space.with_defaults({"dropout": 0.2, "lr": 1.0}).size == 2
@@ -206,7 +206,7 @@ def test_defaults_outside_the_space_are_one_configuration_more() -> None:
     assert space.with_defaults({"dropout": 0.0, "lr": 1.0}).defaults == {"dropout": 0.0}
 
 
-# -- words ---------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_defaults_outside_the_space_are_one_configuration_more() -> None:
         (MODELS["mnl"], "formula=x,x+y", ("formula", ["x", "x+y"])),
     ],
 )
-def test_words_become_ranges_and_choices(kind: type[ChoiceModel], word: str, expected: tuple[str, Any]) -> None:
+def test_text_becomes_ranges_and_choices(kind: type[ChoiceModel], word: str, expected: tuple[str, Any]) -> None:
     assert parse_search(kind, word) == expected
     widths = {"layers": [1], "nodes": [1]} if expected[0] in ("layers", "nodes") else {}
     assert expected[0] in Space.of(kind, {**widths, **dict([expected])}).dimensions
@@ -241,7 +241,7 @@ def test_words_become_ranges_and_choices(kind: type[ChoiceModel], word: str, exp
         ("nodes=a", "--search nodes: cannot read 'a' as a number"),
     ],
 )
-def test_words_that_say_nothing_are_refused(word: str, message: str) -> None:
+def test_invalid_text_is_refused(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_search(PCMCNet, word)
 

@@ -32,7 +32,7 @@ def parabola(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
 
 
 def epochs(losses: list[float]) -> Any:
-    """A fit with these validation losses, one after each epoch."""
+    """Return an objective with these validation losses, one per epoch."""
 
     def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         for k, loss in enumerate(losses, 1):
@@ -57,8 +57,8 @@ def test_a_trial_is_recorded_with_its_options_loss_and_epochs(tmp_path: Path) ->
         assert trial_records(study, SPACE) == [record]
 
 
-def test_a_network_worse_than_the_median_is_pruned_and_keeps_what_it_reached() -> None:
-    """Five complete trials have a median of 2, 1.5, 1 after three epochs; worse ones end when grace is over."""
+def test_a_network_worse_than_the_median_is_pruned() -> None:
+    """Five complete trials have medians 2, 1.5, 1 in three epochs; worse ones end after the grace period."""
     assert MIN_EPOCHS_BEFORE_PRUNING == 2
     with open_study(None, IDENTITY, SPACE, 0) as study:
         for shift in (-0.2, -0.1, 0.0, 0.1, 0.2):
@@ -72,7 +72,7 @@ def test_a_network_worse_than_the_median_is_pruned_and_keeps_what_it_reached() -
         assert (good.state, good.value, good.epochs) == ("complete", 0.9, 3)
 
 
-def test_epochs_without_validation_are_not_judged() -> None:
+def test_epochs_without_validation_are_not_pruned() -> None:
     with open_study(None, IDENTITY, SPACE, 0) as study:
 
         def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
@@ -90,7 +90,7 @@ def test_epochs_without_validation_are_not_judged() -> None:
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_a_failure_is_a_record_with_its_message(error: Exception, message: str) -> None:
+def test_a_failure_is_recorded_with_its_message(error: Exception, message: str) -> None:
     def broken(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         raise error
 
@@ -100,8 +100,8 @@ def test_a_failure_is_a_record_with_its_message(error: Exception, message: str) 
         assert run_trial(study, SPACE, parabola).number == 2
 
 
-def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Path) -> None:
-    """The trial that was under way takes no part, and its configuration is drawn again."""
+def test_an_interruption_keeps_the_finished_trials(tmp_path: Path) -> None:
+    """The running trial is not counted, and its configuration is drawn again."""
 
     def interrupted(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         raise KeyboardInterrupt
@@ -120,26 +120,26 @@ def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Pat
 
 # -- the defaults --------------------------------------------------------------------------------------------------
 
-WITH_DEFAULTS = SPACE.with_defaults({"x": 0.7, "n": 3})  # of which the second is no value of the space
+WITH_DEFAULTS = SPACE.with_defaults({"x": 0.7, "n": 3})  # the second is not in the space
 
 
-def test_the_first_trial_is_that_of_the_defaults_and_draws_nothing(tmp_path: Path) -> None:
-    def told(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
+def test_the_first_trial_uses_the_defaults_without_a_draw(tmp_path: Path) -> None:
+    def recording(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
         return Measurement(options["x"], 7, 0.5, (1.0, options["x"]))
 
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
-        first, second = (run_trial(study, WITH_DEFAULTS, told) for _ in range(2))
+        first, second = (run_trial(study, WITH_DEFAULTS, recording) for _ in range(2))
     assert (first.number, first.defaults, first.options, first.value) == (1, True, {"x": 0.7, "n": 3}, 0.7)
     assert (second.number, second.defaults) == (2, False)
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
         assert trial_records(study, WITH_DEFAULTS) == [first, second]
         assert [losses.tolist() for losses in block_losses(study)] == [[1.0, 0.7], [1.0, second.value]]
         assert study.trials[0].params == {}
-        assert importance(study, 0) == {}  # of one draw alone
+        assert importance(study, 0) == {}  # a single draw has no importance
 
 
 def test_the_defaults_are_never_pruned() -> None:
-    """They end last, as by several workers, with what others are pruned for."""
+    """They end last, as with several workers, with losses for which others are pruned."""
     with open_study(None, IDENTITY, WITH_DEFAULTS, 0) as study:
         defaults = RunningTrial(study, WITH_DEFAULTS)
         for _ in range(5):
@@ -147,17 +147,17 @@ def test_the_defaults_are_never_pruned() -> None:
         assert run_trial(study, WITH_DEFAULTS, epochs([9.0, 9.0, 9.0])).state == "pruned"
         for epoch in (1, 2, 3):
             defaults.on_epoch({"epoch": epoch, "valid_loss": 9.0})
-        assert defaults.end(Measurement(9.0, 3)).number == 1  # the first, though it ended last
+        assert defaults.end(Measurement(9.0, 3)).number == 1  # the first trial, although it ended last
         assert [trial.defaults for trial in trial_records(study, WITH_DEFAULTS)] == [True] + [False] * 6
 
 
-def test_defaults_that_were_interrupted_are_measured_again(tmp_path: Path) -> None:
+def test_interrupted_defaults_are_measured_again(tmp_path: Path) -> None:
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
         RunningTrial(study, WITH_DEFAULTS)
         other = run_trial(study, WITH_DEFAULTS, parabola)
     with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
-        again = run_trial(study, WITH_DEFAULTS, parabola)
-        assert (again.defaults, again.number) == (True, 1)
+        record = run_trial(study, WITH_DEFAULTS, parabola)
+        assert (record.defaults, record.number) == (True, 1)
         assert [trial.options for trial in trial_records(study, WITH_DEFAULTS)] == [{"x": 0.7, "n": 3}, other.options]
 
 
@@ -179,8 +179,8 @@ def test_a_trial_worse_than_the_median_is_pruned_after_the_first_fold() -> None:
         assert run_trial(study, SPACE, folds(2.5)).state == "complete"
 
 
-def test_the_loss_of_a_pruned_trial_is_moved_by_how_much_harder_the_other_folds_are() -> None:
-    """The first trial has 1 on the first fold and 1.5 on all: a pruned one with 3 stands for 3.5."""
+def test_losses_of_pruned_trials_are_adjusted_for_other_folds() -> None:
+    """The first trial has 1 on the first fold and 1.5 on all: a pruned one with 3 counts as 3.5."""
 
     def folds(first: float, whole: float) -> Any:
         def objective(options: dict[str, Any], on_epoch: EpochCallback) -> Measurement:
@@ -198,7 +198,7 @@ def test_the_loss_of_a_pruned_trial_is_moved_by_how_much_harder_the_other_folds_
 # -- the folder ----------------------------------------------------------------------------------------------------
 
 
-def test_another_search_is_refused_with_what_differs(tmp_path: Path) -> None:
+def test_another_search_is_refused_with_its_differences(tmp_path: Path) -> None:
     with open_study(tmp_path, IDENTITY, SPACE, 0):
         pass
     other = {**IDENTITY, "options": {"epochs": 4}, "seed": 1, "table": "f" * 64}
@@ -212,7 +212,7 @@ def test_another_search_is_refused_with_what_differs(tmp_path: Path) -> None:
     assert "f" * 64 not in str(error.value)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_search_is_refused(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("Dear diary")
     with pytest.raises(ArtifactError, match="exists and holds no search"), open_study(tmp_path, IDENTITY, SPACE, 0):
         pass
@@ -239,7 +239,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
         assert len(trial_records(study, SPACE)) == 1
 
 
-def test_optuna_says_nothing_and_keeps_its_settings(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_optuna_is_quiet_and_keeps_its_settings(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     before = optuna.logging.get_verbosity(), list(warnings.filters)
     with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
         for _ in range(7):
@@ -252,8 +252,8 @@ def test_optuna_says_nothing_and_keeps_its_settings(capfd: pytest.CaptureFixture
 # -- importance ----------------------------------------------------------------------------------------------------
 
 
-def test_importance_is_that_of_the_dimension_that_matters() -> None:
-    """The loss is that of x alone, so x has nearly all of the variance; shares add up to 1."""
+def test_importance_shows_the_dimension_that_matters() -> None:
+    """The loss depends only on x, so x has nearly all of the variance; shares add up to 1."""
     with open_study(None, IDENTITY, SPACE, 0) as study:
         for _ in range(12):
             run_trial(study, SPACE, parabola)
@@ -265,7 +265,7 @@ def test_importance_is_that_of_the_dimension_that_matters() -> None:
         assert json.loads(json.dumps(shares)) == shares
 
 
-def test_importance_is_left_open_where_trials_tell_nothing() -> None:
+def test_importance_is_empty_if_trials_do_not_vary() -> None:
     with open_study(None, IDENTITY, SPACE, 0) as study:
         assert importance(study, 0) == {}
         for _ in range(3):
@@ -273,7 +273,7 @@ def test_importance_is_left_open_where_trials_tell_nothing() -> None:
         assert importance(study, 0) == {}
 
 
-def test_a_single_dimension_has_it_all() -> None:
+def test_a_single_dimension_has_importance_1() -> None:
     space = Space({"x": Range(0.0, 1.0), "n": Choice((4,))})
     with open_study(None, IDENTITY, space, 0) as study:
         for _ in range(3):
