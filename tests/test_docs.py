@@ -210,7 +210,7 @@ InputError
 
 def test_docstrings_list_each_parameter_and_the_return_type() -> None:
     shown = for_the_site(DOCSTRING, "Self")
-    same = "    Choice data: see `ChoiceData.from_long`.\n\n    In any order.\n"
-    assert f"train\n{same}valid\n{same}seed\n" in shown
+    shared_text = "    Choice data: see `ChoiceData.from_long`.\n\n    In any order.\n"
+    assert f"train\n{shared_text}valid\n{shared_text}seed\n" in shown
     assert "Returns\n-------\nSelf\n    The model itself, fitted.\n\nRaises" in shown
     assert for_the_site("Returns\n-------\nReport", "Report") == "Returns\n-------\nReport"

@@ -241,8 +241,8 @@ def test_groups_stay_whole(by: Any, hundred: ChoiceData) -> None:
 def test_sets_of_a_person_stay_together_by_default(hundred: ChoiceData) -> None:
     panel = replace(hundred, schema=replace(hundred.schema, person="person"))
     assert ids_of(panel.split((0.5, 0.5), seed=1)) == ids_of(hundred.split((0.5, 0.5), seed=1, by="person"))
-    for found, expected in zip(panel.folds(5, seed=1), hundred.folds(5, seed=1, by="person"), strict=True):
-        assert ids_of(found) == ids_of(expected)
+    for actual, expected in zip(panel.folds(5, seed=1), hundred.folds(5, seed=1, by="person"), strict=True):
+        assert ids_of(actual) == ids_of(expected)
     assert ids_of(panel.split((0.5, 0.5), by="id")) == ids_of(hundred.split((0.5, 0.5)))
     assert ids_of(panel.split((0.5, 0.5), by=panel.set_ids)) == ids_of(hundred.split((0.5, 0.5)))
     assert ids_of(panel.split((0.5, 0.5), by="town")) == ids_of(hundred.split((0.5, 0.5), by="town"))

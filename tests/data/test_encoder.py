@@ -129,9 +129,9 @@ def test_training_columns_have_mean_zero_and_variance_one_or_are_zero(seed: int)
 )
 def test_unseen_categories_share_the_reserved_index(train: list[str], test: list[str]) -> None:
     encoder = Encoder.learn(read({"id": [1] * len(train), "c": train}, features=["c"]))
-    known = sorted(set(train))
+    categories = sorted(set(train))
     sets = encoder.encode(read({"id": [1] * len(test), "c": test}, features=["c"]))
-    assert sets.categorical[:, 0].tolist() == [known.index(c) + 1 if c in known else 0 for c in test]
+    assert sets.categorical[:, 0].tolist() == [categories.index(c) + 1 if c in categories else 0 for c in test]
 
 
 def test_a_constant_training_column_stays_zero_for_new_values() -> None:

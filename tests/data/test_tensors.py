@@ -63,9 +63,9 @@ def assert_left_to_the_checked_reader(table: Mapping[str, Any], by: Encoder, rea
     assert reason in problem.reason
 
 
-def assert_same_sets(found: Any, expected: Any) -> None:
+def assert_same_sets(actual: Any, expected: Any) -> None:
     for name in ("starts", "counts", "numeric", "categorical", "individual_numeric", "individual_categorical"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=0)
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=1e-6, atol=0)
 
 
 def of_pandas(table: pa.Table) -> dict[str, Any]:

@@ -82,19 +82,19 @@ def test_a_model_stores_how_to_read_wide_tables(tmp_path: Path) -> None:
 
 
 def test_a_file_describes_a_wide_table(tmp_path: Path) -> None:
-    known = data()
-    (tmp_path / "roles.toml").write_text(known.schema.to_toml())
+    expected = data()
+    (tmp_path / "roles.toml").write_text(expected.schema.to_toml())
     schema = Schema.from_toml(tmp_path / "roles.toml")
-    assert schema == known.schema
-    assert schema.wide == known.schema.wide
-    assert ChoiceData.from_schema(TABLE, schema).fingerprint() == known.fingerprint()
+    assert schema == expected.schema
+    assert schema.wide == expected.schema.wide
+    assert ChoiceData.from_schema(TABLE, schema).fingerprint() == expected.fingerprint()
     (tmp_path / "short.toml").write_text(
         'person = "who"\n[wide]\nchosen = "choice"\nalternatives = {car = 1, bus = 2}\n'
         'features = {minutes = "{alternative}_minutes", cost = {car = 0, bus = "fare"}}\n'
         'available = {car = "has_car", bus = 1}\n'
     )
     short = ChoiceData.from_schema(TABLE, Schema.from_toml(tmp_path / "short.toml"))
-    assert short.fingerprint() == known.fingerprint()
+    assert short.fingerprint() == expected.fingerprint()
 
 
 def test_wide_roles_do_not_change_the_fingerprint_or_schema() -> None:

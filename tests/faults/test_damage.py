@@ -72,11 +72,11 @@ def test_a_damaged_parquet_table_is_refused_or_read_correctly(n: int, rows: pa.T
             assert "t.parquet: cannot be read as .parquet" in message
             assert "The file may be truncated or have another format: write it again" in message
             continue
-        same = all(
+        unchanged = all(
             column.to_pylist() == rows.column(k).to_pylist()
             for k, column in enumerate(table.columns[: rows.num_columns])
         )
-        outcomes["same values" if same else "other values"] += 1
+        outcomes["same values" if unchanged else "other values"] += 1
     assert outcomes["refused"] > n
     assert outcomes["other values"] <= 0.02 * n  # a type in the footer changed
 

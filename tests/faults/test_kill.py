@@ -212,14 +212,14 @@ def test_a_restarted_service_gives_the_same_answers(server: Any, model: Path) ->
     run, address = serve(server, model)
     answer = httpx.post(f"{address}/predict", json=QUESTION).json()
     outcomes: list[str] = []
-    asked = threading.Barrier(5)
+    barrier = threading.Barrier(5)
 
     def client() -> None:
-        asked.wait()
+        barrier.wait()
         while True:
             try:
-                same = httpx.post(f"{address}/predict", json=QUESTION, timeout=60).json() == answer
-                outcomes.append("same" if same else "other")
+                unchanged = httpx.post(f"{address}/predict", json=QUESTION, timeout=60).json() == answer
+                outcomes.append("same" if unchanged else "other")
             except httpx.TransportError:
                 outcomes.append("connection")
                 return
@@ -227,7 +227,7 @@ def test_a_restarted_service_gives_the_same_answers(server: Any, model: Path) ->
     clients = [threading.Thread(target=client) for _ in range(4)]
     for thread in clients:
         thread.start()
-    asked.wait()
+    barrier.wait()
     while len(outcomes) < 8:  # all requests are in progress
         threading.Event().wait(0.01)
     assert run.kill().status == -signal.SIGKILL

@@ -43,11 +43,11 @@ def test_a_killed_comparison_resumes_with_its_finished_cells(
     for step in np.linspace(first.steps // 2, first.steps, kills).round().astype(int).tolist():
         killed = server.run(*words, watch=folder, die=step)
         assert killed.status == -signal.SIGKILL
-        kept = dated(folder, "cells/[!.]*.safetensors")
+        finished = dated(folder, "cells/[!.]*.safetensors")
         ended = server.run(*words)
         assert ended.status == 0, ended.log
-        assert ended.log.count("already computed") == len(kept)
-        assert dates(dated(folder, "cells/[!.]*.safetensors"), kept) == kept
+        assert ended.log.count("already computed") == len(finished)
+        assert dates(dated(folder, "cells/[!.]*.safetensors"), finished) == finished
         assert len(dated(folder, "cells/[!.]*.safetensors")) == cells
         assert without_times(json.loads((folder / "comparison.json").read_bytes())) == expected
         assert not [path for path in folder.rglob(".*") if path.is_file()]
@@ -69,13 +69,13 @@ def test_a_killed_table_3_resumes_with_its_fitted_models(server: Any, sound: Any
     assert models == 8
     for step in np.linspace(first.steps // 4, first.steps - 1, 5).round().astype(int).tolist():
         assert server.run(*words, watch=folder, die=step).status == -signal.SIGKILL
-        kept = dated(folder, "**/model.json")
+        finished = dated(folder, "**/model.json")
         for path in folder.rglob("model.json"):
             load(path.parent)
         ended = server.run(*words)
         assert ended.status == 0, ended.log
-        assert ended.log.count("already fitted") == len(kept)
-        assert dates(dated(folder, "**/model.json"), kept) == kept
+        assert ended.log.count("already fitted") == len(finished)
+        assert dates(dated(folder, "**/model.json"), finished) == finished
         assert len(dated(folder, "**/model.json")) == models
         assert without_times(json.loads((folder / "result.json").read_bytes())) == expected
         shutil.rmtree(folder)

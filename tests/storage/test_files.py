@@ -25,8 +25,8 @@ def test_a_failure_leaves_only_the_old_file(tmp_path: Path) -> None:
     write_bytes(path, b"old")
 
     def write_half() -> None:
-        with atomic_write(path) as beside:
-            beside.write_bytes(b"half")
+        with atomic_write(path) as draft:
+            draft.write_bytes(b"half")
             raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):

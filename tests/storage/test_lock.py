@@ -39,8 +39,8 @@ def other(tmp_path: Path) -> mp.context.ForkProcess:
 
 
 def test_a_second_writer_learns_the_process_of_the_first(other: mp.context.ForkProcess, tmp_path: Path) -> None:
-    who = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until it"
-    with pytest.raises(ArtifactError, match=who), sole_writer(tmp_path / "run"):
+    message = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until it"
+    with pytest.raises(ArtifactError, match=message), sole_writer(tmp_path / "run"):
         raise AssertionError("two writers")
     with sole_writer(tmp_path / "another"):
         pass

@@ -27,15 +27,15 @@ def run(
     code: str, *words: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program until it ends."""
-    given = [str(word) for word in words]
+    arguments = [str(word) for word in words]
     if sys.platform == "win32":  # fork is not available
-        command = [sys.executable, "-c", code, *given]
+        command = [sys.executable, "-c", code, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        status = Forked(code, given, stdout=out, stderr=err, env=env, cwd=cwd).wait()
+        status = Forked(code, arguments, stdout=out, stderr=err, env=env, cwd=cwd).wait()
         for file in (out, err):
             file.seek(0)
-        return subprocess.CompletedProcess(given, status, out.read(), err.read())
+        return subprocess.CompletedProcess(arguments, status, out.read(), err.read())
 
 
 class Forked:
@@ -59,8 +59,8 @@ class Forked:
         with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
             forkserver.ensure_running()
         streams = [Connection(os.dup(each if isinstance(each, int) else each.fileno())) for each in (stdout, stderr)]
-        given = code, list(words), dict(os.environ if env is None else env), cwd or Path.cwd(), streams
-        self.process = context.Process(target=_become, args=given)
+        request = code, list(words), dict(os.environ if env is None else env), cwd or Path.cwd(), streams
+        self.process = context.Process(target=_become, args=request)
         self.process.start()
         for stream in streams:
             stream.close()

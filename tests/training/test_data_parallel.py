@@ -165,10 +165,10 @@ def test_processes_with_their_own_shards_match_one_process(n: int, scanned: pn.S
 
     def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         group, module = current_group(), copy.deepcopy(network)
-        own = [replace(part, verified=VerifiedShards(part.folder)) for part in parts]
-        sets, valid = (EncodedStream(part, encoder, torch.device("cpu"), group.rank, group.size) for part in own)
+        own_parts = [replace(part, verified=VerifiedShards(part.folder)) for part in parts]
+        sets, valid = (EncodedStream(part, encoder, torch.device("cpu"), group.rank, group.size) for part in own_parts)
         outcome = train(module, sets, model.config, valid=valid, seed=3)
-        opened.append(set(own[1].verified.seen))  # each process reads the same shards in all epochs
+        opened.append(set(own_parts[1].verified.seen))  # each process reads the same shards in all epochs
         return module.state_dict(), outcome.history
 
     assert 9 <= len(parts[0]) / 12 <= 11

@@ -109,9 +109,7 @@ USER_ENCODER = encoder()  # made once: all threads share the generator
 
 MODELS: dict[str, Callable[[], ChoiceModel]] = {
     "pcmcnet": lambda: pn.PCMCNet(hidden=(8, 8), dropout=0.25, epochs=2, weight_decay=3.0),  # starts as a logit
-    "encoder of one's own": lambda: pn.PCMCNet(
-        hidden=(8,), epochs=2, weight_decay=0.1, encoders={"vector": USER_ENCODER}
-    ),
+    "user encoder": lambda: pn.PCMCNet(hidden=(8,), epochs=2, weight_decay=0.1, encoders={"vector": USER_ENCODER}),
     "dpn": lambda: pn.PointerNetwork(hidden=8, layers=2, dropout=0.25, epochs=2, weight_decay=0.1),
     "pcmc": lambda: pn.PCMC(),
     "thurstone": lambda: pn.Thurstone(),
@@ -212,7 +210,7 @@ def test_initial_weights_are_those_of_torch_for_the_seed() -> None:
         assert torch.equal(nn.Linear(3, 4).weight, expected[0])
 
 
-@pytest.mark.parametrize("name", ["pcmcnet", "encoder of one's own", "dpn"])
+@pytest.mark.parametrize("name", ["pcmcnet", "user encoder", "dpn"])
 def test_fits_in_threads_equal_sequential_fits(name: str, data: pn.ChoiceData) -> None:
     expected = [fitted(name, data, seed) for seed in range(3)]
     models: dict[int, ChoiceModel] = {}

@@ -16,7 +16,7 @@ def objective(base: ChoiceModel, data: ChoiceData, valid: Any = 0.2) -> Objectiv
     return Objective(base, HeldOut.cut(data, valid, None, 0), 0, "cpu")
 
 
-def kept(epochs: int | None, **options: Any) -> TrialRecord:
+def trial_record(epochs: int | None, **options: Any) -> TrialRecord:
     return TrialRecord(1, "complete", 1.0, options, epochs, 1.0)
 
 
@@ -93,7 +93,7 @@ def test_only_the_final_fit_averages_several_networks(trips: ChoiceData, monkeyp
     search = objective(pn.PCMCNet(hidden=(4,), epochs=1), trips)
     search({}, lambda _: None)
     assert set(numbers) == {1}
-    search.refit(kept(1), None)
+    search.refit(trial_record(1), None)
     assert numbers[-1] == AUTO_MEMBERS
 
 
@@ -124,13 +124,13 @@ def test_the_final_fit_has_enough_epochs(
     options: dict[str, Any], epochs: int, expected: Any, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pn.PCMCNet, "fit", lambda self, *given, **named: self)
-    model = objective(pn.PCMCNet(hidden=(2,), **options), trips).refit(kept(epochs), None)
+    model = objective(pn.PCMCNet(hidden=(2,), **options), trips).refit(trial_record(epochs), None)
     assert model.config.epochs == expected
     assert model.config.weight_decay == "auto"
 
 
 def test_models_without_epochs_are_fitted_unchanged(slope: Any, trips: ChoiceData) -> None:
-    model = objective(slope(), trips).refit(kept(None, slope=0.5), None)
+    model = objective(slope(), trips).refit(trial_record(None, slope=0.5), None)
     assert model.config.slope == 0.5
     assert np.isfinite(model.score(trips))
 

@@ -88,8 +88,8 @@ def test_no_configuration_is_proposed_twice_if_others_remain() -> None:
 def test_running_trials_are_considered_and_not_repeated() -> None:
     """Four draws before any trial ends, after some finished trials: they spread instead of coinciding."""
     study = search(RANDOM_TRIALS + 2)
-    beside = [study.ask(distributions(SPACE)) for _ in range(4)]
-    drawn = [tuple(t.params.values()) for t in beside]
+    parallel = [study.ask(distributions(SPACE)) for _ in range(4)]
+    drawn = [tuple(t.params.values()) for t in parallel]
     assert len(set(drawn)) == 4
     alone = search(RANDOM_TRIALS + 2).ask(distributions(SPACE))
     assert drawn[0] == tuple(alone.params.values())
@@ -97,8 +97,8 @@ def test_running_trials_are_considered_and_not_repeated() -> None:
 
 def test_parallel_random_draws_equal_sequential_ones() -> None:
     study = optuna.create_study(sampler=ProposalSampler(SPACE, 0))
-    beside = [study.ask(distributions(SPACE)).params for _ in range(RANDOM_TRIALS)]
-    assert beside == [t.params for t in search(RANDOM_TRIALS).trials]
+    parallel = [study.ask(distributions(SPACE)).params for _ in range(RANDOM_TRIALS)]
+    assert parallel == [t.params for t in search(RANDOM_TRIALS).trials]
 
 
 def test_trials_of_a_dead_process_are_proposed_first() -> None:

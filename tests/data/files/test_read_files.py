@@ -214,12 +214,12 @@ def test_a_file_that_ends_inside_quotes_is_refused(name: str, tmp_path: Path) ->
             read()
 
 
-LONGEST = 4 * MEGABYTE  # bytes of a line that is always read
+MAX_LINE_BYTES = 4 * MEGABYTE  # bytes of a line that is always read
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 @pytest.mark.parametrize("place", ["header", "first row", "last row", "in quotes"])
-@pytest.mark.parametrize("length", [LONGEST - 100, 2 * LONGEST])
+@pytest.mark.parametrize("length", [MAX_LINE_BYTES - 100, 2 * MAX_LINE_BYTES])
 def test_a_csv_line_beyond_the_limit_is_refused(length: int, place: str, name: str, tmp_path: Path) -> None:
     long = "z" * length
     lines = {
@@ -236,7 +236,7 @@ def test_a_csv_line_beyond_the_limit_is_refused(length: int, place: str, name: s
         lambda: ChoiceData.scan(path, choice_set="a").read(),
     ]
     for read in readers:
-        if length < LONGEST:
+        if length < MAX_LINE_BYTES:
             assert read().set_ids.tolist() == [1, 3]
         else:
             with pytest.raises(SchemaError, match=r"t\.csv.*: a line is longer than 4 MiB"):
@@ -271,12 +271,12 @@ def test_folders_named_7_and_007_are_different(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])  # the type of folder names, and another
 @pytest.mark.parametrize(
-    ("inside", "found"),
+    ("inside", "shown"),
     [([2023, 2023], None), ([2023, 1], "1"), ([None, 2023], "nothing")],
     ids=["same", "other", "missing"],
 )
 def test_a_file_may_not_contradict_its_folder_name(
-    kind: pa.DataType, inside: list[Any], found: str | None, tmp_path: Path
+    kind: pa.DataType, inside: list[Any], shown: str | None, tmp_path: Path
 ) -> None:
     folder = tmp_path / "table"
     write_parts(folder, {"year=2023/p.parquet": {"a": [1, 2], "year": pa.array(inside, kind)}})
@@ -285,10 +285,10 @@ def test_a_file_may_not_contradict_its_folder_name(
         "disk": lambda: ChoiceData.scan(folder, choice_set="a", features=["year"]).read(),
     }
     for way in ways.values():
-        if found is None:
+        if shown is None:
             assert way().features["year"].plain().tolist() == [2023, 2023]
         else:
-            message = rf"p\.parquet: column 'year' holds {found}, but its folder is named year=2023"
+            message = rf"p\.parquet: column 'year' holds {shown}, but its folder is named year=2023"
             with pytest.raises(SchemaError, match=message):
                 way()
 

@@ -28,12 +28,12 @@ def ids_of(parts: Any) -> list[list[Any]]:
     return [part.read().set_ids.tolist() for part in parts]
 
 
-def require_same(found: ChoiceData, expected: ChoiceData) -> None:
-    assert found.fingerprint() == expected.fingerprint()
-    assert found.set_ids.tolist() == expected.set_ids.tolist()
-    assert found.rows.tolist() == expected.rows.tolist()
-    assert sorted(found.hidden_rows) == sorted(expected.hidden_rows)
-    assert found.keep["person"].plain().tolist() == expected.keep["person"].plain().tolist()
+def require_same(actual: ChoiceData, expected: ChoiceData) -> None:
+    assert actual.fingerprint() == expected.fingerprint()
+    assert actual.set_ids.tolist() == expected.set_ids.tolist()
+    assert actual.rows.tolist() == expected.rows.tolist()
+    assert sorted(actual.hidden_rows) == sorted(expected.hidden_rows)
+    assert actual.keep["person"].plain().tolist() == expected.keep["person"].plain().tolist()
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet", "arrow", "csv", "csv.gz"])

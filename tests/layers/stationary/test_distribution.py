@@ -373,12 +373,12 @@ def test_two_closed_classes_are_named_with_their_position() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "found"), [(-1.0, r"-1\.0"), (math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")]
+    ("bad", "shown"), [(-1.0, r"-1\.0"), (math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")]
 )
-def test_an_invalid_rate_is_named(bad: float, found: str) -> None:
+def test_an_invalid_rate_is_named(bad: float, shown: str) -> None:
     rates = random_rates(2, 3, 4, seed=0)
     rates[1, 0, 2, 3] = rates[1, 2, 0, 1] = bad
-    where = rf"choice set \(1, 0\): expected the rate from 2 to 3 .*, got {found} \(invalid rates: 2\)"
+    where = rf"choice set \(1, 0\): expected the rate from 2 to 3 .*, got {shown} \(invalid rates: 2\)"
     with pytest.raises(ChainError, match=where):
         stationary_distribution(rates)
 

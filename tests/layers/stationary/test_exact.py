@@ -175,16 +175,18 @@ def elasticities_reverse(rates: Tensor) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("found", [elasticities_forward, elasticities_reverse])
+@pytest.mark.parametrize("by_mode", [elasticities_forward, elasticities_reverse])
 @pytest.mark.parametrize("sigma", [1.0, 10.0, 20.0])
 @pytest.mark.parametrize("n", [2, 5, 8])
-def test_every_elasticity_is_accurate_under_torch_func(n: int, sigma: float, found: Callable[[Tensor], Tensor]) -> None:
+def test_every_elasticity_is_accurate_under_torch_func(
+    n: int, sigma: float, by_mode: Callable[[Tensor], Tensor]
+) -> None:
     rates = log_normal_rates(n, sigma, torch.float64, seed=2)
     expected = exact_elasticities(exact_rates(rates))
-    torch.testing.assert_close(found(rates), expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(by_mode(rates), expected, rtol=0, atol=1e-13)
     groups = torch.full((4, 4), torch.e**-40, dtype=torch.float64)
     groups[0, 1], groups[1, 0], groups[2, 3], groups[3, 2] = 1, 2, 3, 5
-    torch.testing.assert_close(found(groups), exact_elasticities(exact_rates(groups)), rtol=0, atol=1e-14)
+    torch.testing.assert_close(by_mode(groups), exact_elasticities(exact_rates(groups)), rtol=0, atol=1e-14)
 
 
 @each_solver

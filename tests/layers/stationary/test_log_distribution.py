@@ -11,7 +11,7 @@ from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.stationary.log_distribution import log_stationary_distribution
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-APART = torch.tensor(
+FAR_APART_LOG_RATES = torch.tensor(
     [[0.0, -310.0, -300.0], [270.0, 0.0, 250.0], [5.0, -8.0, 0.0]]
 )  # rates of different rows are far apart, within a row they are not
 
@@ -35,8 +35,8 @@ def some(sets: int, n: int, spread: float = 3.0, device: str = "cpu") -> tuple[T
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("chosen", range(3))
 def test_rates_of_states_may_differ_by_any_factor(chosen: int, device: str) -> None:
-    scores = APART.to(device).unsqueeze(0).requires_grad_()
-    exact = APART.double().requires_grad_()
+    scores = FAR_APART_LOG_RATES.to(device).unsqueeze(0).requires_grad_()
+    exact = FAR_APART_LOG_RATES.double().requires_grad_()
     actual, expected = (
         log_stationary_distribution(scores, torch.ones(1, 3, dtype=torch.bool, device=device)),
         by_trees(exact),
@@ -50,7 +50,7 @@ def test_rates_of_states_may_differ_by_any_factor(chosen: int, device: str) -> N
 
 def test_rates_scaled_by_set_lose_these_gradients() -> None:
     """This motivates log rates: a network with such rates would get no gradient."""
-    scores, mask = APART.unsqueeze(0).requires_grad_(), torch.ones(1, 3, dtype=torch.bool)
+    scores, mask = FAR_APART_LOG_RATES.unsqueeze(0).requires_grad_(), torch.ones(1, 3, dtype=torch.bool)
     rates = rates_of_scores(scores, mask, rate="exp", epsilon=0.0)
     log_probabilities(solve_chain(rates, mask), mask)[0, 2].backward()
     assert scores.grad[0, 2].abs().max() < 1e-6

@@ -44,9 +44,9 @@ def gradients(scores: Tensor, leave: Tensor, enter: Tensor, layers: nn.ModuleLis
     return [scores.detach(), *torch.autograd.grad((scores * by).sum(), [leave, enter, *layers.parameters()])]
 
 
-def relative(found: list[Tensor], expected: list[Tensor]) -> float:
+def relative(actual: list[Tensor], expected: list[Tensor]) -> float:
     """Return the largest error of a tensor relative to its norm."""
-    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -111,10 +111,10 @@ def test_bfloat16_matches_float32_up_to_rounding(fused: Fused, hidden: tuple[int
 @pytest.mark.parametrize("hidden", [(512, 512), (384, 128), (640, 128), (128, 256), (64, 64), (128, 128, 128)])
 def test_without_gradients_the_scores_are_the_same(fused: Fused, hidden: tuple[int, ...], dtype: torch.dtype) -> None:
     leave, enter, layers = problem(9, 21, hidden)
-    kept = fused(leave, enter, layers, dtype=dtype).detach()
+    with_gradients = fused(leave, enter, layers, dtype=dtype).detach()
     with torch.no_grad():
         actual = fused(leave, enter, layers, dtype=dtype)
-    assert float((actual - kept).norm() / kept.norm()) < (1e-5 if dtype == torch.float32 else 0.01)
+    assert float((actual - with_gradients).norm() / with_gradients.norm()) < (1e-5 if dtype == torch.float32 else 0.01)
 
 
 @pytest.mark.parametrize("hidden", [(16, 16), (128, 256)])
