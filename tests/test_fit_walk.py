@@ -57,5 +57,5 @@ def test_the_architecture_page_names_the_modules_of_a_fit() -> None:
     assert len(entered) <= 28  # files that a reader of a fit goes through
     # A module is entered again only through the interface of models or networks, or by a callback.
     models = {"models/interface/choice_model.py", "models/networks/neural_model.py"}
-    networks = {"models/networks/chain_network.py", "models/networks/averaging.py"}
+    networks = {"models/networks/chain_network.py", "models/networks/averaged_members.py"}
     assert {name.partition(":")[0] for name in returns} <= models | networks | {"models/networks/fitting.py"}

@@ -40,7 +40,7 @@ ROLES = [
 
 @dataclass
 class Walk:
-    """Modules such as data/long.py, in the order in which a fit comes to them."""
+    """Modules such as data/read_long.py, in the order in which a fit comes to them."""
 
     run: list[str] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)

@@ -7,9 +7,9 @@ import pytest
 
 from pcmcnet import MNL, ChoiceData, Schema, load
 from pcmcnet.data.files.write_files import write_table
+from pcmcnet.data.read_wide import long_form
 from pcmcnet.data.scan import ScannedData
 from pcmcnet.data.schema import long_roles, wide_roles
-from pcmcnet.data.wide import long_form
 from pcmcnet.errors import SchemaError
 
 WIDE: dict[str, Any] = {

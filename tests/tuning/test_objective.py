@@ -7,7 +7,7 @@ import pytest
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.networks.averaging import AUTO_MEMBERS
+from pcmcnet.models.networks.averaged_members import AUTO_MEMBERS
 from pcmcnet.tuning.objective import MAX_BLOCKS, MAX_FOLDS, SMALL_TABLE_SETS, HeldOut, Objective, number_of_folds
 from pcmcnet.tuning.result import FIRST_FOLD_STEP, TrialRecord
 

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import options
+from pcmcnet.cli import shared_arguments
 from pcmcnet.cli.output import Json, print_result
 
 
 def datasets(
     name: Annotated[
         str | None,
-        typer.Argument(help="Name of a table. Without a name, list all tables.", autocompletion=options.complete_table),
+        typer.Argument(
+            help="Name of a table. Without a name, list all tables.", autocompletion=shared_arguments.complete_table
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the table to this file, in long form.")

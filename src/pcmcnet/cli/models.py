@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import options
+from pcmcnet.cli import shared_arguments
 from pcmcnet.cli.output import Json, line_width, print_result
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Name of a model. Without a name, list all models.", autocompletion=options.complete_model),
+        typer.Argument(
+            help="Name of a model. Without a name, list all models.", autocompletion=shared_arguments.complete_model
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -77,7 +79,7 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
 
 
 def export(
-    model: options.SavedModel,
+    model: shared_arguments.SavedModel,
     file: Annotated[Path, typer.Argument(help="File to write: .onnx, or .pt2 for torch.export.load.")],
     json_: Json = False,
 ) -> None:

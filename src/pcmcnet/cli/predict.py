@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import options
+from pcmcnet.cli import shared_arguments
 from pcmcnet.cli.output import Json, print_result
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def predict(
     context: typer.Context,
-    model: options.SavedModel,
+    model: shared_arguments.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],
@@ -24,10 +24,10 @@ def predict(
         Path, typer.Option("-o", "--output", help="File to write (.parquet, .csv, .arrow), or a folder.")
     ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
-    cache: options.Cache = None,
-    memory: options.Memory = None,
-    engine: options.Engine = "local",
-    workers: options.Workers = None,
+    cache: shared_arguments.Cache = None,
+    memory: shared_arguments.Memory = None,
+    engine: shared_arguments.Engine = "local",
+    workers: shared_arguments.Workers = None,
     json_: Json = False,
 ) -> None:
     """Write a copy of TABLE with one more column, the predicted probability of each alternative.
@@ -53,7 +53,7 @@ def predict(
     from pcmcnet.models.interface.prediction_files import predict_folder
     from pcmcnet.storage import sole_writer
 
-    many = options.worker_count(engine, workers)
+    many = shared_arguments.worker_count(engine, workers)
     if many:
         if cache is not None or memory is not None:
             raise ConfigError("--cache and --memory are not supported by --engine ray, which reads each file whole.")
@@ -67,7 +67,7 @@ def predict(
     if output.is_dir() or not output.suffix:
         context.with_resource(sole_writer(output))
         n = predict_folder(
-            load(model), table, output, column=column, cache=cache, memory=memory or options.DEFAULT_MEMORY
+            load(model), table, output, column=column, cache=cache, memory=memory or shared_arguments.DEFAULT_MEMORY
         )
         print_result(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
         return
@@ -91,7 +91,7 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
     from pcmcnet.data.files.csv_files import append_column
     from pcmcnet.data.files.read_files import ending, read_as_written
     from pcmcnet.data.files.write_files import writable_table, write_table
-    from pcmcnet.data.wide import long_form
+    from pcmcnet.data.read_wide import long_form
 
     schema, is_csv = estimator.schema, ending(table).startswith(".csv")
     rows = unfolded = long_form(table, schema.for_prediction())  # None unless the table is wide

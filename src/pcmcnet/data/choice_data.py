@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Bools, Ints
-from pcmcnet.data import long, wide
+from pcmcnet.data import read_long, read_wide
 from pcmcnet.data.columns.arrays import Categorical, Columns, Contents, stored_values
 from pcmcnet.data.describe import describe, to_html
 from pcmcnet.data.files.tabular import folder_of
@@ -225,8 +225,8 @@ class ChoiceData:
         SchemaError
             If the table does not fit the schema. The message names the column, row, choice set and remedy.
         """
-        converted = wide.long_form(table, schema)
-        return cls(**long.read_long(table if converted is None else converted, schema, folder=folder_of(table)))
+        converted = read_wide.long_form(table, schema)
+        return cls(**read_long.read_long(table if converted is None else converted, schema, folder=folder_of(table)))
 
     @classmethod
     def from_wide(
@@ -322,7 +322,7 @@ class ChoiceData:
         >>> data.chosen.tolist(), data.features["time"].values.tolist()
         ([1, 0], [10.0, 20.0, 12.0, 9.0])
         """
-        table_, schema = wide.to_long(
+        table_, schema = read_wide.to_long(
             table,
             chosen=chosen,
             rank=rank,
@@ -340,7 +340,7 @@ class ChoiceData:
             kinds=kinds or {},
             columns=columns,
         )
-        return cls(**long.read_long(table_, schema, folder=folder_of(table)))
+        return cls(**read_long.read_long(table_, schema, folder=folder_of(table)))
 
     @classmethod
     def scan(

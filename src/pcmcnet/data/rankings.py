@@ -25,7 +25,7 @@ from pcmcnet.data.columns.ragged import spread
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
     from pcmcnet.data.column_reader import ColumnReader
-    from pcmcnet.data.long import SetLayout
+    from pcmcnet.data.read_long import SetLayout
 
 MUST_BE_AVAILABLE = "alternative must be available: correct one of the two columns."
 _RANK_REMEDY = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."

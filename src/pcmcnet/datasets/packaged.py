@@ -25,8 +25,8 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet
 
-from pcmcnet.data import Schema, wide
-from pcmcnet.datasets.tables import TABLES, PackagedTable
+from pcmcnet.data import Schema, read_wide
+from pcmcnet.datasets.packaged_tables import TABLES, PackagedTable
 from pcmcnet.errors import DatasetError, did_you_mean
 
 __all__ = ["TABLES", "PackagedTable", "load", "long_form", "path"]
@@ -137,7 +137,7 @@ def long_form(name: str) -> tuple[pa.Table, Schema]:
     table = _table(name)
     if table.form == "long":
         return load(name), Schema.from_dict(table.roles)
-    rows, schema = wide.to_long(load(name), **table.roles)
+    rows, schema = read_wide.to_long(load(name), **table.roles)
     if table.labelled:
         return rows, schema
     return rows.drop_columns(["alternative"]), replace(schema, alternative=None, wide={})

@@ -26,7 +26,7 @@ from pcmcnet.layers.perceptron import Activation
 from pcmcnet.models.interface.chain_model import ChainModel, collect_chains
 from pcmcnet.models.interface.latent_classes import ClassesBy
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.networks.averaging import members_of
+from pcmcnet.models.networks.averaged_members import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.mixture_model import MixtureModel, require_classes_and_members
@@ -82,7 +82,7 @@ class PCMCNetConfig(NetworkConfig):
         better than a single network. "auto" is 6 if the weight decay is learnt, the table has at most 12,000 choice
         sets in memory, and compiled steps can train the network; otherwise 1. Some of the networks also use
         piecewise-linear inputs, if held-out sets are then predicted better and ``monotone`` is empty
-        (:mod:`pcmcnet.models.networks.averaging`).
+        (:mod:`pcmcnet.models.networks.averaged_members`).
     """
 
     hidden: tuple[int, ...] = (64, 64)

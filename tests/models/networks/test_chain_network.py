@@ -19,7 +19,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.chain import chain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
-from pcmcnet.models.networks.averaging import members_of
+from pcmcnet.models.networks.averaged_members import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.export import ExportedNetwork
 from pcmcnet.models.networks.mixture_model import joint_losses

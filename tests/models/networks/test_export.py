@@ -16,7 +16,7 @@ from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.layers import PairwiseRates, stationary_distribution
 from pcmcnet.layers.stationary.elimination import exported_distribution
-from pcmcnet.models.networks.averaging import members_of
+from pcmcnet.models.networks.averaged_members import members_of
 
 ROOT = Path(__file__).parents[3]
 ROLES: dict[str, Any] = {

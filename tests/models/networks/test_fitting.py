@@ -22,8 +22,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, StopFit, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, load
 from pcmcnet.models.interface.choice_model import FitRun
-from pcmcnet.models.networks import averaging, trainer
-from pcmcnet.models.networks.averaging import AUTO_MEMBERS, members_of
+from pcmcnet.models.networks import averaged_members, trainer
+from pcmcnet.models.networks.averaged_members import AUTO_MEMBERS, members_of
 from pcmcnet.models.networks.fitting import (
     BIN_PERIODS,
     DECAYS,
@@ -689,14 +689,14 @@ def test_a_group_of_processes_averages_only_on_request(data: ChoiceData) -> None
         assert n_members(PCMCNet(epochs=1, hidden=(4,), members=2).fit(data, progress=False)) == 2
     network = PCMCNet(**AVERAGED).fit(data, progress=False)
     with training_in_group(ProcessGroup(0, 2)):
-        assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == 1
-    assert averaging.automatic_members(True, data, members_of(network.network_)[0]) == AUTO_MEMBERS
+        assert averaged_members.automatic_members(True, data, members_of(network.network_)[0]) == 1
+    assert averaged_members.automatic_members(True, data, members_of(network.network_)[0]) == AUTO_MEMBERS
 
 
 def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert averaging.is_small_table(data)
+    assert averaged_members.is_small_table(data)
     monkeypatch.setattr(averaging, "AUTO_MEMBERS_MAX_PAIRS", float((data.sizes**2).sum()) - 1)
-    assert not averaging.is_small_table(data)
+    assert not averaged_members.is_small_table(data)
 
 
 def test_a_stopped_fit_trains_all_members_for_as_many_epochs(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data import long
+from pcmcnet.data import read_long
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_reader import ChunkContext
 from pcmcnet.data.columns.arrays import MISSING_CODE, Contents
@@ -131,7 +131,7 @@ def _convert(
     options: dict[str, Any] = {"contents": schema.contents, "at_once": at_once, "workers": workers}
     n_partitions = max(min(count, _MAX_PARTITIONS), 1)
     partitions = spill_rows(folder, stream, open_table, schema.choice_set, n_partitions, **options)
-    long.require_not_empty(partitions.rows, schema)
+    read_long.require_not_empty(partitions.rows, schema)
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
         declared = name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type)
         if name in partitions.vocabularies and not declared:
@@ -169,7 +169,7 @@ class Converter:
         table, numbers = self.partitions.read(partition)
         context = ChunkContext(numbers)
         try:
-            data = ChoiceData(**long.read_long(table, self.schema, context, self.source))
+            data = ChoiceData(**read_long.read_long(table, self.schema, context, self.source))
         except SchemaError as error:
             count = self.partitions.count
             hint = f" This is one of {count} parts of the table: the others may have more errors." * (count > 1)

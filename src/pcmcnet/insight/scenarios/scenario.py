@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
+from pcmcnet.data import ChoiceData, ScannedData, Schema, read_wide
 from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, stored_values
 from pcmcnet.data.columns.ragged import consecutive_indices
 from pcmcnet.data.files.tabular import read_table
@@ -61,7 +61,7 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     if not schema.has_choices_in(rows.column_names):
         schema = replace(schema, chosen=None, rank=None)
-    columns = set((rows := wide.long_form(rows, schema) or rows).column_names)
+    columns = set((rows := read_wide.long_form(rows, schema) or rows).column_names)
     absent = {role: None for role in ("weight", "person") if getattr(schema, role) not in columns}
     extra = [name for name in dict.fromkeys(named) if name in columns and name not in schema.columns]
     words = [name for name in extra if not _is_number(rows.schema.field(name).type)]

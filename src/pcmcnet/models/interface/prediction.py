@@ -25,7 +25,7 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.concurrency import results_in_order
 from pcmcnet.data import ChoiceData, ScannedData
-from pcmcnet.data import long as long_table
+from pcmcnet.data import read_long as long_table
 from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, chunk_source, open_table, too_fine_columns
 from pcmcnet.data.column_reader import ChunkContext
 from pcmcnet.data.columns.ragged import sum_by_set

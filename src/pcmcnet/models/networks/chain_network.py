@@ -29,7 +29,7 @@ from pcmcnet.layers.representation import build_representation
 from pcmcnet.layers.stationary.log_distribution import ChainSolver, log_stationary_distribution
 from pcmcnet.models.interface.encoders import Encoders
 from pcmcnet.models.networks import starting_values
-from pcmcnet.models.networks.averaging import AveragedNetwork
+from pcmcnet.models.networks.averaged_members import AveragedNetwork
 from pcmcnet.models.networks.mixture_model import LatentClassNetwork
 from pcmcnet.models.networks.network_config import signs_of_numbers
 from pcmcnet.training.compiled_steps import MAX_LAYERS_OR_COLUMNS, CompiledForm

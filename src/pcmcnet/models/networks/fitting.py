@@ -43,7 +43,7 @@ from pcmcnet.errors import ConfigError, TrainingError
 from pcmcnet.layers.threads import iterate_in_parallel, threads
 from pcmcnet.models.interface.encoders import frozen_encoders
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
-from pcmcnet.models.networks.averaging import (
+from pcmcnet.models.networks.averaged_members import (
     BIN_COUNTS,
     AveragedNetwork,
     BinnedView,

@@ -31,7 +31,7 @@ from pcmcnet.layers import log_probabilities
 from pcmcnet.layers.threads import one_thread_per_operation
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.latent_classes import ClassesBy, LatentClasses
-from pcmcnet.models.networks.averaging import MAX_MEMBERS
+from pcmcnet.models.networks.averaged_members import MAX_MEMBERS
 from pcmcnet.models.networks.fitting import FittedNetwork, fit_network
 from pcmcnet.models.networks.neural_model import NeuralModel
 from pcmcnet.training.data_parallel import current_group

@@ -34,7 +34,7 @@ from pcmcnet.models.interface.encoders import (
 )
 from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.prediction import MAX_MISS
-from pcmcnet.models.networks.averaging import AveragedNetwork, NetworkSpec, members_of
+from pcmcnet.models.networks.averaged_members import AveragedNetwork, NetworkSpec, members_of
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import NumericInput, jacobian_by_output, network_slopes

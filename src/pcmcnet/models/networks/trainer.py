@@ -25,7 +25,7 @@ from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.encoders import Encoders, encoder_class_names, frozen_encoders
-from pcmcnet.models.networks.averaging import NetworkSpec, members_of
+from pcmcnet.models.networks.averaged_members import NetworkSpec, members_of
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.selection import sample_sets
 from pcmcnet.training import Checkpoint, TrainConfig, train

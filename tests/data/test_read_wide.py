@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.wide import to_long
+from pcmcnet.data.read_wide import to_long
 from pcmcnet.errors import SchemaError
 
 TABLE: dict[str, list[Any]] = {

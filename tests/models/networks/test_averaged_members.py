@@ -17,7 +17,7 @@ from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.kinds.number import BinCode
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models.networks.averaging import (
+from pcmcnet.models.networks.averaged_members import (
     AUTO_MEMBERS,
     MAX_MEMBERS,
     AveragedNetwork,
