@@ -126,7 +126,7 @@ def test_a_command_starts_its_own_ray_and_leaves_no_process(table: pa.Table, tmp
     pq.write_table(table, tmp_path / "trips.parquet")
     options = ["--choice-set", "individual", "--chosen", "choice", "--features", "totalPrice,nFlights"]
     options += ["--set", "hidden=8", "--set", "epochs=2", "--engine", "ray", "--workers", "2", "-o", "model"]
-    command = [sys.executable, "-c", "from pcmcnet.cli import main; main()", "fit", "trips.parquet", *shared_arguments]
+    command = [sys.executable, "-c", "from pcmcnet.cli import main; main()", "fit", "trips.parquet", *options]
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_TMPDIR": folder}
         environment.pop("RAY_ADDRESS", None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import (
     Json,
     Open,
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pcmcnet.evaluation import Comparison
 
 
-@shared_arguments.with_role_options
+@arguments.with_role_options
 def compare(
     context: typer.Context,
-    table: shared_arguments.Table,
+    table: arguments.Table,
     models: Annotated[
         str,
         typer.Option(
             help="Comma-separated models: name, name:value, or Label=name[:value].",
-            autocompletion=shared_arguments.complete_models,
+            autocompletion=arguments.complete_models,
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
@@ -43,12 +43,12 @@ def compare(
     valid: Annotated[
         float, typer.Option(help="Share of each training part held out for early stopping; 0 for none.")
     ] = 0.0,
-    top: shared_arguments.Top = "1,5",
+    top: arguments.Top = "1,5",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the fits and the bootstrap.")] = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Model option, as MODEL.option=value; repeatable.")
     ] = None,
-    device: shared_arguments.Device = "auto",
+    device: arguments.Device = "auto",
     open_: Open = False,
     json_: Json = False,
 ) -> None:
@@ -81,9 +81,9 @@ def compare(
         require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
     require_number("--valid", valid, low=0, high=1, open_high=True)
     resolve_device(device)
-    schema = shared_arguments.schema_of_command(context.params, "comparing")
+    schema = arguments.schema_of_command(context.params, "comparing")
     clusters = (getattr(model.config, "cluster", None) for model in contestants.values())
-    schema = shared_arguments.keep_columns(schema, by, *clusters)
+    schema = arguments.keep_columns(schema, by, *clusters)
     # 2. Read the table and cross-validate.
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, schema)

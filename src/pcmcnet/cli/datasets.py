@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result
 
 
@@ -16,7 +16,7 @@ def datasets(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a table. Without a name, list all tables.", autocompletion=shared_arguments.complete_table
+            help="Name of a table. Without a name, list all tables.", autocompletion=arguments.complete_table
         ),
     ] = None,
     output: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, parse_integers, print_result
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, including choices.")],
-    top: shared_arguments.Top = "1,5",
+    top: arguments.Top = "1,5",
     truth: Annotated[
         str | None, typer.Option(help="Column with the true probabilities; adds the KL divergence.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    stream: shared_arguments.Stream = False,
-    cache: shared_arguments.Cache = None,
-    memory: shared_arguments.Memory = None,
+    stream: arguments.Stream = False,
+    cache: arguments.Cache = None,
+    memory: arguments.Memory = None,
     json_: Json = False,
 ) -> None:
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
@@ -51,9 +51,7 @@ def evaluate(
     if stream:
         if truth is not None:
             raise ConfigError("--truth is not supported by --stream: remove one of them.")
-        data: Sets = ScannedData.of(
-            table, estimator.schema, cache=cache, memory=memory or shared_arguments.DEFAULT_MEMORY
-        )
+        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or arguments.DEFAULT_MEMORY)
     elif cache is not None or memory is not None:
         raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")
     else:

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, Open, open_page, print_result, written_files
 
 
 def explain(
     context: typer.Context,
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table, preferably with choices.")
     ],
@@ -27,7 +27,7 @@ def explain(
         str,
         typer.Option(
             help="Comma-separated baseline models to cross-validate on TABLE; 'none' for no baselines.",
-            autocompletion=shared_arguments.complete_models,
+            autocompletion=arguments.complete_models,
         ),
     ] = "uniform,mnl",
     open_: Open = False,

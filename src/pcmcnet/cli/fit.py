@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_message, print_result
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pcmcnet.models import ChoiceModel
 
 
-@shared_arguments.with_role_options
+@arguments.with_role_options
 def fit(
     context: typer.Context,
-    table: shared_arguments.Table,
+    table: arguments.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
-    model: shared_arguments.ModelName = "pcmcnet",
+    model: arguments.ModelName = "pcmcnet",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,15 +38,15 @@ def fit(
     valid: Annotated[
         float, typer.Option(help="Share of the choice sets held out for early stopping; 0 for none.")
     ] = 0.0,
-    by: shared_arguments.By = None,
-    seed: shared_arguments.Seed = 0,
-    device: shared_arguments.Device = "auto",
-    stream: shared_arguments.Stream = False,
-    cache: shared_arguments.Cache = None,
-    memory: shared_arguments.Memory = None,
+    by: arguments.By = None,
+    seed: arguments.Seed = 0,
+    device: arguments.Device = "auto",
+    stream: arguments.Stream = False,
+    cache: arguments.Cache = None,
+    memory: arguments.Memory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted fit in the same folder.")] = False,
-    engine: shared_arguments.Engine = "local",
-    workers: shared_arguments.Workers = None,
+    engine: arguments.Engine = "local",
+    workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
     """Fit a model to TABLE and save it.
@@ -75,19 +75,19 @@ def fit(
     from pcmcnet.training.device import start_preloading
 
     # 1. Build the model from its options.
-    start, many = time.perf_counter(), shared_arguments.worker_count(engine, workers)
+    start, many = time.perf_counter(), arguments.worker_count(engine, workers)
     single = model_from_options(model, set_ or [])
     if resample and ensemble == 1:
         raise ConfigError("--resample needs an ensemble of several models: add --ensemble N.")
     estimator = single if ensemble == 1 else Ensemble(single, ensemble, resample=resample)
     # 2. Read the column roles, and check that the options fit together.
-    schema = shared_arguments.schema_of_command(context.params, "fitting")
+    schema = arguments.schema_of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory need a table that is read in chunks: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
     if (valid or resume) and not single.stops_early:
         raise ConfigError(f"--valid and --resume are not supported by {model}, which has no epochs: remove them.")
-    schema = shared_arguments.keep_columns(schema, by, getattr(single.config, "cluster", None))
+    schema = arguments.keep_columns(schema, by, getattr(single.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free_folder(output)
     if single.stops_early and not many:
@@ -99,10 +99,10 @@ def fit(
 
         context.with_resource(ray_connection(many))  # one connection for the scan and the fit
         data: Sets = scan_with_schema(
-            table, schema, workers=many, cache=cache, memory=memory or shared_arguments.DEFAULT_MEMORY
+            table, schema, workers=many, cache=cache, memory=memory or arguments.DEFAULT_MEMORY
         )
     elif stream:
-        data = ScannedData.of(table, schema, cache=cache, memory=memory or shared_arguments.DEFAULT_MEMORY)
+        data = ScannedData.of(table, schema, cache=cache, memory=memory or arguments.DEFAULT_MEMORY)
     else:
         data = ChoiceData.from_schema(table, schema)
     # 4. Fit, save and print the result.

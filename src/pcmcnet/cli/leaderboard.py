@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, Open, open_page, print_result, resume_hint_on_interrupt, written_files
 
 
@@ -15,13 +15,11 @@ def leaderboard(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     tables: Annotated[
         str | None,
-        typer.Option(help="Comma-separated tables.  [default: all]", autocompletion=shared_arguments.complete_tables),
+        typer.Option(help="Comma-separated tables.  [default: all]", autocompletion=arguments.complete_tables),
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(
-            help="Comma-separated models.  [default: all]", autocompletion=shared_arguments.complete_contestants
-        ),
+        typer.Option(help="Comma-separated models.  [default: all]", autocompletion=arguments.complete_contestants),
     ] = None,
     use: Annotated[str | None, typer.Option(help="Only tables of this use: development, judged or simulated.")] = None,
     folds: Annotated[int, typer.Option(help="Number of cross-validation folds per table.")] = 5,
@@ -30,7 +28,7 @@ def leaderboard(
     seconds: Annotated[
         float, typer.Option(help="Time limit of a fit, in seconds. Slower models are reported as too slow.")
     ] = 600.0,
-    device: shared_arguments.Device = "auto",
+    device: arguments.Device = "auto",
     open_: Open = False,
     json_: Json = False,
 ) -> None:
@@ -51,9 +49,7 @@ def leaderboard(
     from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
-    table_list, model_list = (
-        None if text is None else shared_arguments.comma_separated(text) for text in (tables, models)
-    )
+    table_list, model_list = (None if text is None else arguments.comma_separated(text) for text in (tables, models))
     limits: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
     with resume_hint_on_interrupt(output):
         board = rank_models(table_list, model_list, folds, seed, **limits, folder=output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, line_width, print_result
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def models(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a model. Without a name, list all models.", autocompletion=shared_arguments.complete_model
+            help="Name of a model. Without a name, list all models.", autocompletion=arguments.complete_model
         ),
     ] = None,
     json_: Json = False,
@@ -79,7 +79,7 @@ def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
 
 
 def export(
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     file: Annotated[Path, typer.Argument(help="File to write: .onnx, or .pt2 for torch.export.load.")],
     json_: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _OFFERS = "offers.parquet"
 
 def optimise(
     context: typer.Context,
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     catalogue: Annotated[Path, typer.Argument(help="Table with one row for each alternative that could be offered.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the result.")],
     revenue: Annotated[str | None, typer.Option(help="Column with the revenue if the alternative is chosen.")] = None,
@@ -65,8 +65,8 @@ def optimise(
     ] = None,
     time_limit: Annotated[float, typer.Option(min=0, help="Time limit of the search, in seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts of the search.")] = 0,
-    engine: shared_arguments.Engine = "local",
-    workers: shared_arguments.Workers = None,
+    engine: arguments.Engine = "local",
+    workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
     """Find the offer with the largest expected revenue under MODEL, or the best prices, with an optimality bound.
@@ -99,7 +99,7 @@ def optimise(
     require_folder(output)
     common: dict[str, Any] = {"outside": outside, "seed": seed}
     for_one = {**common, "individual": chooser, "time_limit": time_limit}
-    many = shared_arguments.worker_count(engine, workers)
+    many = arguments.worker_count(engine, workers)
     if individuals is None and many:
         raise ConfigError("--engine ray needs a table of individuals: add --individuals, or remove --engine ray.")
     # 2. Optimise the offers of many individuals, one offer, or the prices.
@@ -113,7 +113,7 @@ def optimise(
         result = {"individuals": offers.individuals, "mean_expected_revenue": mean, "exact": False}
         shown = f"{offers.individuals:,} offers, heuristic; mean expected revenue {mean:.4g}"
     elif price is None:
-        today = None if current is None else shared_arguments.comma_separated(current)
+        today = None if current is None else arguments.comma_separated(current)
         shown = optimise_offer(estimator, catalogue, str(revenue), constraints=constraints, current=today, **for_one)
         result = shown.to_dict()
     else:
@@ -141,9 +141,7 @@ def _allowed_prices(bounds: str | None, ladder: str | None) -> dict[str, Any]:
     """Parse ``--bounds`` and ``--ladder``."""
     from pcmcnet.errors import ConfigError
 
-    prices = (
-        None if ladder is None else [_number("--ladder", word) for word in shared_arguments.comma_separated(ladder)]
-    )
+    prices = None if ladder is None else [_number("--ladder", word) for word in arguments.comma_separated(ladder)]
     span = None if bounds is None else _span("--bounds", bounds)
     if span is not None and None in span:
         raise ConfigError(f"--bounds: expected a lowest and a highest price, as 50..200, got {bounds!r}.")
@@ -162,8 +160,8 @@ def _constraints(
         capacity={name: _number("--capacity", limit) for name, limit in _pairs("--capacity", capacity)},
         at_least=_counts("--at-least", at_least),
         at_most=_counts("--at-most", at_most),
-        always=tuple(shared_arguments.comma_separated(always)),
-        never=tuple(shared_arguments.comma_separated(never)),
+        always=tuple(arguments.comma_separated(always)),
+        never=tuple(arguments.comma_separated(never)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def predict(
     context: typer.Context,
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],
@@ -24,10 +24,10 @@ def predict(
         Path, typer.Option("-o", "--output", help="File to write (.parquet, .csv, .arrow), or a folder.")
     ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
-    cache: shared_arguments.Cache = None,
-    memory: shared_arguments.Memory = None,
-    engine: shared_arguments.Engine = "local",
-    workers: shared_arguments.Workers = None,
+    cache: arguments.Cache = None,
+    memory: arguments.Memory = None,
+    engine: arguments.Engine = "local",
+    workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
     """Write a copy of TABLE with one more column, the predicted probability of each alternative.
@@ -53,7 +53,7 @@ def predict(
     from pcmcnet.models.interface.prediction_files import predict_folder
     from pcmcnet.storage import sole_writer
 
-    many = shared_arguments.worker_count(engine, workers)
+    many = arguments.worker_count(engine, workers)
     if many:
         if cache is not None or memory is not None:
             raise ConfigError("--cache and --memory are not supported by --engine ray, which reads each file whole.")
@@ -67,7 +67,7 @@ def predict(
     if output.is_dir() or not output.suffix:
         context.with_resource(sole_writer(output))
         n = predict_folder(
-            load(model), table, output, column=column, cache=cache, memory=memory or shared_arguments.DEFAULT_MEMORY
+            load(model), table, output, column=column, cache=cache, memory=memory or arguments.DEFAULT_MEMORY
         )
         print_result(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result, written_files
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def table1(
         bool, typer.Option("--paper-settings", help="Also fit PCMC-Net as published: over an hour per fit.")
     ] = False,
     epochs: Epochs = None,
-    device: shared_arguments.Device = "auto",
+    device: arguments.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Table 1: divergence of each model from the true model on simulated context effects.
@@ -67,7 +67,7 @@ def figure2(
     cells: Annotated[int, typer.Option(min=2, help="Grid points of c along each attribute.")] = 128,
     seed: Seed = 0,
     epochs: Epochs = None,
-    device: shared_arguments.Device = "auto",
+    device: arguments.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Figure 2: maps of the preference for a over b as a third alternative c moves.
@@ -102,7 +102,7 @@ def table3(
         bool, typer.Option("--paper-settings", help="PCMC-Net as published: 2x512, dropout .5. Slow without a GPU.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs of PCMC-Net.")] = None,
-    device: shared_arguments.Device = "auto",
+    device: arguments.Device = "auto",
     json_: Json = False,
 ) -> None:
     """Table 3: TOP 1, TOP 5 and NLL of eight models of airline itinerary choice.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result
 
 _ENDINGS = (".csv", ".parquet", ".arrow", ".md", ".json")
@@ -15,7 +15,7 @@ _ENDINGS = (".csv", ".parquet", ".arrow", ".md", ".json")
 
 def scenario(
     context: typer.Context,
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],

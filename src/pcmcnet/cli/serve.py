@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import print_message
 
 
 def serve(
-    model: shared_arguments.SavedModel,
+    model: arguments.SavedModel,
     baseline: Annotated[
         Path | None, typer.Option(help="Folder of a second model to compare with; its columns must be among MODEL's.")
     ] = None,
@@ -38,8 +38,8 @@ def serve(
     queue: Annotated[int, typer.Option(help="Most requests in progress at a time; further ones get status 503.")] = 256,
     deadline: Annotated[float, typer.Option(help="Timeout per request, in seconds.")] = 30,
     drain: Annotated[float, typer.Option(help="On shutdown, seconds that requests in progress have to finish.")] = 20,
-    engine: shared_arguments.Engine = "local",
-    workers: shared_arguments.Workers = None,
+    engine: arguments.Engine = "local",
+    workers: arguments.Workers = None,
 ) -> None:
     """Serve MODEL over HTTP, with a web page to try it, until Ctrl+C or SIGTERM.
 
@@ -59,7 +59,7 @@ def serve(
     from pcmcnet.serving.server import bind, loopback_names, require_token, run, server_url, stop_on_signal
     from pcmcnet.serving.settings import ServeSettings, resolve_token
 
-    token, many = resolve_token(token), shared_arguments.worker_count(engine, workers)
+    token, many = resolve_token(token), arguments.worker_count(engine, workers)
     settings = ServeSettings(
         token=token,
         hosts=None if token else loopback_names(host),

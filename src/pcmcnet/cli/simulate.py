@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_result
 
 
@@ -16,7 +16,7 @@ def simulate(
         str,
         typer.Argument(
             help="Process to simulate: mlba, airline or rock-paper-scissors.",
-            autocompletion=shared_arguments.complete_simulator,
+            autocompletion=arguments.complete_simulator,
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],

@@ -7,22 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import shared_arguments
+from pcmcnet.cli import arguments
 from pcmcnet.cli.output import Json, print_message, print_result, resume_hint_on_interrupt, written_files
 
 
-@shared_arguments.with_role_options
+@arguments.with_role_options
 def tune(
     context: typer.Context,
-    table: shared_arguments.Table,
+    table: arguments.Table,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
-    model: shared_arguments.ModelName = "pcmcnet",
+    model: arguments.ModelName = "pcmcnet",
     trials: Annotated[int, typer.Option(help="Number of trials, including the defaults and failed trials.")] = 25,
     space: Annotated[
         str | None,
         typer.Option(
             help="Search space: default, paper or wide; --search adds to it.  [default: default]",
-            autocompletion=shared_arguments.complete_space,
+            autocompletion=arguments.complete_space,
         ),
     ] = None,
     search: Annotated[
@@ -35,12 +35,12 @@ def tune(
     valid: Annotated[
         float, typer.Option(help="Share of the choice sets held out for validation; small tables use folds.")
     ] = 0.2,
-    by: shared_arguments.By = None,
-    seed: shared_arguments.Seed = 0,
-    device: shared_arguments.Device = "auto",
+    by: arguments.By = None,
+    seed: arguments.Seed = 0,
+    device: arguments.Device = "auto",
     timeout: Annotated[float | None, typer.Option(help="Start no new trial after this many seconds.")] = None,
-    engine: shared_arguments.Engine = "local",
-    workers: shared_arguments.Workers = None,
+    engine: arguments.Engine = "local",
+    workers: arguments.Workers = None,
     json_: Json = False,
 ) -> None:
     """Search for the options with which a model best predicts held-out choices of TABLE, and fit the model with them.
@@ -66,10 +66,10 @@ def tune(
     from pcmcnet.tuning import tune as run_search
 
     # 1. Check the options before the table is read.
-    many = shared_arguments.worker_count(engine, workers)
+    many = arguments.worker_count(engine, workers)
     estimator, search_space = _read_search(model, space, search or [], set_ or [])
-    schema = shared_arguments.schema_of_command(context.params, "tuning")
-    schema = shared_arguments.keep_columns(schema, by, getattr(estimator.config, "cluster", None))
+    schema = arguments.schema_of_command(context.params, "tuning")
+    schema = arguments.keep_columns(schema, by, getattr(estimator.config, "cluster", None))
     context.with_resource(sole_writer(output))
     # 2. Read the table and search.
     data = ChoiceData.from_schema(table, schema)

@@ -8,8 +8,8 @@ for the CPU, and with PyTorch on another device, which receives float32 numbers 
 of n rows are standardised as (K, n) and transposed to (n, K), several times faster than on a CPU core.
 
 The checks of ``encode_rows`` are fast but do not locate errors: if one fails, the function returns a
-:class:`ChunkProblem`. The caller then reads the whole table with :mod:`pcmcnet.data.read_long`, which either raises an error
-with the place of the bad value or finds the table valid.
+:class:`ChunkProblem`. The caller then reads the whole table with :mod:`pcmcnet.data.read_long`, which either raises an
+error with the position of the bad value or finds the table valid.
 """
 
 from __future__ import annotations

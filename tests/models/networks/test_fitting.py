@@ -676,7 +676,7 @@ def test_members_are_automatic_for_small_networks_and_tables(data: ChoiceData, m
     assert number(dropout=0.5) == 1
     assert number(members=2) == 2
     assert number(members=2, dropout=0.5, weight_decay=0.1) == 2
-    monkeypatch.setattr(averaging, "AUTO_MEMBERS_MAX_SETS", 59)
+    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_MAX_SETS", 59)
     assert number() == 1
     with pytest.raises(ConfigError, match="members=2 needs classes=1"):
         PCMCNet(members=2, classes=2)
@@ -695,7 +695,7 @@ def test_a_group_of_processes_averages_only_on_request(data: ChoiceData) -> None
 
 def test_large_choice_sets_make_a_table_large(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     assert averaged_members.is_small_table(data)
-    monkeypatch.setattr(averaging, "AUTO_MEMBERS_MAX_PAIRS", float((data.sizes**2).sum()) - 1)
+    monkeypatch.setattr(averaged_members, "AUTO_MEMBERS_MAX_PAIRS", float((data.sizes**2).sum()) - 1)
     assert not averaged_members.is_small_table(data)
 
 

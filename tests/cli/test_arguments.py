@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pcmcnet.cli import shared_arguments
-from pcmcnet.cli.shared_arguments import keep_columns, read_schema, schema_of_command
+from pcmcnet.cli import arguments
+from pcmcnet.cli.arguments import keep_columns, read_schema, schema_of_command
 from pcmcnet.data import Schema
 from pcmcnet.data.columns.arrays import CURVES
 from pcmcnet.data.kinds import KINDS
@@ -21,25 +21,25 @@ from pcmcnet.tuning.space import SPACE_NAMES
 
 
 def test_the_names_are_those_of_the_registries() -> None:
-    """A name that is missing in ``pcmcnet/cli/shared_arguments.py`` is not completed: add it there."""
-    assert list(shared_arguments.model_names()) == sorted(MODELS)
-    assert tuple(TABLE_SPECIFIC_MODELS) == shared_arguments.LEADERBOARD_MODELS
-    assert tuple(TABLES) == shared_arguments.TABLES
-    assert tuple(simulators()) == shared_arguments.SIMULATORS
-    assert (*KINDS, *CURVES) == shared_arguments.KINDS
-    assert set(shared_arguments.SPACES) == set(SPACE_NAMES)
+    """A name that is missing in ``pcmcnet/cli/arguments.py`` is not completed: add it there."""
+    assert list(arguments.model_names()) == sorted(MODELS)
+    assert tuple(TABLE_SPECIFIC_MODELS) == arguments.LEADERBOARD_MODELS
+    assert tuple(TABLES) == arguments.TABLES
+    assert tuple(simulators()) == arguments.SIMULATORS
+    assert (*KINDS, *CURVES) == arguments.KINDS
+    assert set(arguments.SPACES) == set(SPACE_NAMES)
 
 
 @pytest.mark.parametrize(
     ("complete", "incomplete", "found"),
     [
-        (shared_arguments.complete_model, "pcmcn", ["pcmcnet"]),
-        (shared_arguments.complete_models, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
-        (shared_arguments.complete_contestants, "mnl+", ["mnl+individual"]),
-        (shared_arguments.complete_table, "mode-", ["mode-canada"]),
-        (shared_arguments.complete_tables, "mode-canada,ml", ["mode-canada,mlba"]),
-        (shared_arguments.complete_simulator, "rock", ["rock-paper-scissors"]),
-        (shared_arguments.complete_space, "p", ["paper"]),
+        (arguments.complete_model, "pcmcn", ["pcmcnet"]),
+        (arguments.complete_models, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
+        (arguments.complete_contestants, "mnl+", ["mnl+individual"]),
+        (arguments.complete_table, "mode-", ["mode-canada"]),
+        (arguments.complete_tables, "mode-canada,ml", ["mode-canada,mlba"]),
+        (arguments.complete_simulator, "rock", ["rock-paper-scissors"]),
+        (arguments.complete_space, "p", ["paper"]),
     ],
 )
 def test_the_last_word_is_completed(complete: Callable[[str], list[str]], incomplete: str, found: list[str]) -> None:
@@ -62,7 +62,7 @@ for words, variables in {runs!r}:
     except SystemExit:
         print("torch" in sys.modules, end="\\f")
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(shared_arguments.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(arguments.__file__).parents[2])}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return [part.split() for part in run.stdout.split("\f")[:-1]]
 
