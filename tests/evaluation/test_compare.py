@@ -12,16 +12,14 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, 
 from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.bootstrap import aggregate_by_group, bootstrap_interval, p_values, resampled_means
 from pcmcnet.evaluation.compare import (
-    Cell,
-    Failure,
     FoldIndices,
-    build_comparison,
     fit_and_test,
     model_identity,
     plan_folds,
     unfitted_copy,
 )
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.paired_differences import Cell, Failure, build_comparison
 from pcmcnet.evaluation.report import evaluate
 from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -534,7 +532,7 @@ def compared(
     gives = change.pop("gives", {})
     models = {label: kinds[gives.get(label, "Tilt")]() for label in outcomes}
     groups, design = change.pop("groups", None), {"top": (1,), "seed": 0, "resamples": 200, **change}
-    return build_comparison(models, outcomes, table or data(), PLAN, groups, design)
+    return build_comparison(models, outcomes, table or data(), [fold.test for fold in PLAN], groups, design)
 
 
 def test_values_are_means_over_all_sets(kinds: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.compare import Cell, CellStore
+from pcmcnet.evaluation.compare import CellStore
+from pcmcnet.evaluation.paired_differences import Cell
 
 PLAN = {"table": "a" * 64, "seed": 0, "split": None, "top": [1, 5]}
 MODEL = {"model": "tilt", "class": "tests.Tilt", "options": {"scale": 1.0, "sizes": (1, 2)}}

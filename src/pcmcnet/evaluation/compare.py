@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -32,12 +32,12 @@ from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import fold_parts, generator, split_parts
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
-from pcmcnet.evaluation.bootstrap import aggregate_by_group, p_values, percentile_interval, resampled_means
-from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, ComparisonRow, FoldResult
-from pcmcnet.evaluation.metrics import mean_metrics, metrics_per_set, model_metrics, uniform_log_p
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.metrics import mean_metrics, model_metrics
+from pcmcnet.evaluation.paired_differences import CELL_COSTS, Cell, Failure, Outcomes, build_comparison
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.report import LEVEL, require_evaluation_options
+from pcmcnet.evaluation.report import require_evaluation_options
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_steps
 from pcmcnet.storage import as_path, differences, package_version, parse_json, sole_writer, write_bytes
@@ -71,33 +71,6 @@ class FoldIndices:
         """Return the three parts of the table."""
         valid = None if self.valid is None else data.subset(self.valid)
         return FoldData(data.subset(self.train), valid, data.subset(self.test))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Results of one model on one fold: metrics (S,) by name over the sets of the test part, and the costs."""
-
-    metrics: dict[str, Floats]
-    fit_seconds: float
-    predict_seconds: float
-    parameters: int
-    where: str = ""  # description of the machine and the device
-    caveats: tuple[str, ...] = ()  # of the fitted model
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The error that ended the fit or the test of a model."""
-
-    kind: str  # class name of the exception
-    message: str
-
-    @classmethod
-    def of(cls, error: Exception) -> Failure:
-        """Describe an exception in one line; the class name is added unless it is an error of pcmcnet."""
-        text = " ".join(str(error).split())
-        kind = type(error).__name__
-        return cls(kind, text if isinstance(error, PcmcNetError) and text else f"{kind}: {text}".rstrip(": "))
 
 
 def plan_folds(
@@ -158,137 +131,6 @@ def describe_machine() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
-# -- Pooling -----------------------------------------------------------------------------------------------------------
-# Cells -> rows: pool the folds, resample, and compare each model with the best, set by set.
-#
-# The S test sets of all folds form one sample. Model m has a value v_ms on set s; with weights w,
-#
-#     mean of m          sum_s w_s v_ms / sum_s w_s
-#     difference of m    mean of v_ms - v_bs, with b the best model and v the NLL
-#
-# and all means use the same resamples (`bootstrap.py`).
-
-Outcomes = Mapping[str, Sequence[Cell | Failure]]  # label -> one outcome per fold, up to the first failure
-_COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # fields of a cell except its metrics
-Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets with a positive weight
-
-
-def build_comparison(
-    models: Mapping[str, ChoiceModel],
-    outcomes: Outcomes,
-    data: ChoiceData,
-    plan: Sequence[FoldIndices],
-    groups: Ints | None,
-    design: Mapping[str, Any],
-) -> Comparison:
-    """Build the comparison from the cells; the bootstrap resamples ``groups`` (S,), or choice sets if None."""
-    # 1. Pool the folds: the values of each model and metric over all test sets with a positive weight.
-    tested = np.concatenate([fold.test for fold in plan])
-    counted = data.weights[tested] > 0
-    weights = data.weights[tested[counted]]
-    pooled = _pooled(outcomes, counted)
-    means = {label: mean_metrics(per_set, weights) for label, per_set in pooled.items()}
-    # 2. Compare each model with the best, set by set.
-    best = _best(models, means)
-    if best is not None:
-        for label, per_set in pooled.items():
-            if label != best and "nll" in per_set:
-                per_set[DIFFERENCE] = per_set["nll"] - pooled[best]["nll"]
-                means[label][DIFFERENCE] = float(np.average(per_set[DIFFERENCE], weights=weights))
-    # 3. Resample all means together, for intervals and p-values.
-    units = None if groups is None else groups[tested[counted]]
-    ends, p = _resampled(pooled, weights, units, seed=design["seed"], resamples=design["resamples"])
-    # 4. Build a row for each model, and the metrics of the uniform model for reference.
-    rows = []
-    for label, model in models.items():
-        results = _fold_results(outcomes[label], [data.weights[fold.test] for fold in plan])
-        facts = _facts(label, means[label], ends, p, pooled[label]) if label in means else {}
-        rows.append(_row(label, model, results, facts, is_best=label == best))
-    chosen, top = data.require_chosen("a comparison"), tuple(design["top"])
-    reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top)
-    uniform = mean_metrics({name: values[tested] for name, values in reference.items()}, data.weights[tested])
-    return Comparison(
-        rows=tuple(rows), n_sets=len(tested), best=best, top=top, uniform=uniform, design=design, level=LEVEL
-    )
-
-
-def _pooled(outcomes: Outcomes, counted: NDArray[np.bool_]) -> Pooled:
-    """Concatenate the folds of the models that did not fail; ``counted`` marks the sets to keep."""
-    pooled: Pooled = {}
-    for label, by_fold in outcomes.items():
-        cells = [cell for cell in by_fold if isinstance(cell, Cell)]
-        if len(cells) == len(by_fold):
-            names = cells[0].metrics
-            pooled[label] = {name: np.concatenate([cell.metrics[name] for cell in cells])[counted] for name in names}
-    return pooled
-
-
-def _best(models: Mapping[str, ChoiceModel], means: Mapping[str, Mapping[str, float]]) -> str | None:
-    """Return the label with the lowest NLL among models that give probabilities; None if none has a finite NLL."""
-    nll = {k: v["nll"] for k, v in means.items() if models[k].gives == "probabilities" and np.isfinite(v["nll"])}
-    return min(nll, key=nll.__getitem__) if nll else None
-
-
-Keyed = dict[tuple[str, str], Any]  # by label and metric
-
-
-def _resampled(
-    pooled: Pooled, weights: Floats, groups: Ints | None, *, seed: int, resamples: int
-) -> tuple[Keyed, Keyed]:
-    """Return the intervals of all means and the p-values of all differences, from the same resamples."""
-    keys = [(label, name) for label, per_set in pooled.items() for name in per_set]
-    if not resamples or not keys:
-        return {}, {}
-    values = np.column_stack([pooled[label][name] for label, name in keys])  # (S, M)
-    if groups is not None:
-        values, weights = aggregate_by_group(values, weights, groups)
-    means = resampled_means(values, weights, rng=np.random.default_rng(seed), resamples=resamples)  # (R, M)
-    ends = dict(zip(keys, map(tuple, percentile_interval(means, weights, level=LEVEL).tolist()), strict=True))
-    if len(weights) < 2:  # one unit says nothing about the variance
-        return ends, {}
-    return ends, dict(zip(keys, p_values(means).tolist(), strict=True))
-
-
-def _facts(
-    label: str, means: Mapping[str, float], ends: Keyed, p: Keyed, per_set: Mapping[str, Floats]
-) -> dict[str, Any]:
-    """Return the fields of a row with the metrics of a model that did not fail."""
-    return {
-        "values": {name: value for name, value in means.items() if name != DIFFERENCE},
-        "intervals": {name: ends[label, name] for name in means if (label, name) in ends},
-        "difference": means.get(DIFFERENCE),
-        "p_value": p.get((label, DIFFERENCE)),
-        "n_impossible": int(np.isposinf(per_set.get("nll", 0.0)).sum()),
-    }
-
-
-def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats]) -> tuple[FoldResult, ...]:
-    """Return the result of each fold, up to the first failure."""
-    results = []
-    for outcome, w in zip(outcomes, weights, strict=False):
-        if isinstance(outcome, Failure):
-            results.append(FoldResult(n_sets=len(w), error=outcome.message))
-            continue
-        cost: dict[str, Any] = {name: getattr(outcome, name) for name in _COSTS}
-        results.append(FoldResult(n_sets=len(w), values=mean_metrics(outcome.metrics, w) if w.any() else {}, **cost))
-    return tuple(results)
-
-
-def _row(
-    label: str, model: ChoiceModel, folds: tuple[FoldResult, ...], facts: Mapping[str, Any], *, is_best: bool
-) -> ComparisonRow:
-    """Build the row of a model from its folds and metrics."""
-    error = next((fold.error for fold in folds if fold.error is not None), None)
-    cost: dict[str, Any] = {}
-    if error is None:
-        names = ("fit_seconds", "predict_seconds", "parameters")
-        cost = {name: float(np.mean([getattr(fold, name) for fold in folds])) for name in names}
-        cost["parameters"] = round(cost["parameters"])  # folds may have different categories
-    results = {**facts, "difference": 0.0} if is_best else facts
-    model_facts: dict[str, Any] = {"model": model.name, "options": asdict(model.config), "gives": model.gives}
-    return ComparisonRow(label=label, **model_facts, folds=folds, error=error, **results, **cost)
-
-
 # -- Store -------------------------------------------------------------------------------------------------------------
 # The state of a comparison on disk, so that an interrupted comparison can continue:
 #
@@ -337,7 +179,7 @@ class CellStore:
 
     def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
         """Write a complete cell."""
-        cost = {name: getattr(cell, name) for name in _COSTS}
+        cost = {name: getattr(cell, name) for name in CELL_COSTS}
         text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
         content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
         write_bytes(self._path(model, fold), content)
@@ -482,7 +324,9 @@ def compare(
         compute_cell = partial(fit_and_test, top=top, seed=int(seed), device=device)
         outcomes = _compute_cells(models, data, plan, store, compute_cell, progress)
         design = {**common, "resamples": int(resamples), "device": device, **describe_environment()}
-        comparison = build_comparison(models, outcomes, data, plan, None if by is None else groups, design)
+        comparison = build_comparison(
+            models, outcomes, data, [fold.test for fold in plan], None if by is None else groups, design
+        )
         if store is not None:
             store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
             store.write_file("comparison.md", f"# Comparison\n\n{comparison.to_markdown()}\n")

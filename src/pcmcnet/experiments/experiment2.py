@@ -17,7 +17,8 @@ from pcmcnet.data.subsets import generator, split_parts
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation import compare, evaluate
-from pcmcnet.evaluation.compare import Failure, FoldData, model_identity
+from pcmcnet.evaluation.compare import FoldData, model_identity
+from pcmcnet.evaluation.paired_differences import Failure
 from pcmcnet.experiments import report
 from pcmcnet.experiments.report import ExperimentResult, fit_all, run_facts
 from pcmcnet.models import MNL, ChoiceModel, LatentClassMNL, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.evaluation.compare import Failure, describe_environment, model_identity, unfitted_copy
+from pcmcnet.evaluation.compare import describe_environment, model_identity, unfitted_copy
+from pcmcnet.evaluation.paired_differences import Failure
 from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.interface.saving import MANIFEST
 from pcmcnet.reports.formats import to_html, to_json, to_markdown, to_text

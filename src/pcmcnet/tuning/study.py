@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.compare import Failure
+from pcmcnet.evaluation.paired_differences import Failure
 from pcmcnet.progress import EpochCallback
 from pcmcnet.storage import differences, explain_write_errors
 from pcmcnet.tuning.result import FIRST_FOLD_STEP, Measurement, State, TrialRecord

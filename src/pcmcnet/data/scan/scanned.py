@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.checks import bytes_of
 from pcmcnet.concurrency import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns.distinct import uniform_draws
@@ -23,7 +24,6 @@ from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.files.read_files import column_names
 from pcmcnet.data.scan.cache import FileState, Manifest, Shard, Tally, VerifiedShards, digest, join_shards, read_shard
 from pcmcnet.data.scan.convert import convert_or_reuse, usable_workers
-from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.subsets import generator, number_groups, require_shares

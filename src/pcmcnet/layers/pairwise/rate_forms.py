@@ -14,7 +14,6 @@ every chain irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -124,18 +123,3 @@ class PairOptions:
 def _gpu_budget(device: torch.device) -> int:
     total = int(torch.cuda.get_device_properties(device).total_memory)
     return max(total // 24, min(settings.GPU_MAX_SAVED_BYTES, total // 4))
-
-
-# -- number type of the n^2 products -----------------------------------------------------------------------------------
-# bfloat16 has the range of float32 and 8 bits of precision; its products are several times faster on hardware that
-# supports it. Sums within a product are in float32, and so are the scores and everything computed from them.
-
-Precision = Literal["auto", "float32", "bfloat16"]
-
-
-def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
-    """Return the type of the products of a network with hidden layers of these widths on a device."""
-    if precision == "auto":
-        wide = len(widths) > 0 and all(width >= settings.BFLOAT16_FROM_UNITS for width in widths)
-        precision = "bfloat16" if device.type == "cuda" and wide else "float32"
-    return torch.bfloat16 if precision == "bfloat16" else torch.float32

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
+from pcmcnet.checks import bytes_of
 from pcmcnet.concurrency import results_in_order
 from pcmcnet.data import ScannedData, Schema
 from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks
@@ -33,7 +34,6 @@ from pcmcnet.data.files.write_files import parquet_appender
 from pcmcnet.data.kinds.category import report_unseen_once
 from pcmcnet.data.scan.cache import sources_of
 from pcmcnet.data.scan.convert import row_bytes
-from pcmcnet.data.scan.memory import bytes_of
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.prediction import shards_log_proba
