@@ -80,9 +80,9 @@ def _serve(place: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def _scenario(page: Any) -> None:
-    """Keep a scenario, and make the first alternative cheaper."""
+    """Save a scenario and make the first alternative cheaper."""
     page.wait_for_selector("[aria-busy=false]")
-    page.get_by_role("button", name="Keep as scenario").click()
+    page.get_by_role("button", name="Save as scenario").click()
     page.get_by_label("Price of A", exact=True).fill("50000")
 
 

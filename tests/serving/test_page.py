@@ -51,7 +51,7 @@ def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
     assert after != before
     change = page.locator(".bar.main .change").first
     assert float(change.inner_text().replace("−", "-")) == pytest.approx(100 * (after[0] - before[0]), abs=0.051)
-    page.get_by_role("button", name="Compare from here").click()
+    page.get_by_role("button", name="Set as reference").click()
     expect(change).to_have_text("")
     page.get_by_role("button", name="Sort by probability").click()
     assert probabilities(page) == pytest.approx(sorted(after, reverse=True), abs=1e-6)  # sums in another order
@@ -105,7 +105,7 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
     cell(page, "totalPrice", "B").fill("333.5")
     page.get_by_label("Name of alternative C").fill("Überflug ✈")
     page.get_by_label("dtd", exact=True).fill("9")
-    page.get_by_label("among").select_option("all")
+    page.get_by_label("Choice among").select_option("all")
     before = probabilities(page)
     page.wait_for_timeout(2_000)  # the address is written after a pause
     url = page.url
@@ -115,7 +115,7 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
         assert there.url == url
         assert cell(there, "totalPrice", "B").input_value() == "333.5"
         expect(there.get_by_label("Name of alternative Überflug ✈")).to_be_visible()
-        expect(there.get_by_label("among")).to_have_value("all")
+        expect(there.get_by_label("Choice among")).to_have_value("all")
     page.get_by_role("button", name="Reset to example").click()
     expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
     assert cell(page, "totalPrice", "B").input_value() != "333.5"
@@ -123,13 +123,13 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
 
 def test_an_address_of_another_model_is_told_and_the_example_shown(address: str, visit: Callable[..., Any]) -> None:
     page = visit(address + "#" + base64.urlsafe_b64encode(b'{"v": 1, "columns": ["fare"], "rows": []}').decode())
-    expect(page.get_by_text("made for a model with other columns")).to_be_visible()
+    expect(page.get_by_text("belongs to a model with different columns")).to_be_visible()
     expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
 
 
 def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=4), height=1800))
-    page.get_by_label("stretch the shades").check()
+    page.get_by_label("Increase contrast").check()
     settled(page)
     greys = page.locator("#map canvas").evaluate(
         "c => [...new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)].length"
@@ -165,7 +165,7 @@ def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit:
 def test_the_three_effects_stand_where_the_paper_has_them(address: str, visit: Callable[..., Any]) -> None:
     """a = (4, 6), b = (6, 4) on a map from 0 to 10: (3, 5), (3.5, 6.5) and (2, 8)."""
     page = visit(link(address, take=1))
-    find = "async ([a, b, better]) => (await import('/effects.js')).effectPlaces(a, b, better)"
+    find = "async ([a, b, better]) => (await import('/effects.js')).findEffects(a, b, better)"
     places = page.evaluate(find, [[0.4, 0.6], [0.6, 0.4], [1, 1]])
     for name, at in {"attraction": (0.3, 0.5), "similarity": (0.35, 0.65), "compromise": (0.2, 0.8)}.items():
         assert places[name] == pytest.approx(at, abs=1e-12)
@@ -205,7 +205,7 @@ def test_what_cannot_be_read_is_said_in_place_and_loses_nothing(address: str, vi
     assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
     expect(page.locator("#status")).to_have_text("3 alternatives.")
     cell(page, "totalPrice", "B").fill("99999999")
-    expect(page.locator("#status")).to_contain_text("One value lies outside what the model saw in training")
+    expect(page.locator("#status")).to_contain_text("One value is outside the training data")
 
 
 def test_the_last_answer_wins(address: str, visit: Callable[..., Any]) -> None:
@@ -288,10 +288,10 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
     with serving(models[1], token="open sesame") as guarded:
         page = visit(link(address, take=2).replace(address, guarded), refusals=(401,))
         page.get_by_label("Token").fill("wrong")
-        page.get_by_role("button", name="Go on").click()
-        expect(page.get_by_text("did not take this token")).to_be_visible()
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_text("rejected this token")).to_be_visible()
         page.get_by_label("Token").fill("open sesame")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         before = probabilities(page)
         page.reload()
         assert probabilities(page) == before
@@ -358,7 +358,7 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
         cell(page, "about", "A").fill("Loud, by the station")
         cell(page, "services", "A").fill("pool, sauna")
         cell(page, "taste", "A").fill("1, 2, 3")
-        expect(page.locator("#status")).to_contain_text("taste of A: needs 4 numbers, has 3")
+        expect(page.locator("#status")).to_contain_text("taste of A: expected 4 numbers, got 3")
         cell(page, "taste", "A").fill("1, 2, 3, -4.5")
         page.get_by_label("at", exact=True).fill("2024-03-02T23:15:00")
         (tmp_path / "room.png").write_bytes(draw(250, (30, 20)))

@@ -12,11 +12,11 @@ pytestmark = needs_chromium
 def test_the_best_offer_is_found_shown_and_taken_away_by_a_change(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=4)))
     panel = page.get_by_role("region", name="Best offer")
-    panel.get_by_label("For the largest").select_option("revenue by totalPrice")
-    panel.get_by_label("always show").select_option("A")
-    panel.get_by_label("at most").fill("3")
+    panel.get_by_label("Maximise").select_option("revenue from totalPrice")
+    panel.get_by_label("Always show").select_option("A")
+    panel.get_by_label("Show at most").fill("3")
     panel.get_by_role("button", name="Find the best offer").click()
-    answer = panel.locator("[data-offer=answer]")
+    answer = panel.locator("[data-offer=result]")
     expect(answer).to_contain_text("proven to be the best offer")
     example = get(address, "v1/example")["sets"][0]
     example["alternatives"] = example["alternatives"][:4]
@@ -32,7 +32,7 @@ def test_the_best_offer_is_found_shown_and_taken_away_by_a_change(address: str, 
 def test_what_the_server_refuses_is_said_in_the_panel(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=3), refusals=(422,)))
     panel = page.get_by_role("region", name="Best offer")
-    panel.get_by_label("at least").fill("3")
-    panel.get_by_label("at most").fill("2")
+    panel.get_by_label("Show at least").fill("3")
+    panel.get_by_label("Show at most").fill("2")
     panel.get_by_role("button", name="Find the best offer").click()
     expect(panel).to_contain_text("expected at least 'least'")

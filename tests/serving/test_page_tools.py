@@ -99,11 +99,11 @@ def test_columns_have_names_and_units_and_the_map_the_two_most_important_numbers
     expect(page.locator("#map svg")).to_contain_text("Price (EUR) (less is better)")
     expect(page.locator("#map svg")).to_contain_text("0.0%")
     expect(page.locator("#map svg")).to_contain_text("100.0%")  # of all, not of what there happens to be
-    page.get_by_label("stretch the shades").check()
+    page.get_by_label("Increase contrast").check()
     expect(page.locator("#map svg")).not_to_contain_text("100.0%")
     settled(page)
     page.reload()
-    expect(page.get_by_label("stretch the shades")).to_be_checked()
+    expect(page.get_by_label("Increase contrast")).to_be_checked()
 
 
 # -- fields -------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_every_category_can_be_chosen_by_searching_and_a_new_one_is_marked(fares
     field.fill("Zeppelin")
     expect(field).to_have_accessible_description("new to the model")
     expect(page.locator("#table")).to_contain_text("new to the model")
-    expect(page.locator("#status")).to_contain_text("One value lies outside")
+    expect(page.locator("#status")).to_contain_text("One value is outside")
     options_of_b = cell(page, "line", "B")
     options_of_b.click()
     options.nth(3).click()
@@ -174,12 +174,12 @@ def test_scenarios_stand_side_by_side_stay_in_the_address_and_are_a_file(
     page = settled(visit(fares))
     example = get(fares, "v1/example")["sets"][0]
     as_it_was = ask(fares, **example)
-    page.get_by_role("button", name="Keep as scenario").click()
+    page.get_by_role("button", name="Save as scenario").click()
     page.get_by_label("Price of A", exact=True).fill("40")
     example["alternatives"][0]["fare"] = 40
     cheap = ask(fares, **example)
     assert probabilities(page) == pytest.approx(cheap, abs=1e-6)
-    page.get_by_role("button", name="Keep as scenario").click()
+    page.get_by_role("button", name="Save as scenario").click()
     page.get_by_label("Name of scenario 2").fill("A for 40")
     page.get_by_label("Name of scenario 2").press("Tab")
     page.get_by_label("Price of A", exact=True).fill("390")
@@ -217,17 +217,17 @@ def test_scenarios_stand_side_by_side_stay_in_the_address_and_are_a_file(
 
 def test_a_pasted_set_comes_onto_the_page_and_what_is_wrong_with_a_table_is_said(fares: str, visit: Visit) -> None:
     page = settled(visit(fares))
-    page.get_by_role("button", name="Open a table…").click()
+    page.get_by_role("button", name="Open table…").click()
     text = page.get_by_label("Table", exact=True)
     text.fill("price;minutes\n100;60\n")
-    page.get_by_role("button", name="Read it").click()
-    said = page.locator("[data-table=said]")
-    expect(said).to_have_text("The table has no column member, noise, wifi, line. Its columns are price, minutes.")
+    page.get_by_role("button", name="Load table").click()
+    said = page.locator("[data-table=message]")
+    expect(said).to_have_text("Missing columns: member, noise, wifi, line. The table has: price, minutes.")
     text.fill('member;noise;Price;minutes;wifi;line\n1;0.5;100;60;1;"L03"\n1;0.5;cheap;45;0;L04\n')
-    page.get_by_role("button", name="Read it").click()
-    expect(said).to_have_text('Line 3, fare: expected a number, found "cheap".')
+    page.get_by_role("button", name="Load table").click()
+    expect(said).to_have_text('Line 3, fare: expected a number, got "cheap".')
     text.fill('member;noise;Price;minutes;wifi;line\n1;0,5;100;60;1;"L03"\n1;0,5;"1 200";45;0;L04\n')
-    page.get_by_role("button", name="Read it").click()
+    page.get_by_role("button", name="Load table").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("#table tbody tr")).to_have_count(2)
     both = [
@@ -248,18 +248,18 @@ def test_of_many_sets_the_answers_are_a_file_and_one_can_be_shown(fares: str, vi
     csv.writer(file, lineterminator="\n").writerows(lines)
     (tmp_path / "sets.csv").write_text(file.getvalue(), "utf-8")
     page = settled(visit(fares))
-    page.get_by_role("button", name="Open a table…").click()
+    page.get_by_role("button", name="Open table…").click()
     page.get_by_label("CSV file").set_input_files(tmp_path / "sets.csv")
-    expect(page.locator("[data-table=said]")).to_have_text(f"8 choice sets with {len(lines) - 1} alternatives.")
+    expect(page.locator("[data-table=message]")).to_have_text(f"8 choice sets with {len(lines) - 1} alternatives.")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download all answers").click()
+        page.get_by_role("button", name="Download predictions").click()
     download.value.save_as(tmp_path / "answers.csv")
     head, *rows = csv.reader((tmp_path / "answers.csv").read_text("utf-8").splitlines())
     assert head == [*lines[0], "probability"]
     assert [row[:2] for row in rows] == [[str(cell) for cell in row[:2]] for row in lines[1:]]
     expected = [p for one in get(fares, "v1/probabilities", {"sets": sets})["sets"] for p in one["probabilities"]]
     assert [float(row[-1]) for row in rows] == pytest.approx(expected, abs=1e-9)
-    page.get_by_label("Show the set").select_option("t3")
+    page.get_by_label("Show choice set").select_option("t3")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert probabilities(page) == pytest.approx(ask(fares, **sets[3]), abs=1e-6)
 
@@ -268,7 +268,7 @@ def test_another_example_is_another_set_of_the_training_table(fares: str, visit:
     page = settled(visit(fares))
     sets = get(fares, "v1/examples")["sets"]
     for one in (*sets[1:], sets[0]):
-        page.get_by_role("button", name="Another example").click()
+        page.get_by_role("button", name="Next example").click()
         assert float(page.get_by_label("Price of A", exact=True).input_value()) == one["alternatives"][0]["fare"]
     assert probabilities(page) == pytest.approx(ask(fares, **sets[0]), abs=1e-6)
     page.get_by_role("button", name="Undo").click()
@@ -300,10 +300,10 @@ def test_every_chart_is_a_picture(address: str, models: tuple[PCMCNet, MNL], vis
 )
 def test_axe_finds_nothing_wrong(scheme: str, width: int, address: str, fares: str, visit: Visit) -> None:
     page = settled(visit(link(address, take=4), width=width, color_scheme=scheme))
-    page.get_by_role("button", name="Keep as scenario").click()
+    page.get_by_role("button", name="Save as scenario").click()
     settled(page)
     assert violations(page) == []
-    page.get_by_role("button", name="Open a table…").click()
+    page.get_by_role("button", name="Open table…").click()
     assert violations(page) == []
     page = settled(visit(fares, width=width, color_scheme=scheme))
     assert page.evaluate("document.documentElement.scrollWidth") <= width

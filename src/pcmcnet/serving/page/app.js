@@ -1,76 +1,75 @@
-// The beginning: asks the server what the model reads and for an example, and opens the page.
+// Entry point: loads the schema of the model and its examples, and opens the page.
 
-import { ask, keepToken, Refusal } from "./api.js";
-import { askToken, find, notice } from "./notices.js";
+import { RequestError, sendRequest, storeToken } from "./api.js";
+import { byId, showNotice, showTokenForm } from "./notices.js";
 import { Page } from "./page.js";
 import { Store } from "./state.js";
 
 const HINT = "pcmcnet-hint";
 
 async function start() {
-  find("token").hidden = true;
+  byId("token").hidden = true;
   try {
-    const schema = await ask("v1/schema");
-    const examples = await ask("v1/examples").catch(withoutExample);
+    const schema = await sendRequest("v1/schema");
+    const examples = await sendRequest("v1/examples").catch(ignoreNotFound);
     open(schema, examples?.sets ?? []);
   } catch (error) {
-    if (error instanceof Refusal && error.status === 401) askToken();
-    else notice(error.message, { again: start });
+    if (error instanceof RequestError && error.status === 401) showTokenForm();
+    else showNotice(error.message, { retry: start });
   }
 }
 
-/** A model saved by an earlier version has none. */
-function withoutExample(error) {
+/** Models saved by earlier versions have no examples. */
+function ignoreNotFound(error) {
   if (error.status === 404) return null;
   throw error;
 }
 
-find("token").addEventListener("submit", (event) => {
+byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
-  keepToken(find("token-value").value);
-  if (find("work").hidden) start();
+  storeToken(byId("token-value").value);
+  if (byId("work").hidden) start();
   else location.reload();
 });
 
 function open(schema, examples) {
   const store = new Store(schema, examples);
-  const address = store.readAddress();
-  if (address === false)
-    notice("The address was made for a model with other columns, or is damaged. This is the example.");
+  if (store.readAddress() === false)
+    showNotice("This link is damaged or belongs to a model with different columns. The example is shown instead.");
   document.title = `${schema.title} – pcmcnet`;
-  find("title").textContent = schema.title;
-  find("model").textContent = facts(schema);
-  find("loading").hidden = true;
-  find("work").hidden = false;
+  byId("title").textContent = schema.title;
+  byId("model").textContent = describeModel(schema);
+  byId("loading").hidden = true;
+  byId("work").hidden = false;
   showHint();
-  find("flow").hidden = !schema.has_rates;
+  byId("flow").hidden = !schema.has_rates;
   document.body.classList.toggle("no-baseline", !schema.has_baseline);
   document.body.classList.toggle("no-rates", !schema.has_rates);
   new Page(store);
 }
 
-/** What the model is, and what it was fitted to. */
-function facts({ class: kind, trained_on: seen, baseline }) {
+/** The class of the model, the size of its training data, and the baseline. */
+function describeModel({ class: name, trained_on: trained, baseline }) {
   const count = (number, noun) => (number ? `${number.toLocaleString("en")} ${noun}` : "");
-  const sizes = [count(seen?.choice_sets, "choice sets"), count(seen?.alternatives, "alternatives")].filter(Boolean);
-  const size = sizes.length ? `, fitted to ${sizes.join(" with ")}` : "";
-  return kind + size + (baseline ? `; beside it ${baseline.class}` : "");
+  const counts = [count(trained?.choice_sets, "choice sets"), count(trained?.alternatives, "alternatives")];
+  const sizes = counts.filter(Boolean).join(" with ");
+  return name + (sizes && `, fitted to ${sizes}`) + (baseline ? `; baseline: ${baseline.class}` : "");
 }
 
-/** The first steps, until they are put away; a browser that keeps nothing shows them again. */
+/** Show the first steps until the user closes them. Without local storage they are shown on every visit. */
 function showHint() {
-  const kept = (act) => {
+  const tryStorage = (action) => {
     try {
-      return act(localStorage);
+      return action(localStorage);
     } catch {
       return null;
     }
   };
-  find("hint").hidden = kept((storage) => storage.getItem(HINT)) !== null;
-  find("hint-close").addEventListener("click", () => {
-    find("hint").hidden = true;
-    kept((storage) => storage.setItem(HINT, "seen"));
-    find("alternatives").focus();
+  byId("hint").hidden = tryStorage((storage) => storage.getItem(HINT)) !== null;
+  byId("hint-close").addEventListener("click", () => {
+    byId("hint").hidden = true;
+    tryStorage((storage) => storage.setItem(HINT, "seen"));
+    byId("alternatives").focus();
   });
 }
 

@@ -1,17 +1,17 @@
-// The probability of an alternative as bars: the model's, the baseline's, and a mark where it stood before.
+// Bars for the probability of an alternative: that of the model, that of the baseline, and a tick at the reference.
 
 import { make } from "./dom.js";
 import { percent, points } from "./format.js";
 
 const ENDS = [0.1, 0.25, 0.5, 1];
 
-/** Where the bars end: a round probability above the greatest, so that fifty alternatives can still be told apart. */
+/** The probability of a full-width bar: a round number above the largest one. So small probabilities stay readable. */
 export function fullWidth(probabilities) {
-  const greatest = Math.max(0, ...probabilities);
-  return ENDS.find((end) => greatest <= end) ?? 1;
+  const largest = Math.max(0, ...probabilities);
+  return ENDS.find((end) => largest <= end) ?? 1;
 }
 
-/** The bars of all alternatives as a picture by itself: rows of {name, p, q}, q null where there is no baseline. */
+/** Draw the bars of all alternatives as a separate picture; rows are {name, p, q}, with q null without a baseline. */
 export function drawBars(rows, full, names) {
   const [left, width, line] = [150, 420, rows.some(({ q }) => q !== null) ? 40 : 26];
   const height = line * rows.length + 30;
@@ -34,7 +34,7 @@ export function makeBars(hasBaseline) {
   const baseline = hasBaseline ? makeBar("baseline") : null;
   const element = make("div", { class: "bars" }, main.element, baseline?.element);
 
-  /** Show probabilities, null for unknown; `mark` is the one that changes are counted from. */
+  /** Show probabilities, null if unknown; changes are relative to `mark`. */
   function show(p, q, mark, full) {
     main.show(p, mark, full);
     baseline?.show(q, null, full);
@@ -58,9 +58,9 @@ function makeBar(kind) {
     element.dataset.p = p ?? "";
     tick.hidden = mark === null || p === null || Math.abs(p - mark) < 0.0005;
     if (!tick.hidden) tick.style.left = share(mark);
-    const by = mark === null || p === null ? "" : points(p - mark);
-    change.textContent = by;
-    change.className = `change ${by.startsWith("+") ? "up" : by ? "down" : ""}`;
+    const difference = mark === null || p === null ? "" : points(p - mark);
+    change.textContent = difference;
+    change.className = `change ${difference.startsWith("+") ? "up" : difference ? "down" : ""}`;
   }
 
   return { element, show };

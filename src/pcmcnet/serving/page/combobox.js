@@ -1,17 +1,17 @@
-// A field for one of many names: a list that opens below it and is searched as one types. Any other name may be typed.
+// A text field with a list of known names. Typing filters the list; names that are not in the list are allowed.
 //
-// The list is one for the whole page, and stands above everything, so that no scrolling table cuts it off.
+// All fields share one list. It is drawn above the page, so a scrolling table does not cut it off.
 
 import { make } from "./dom.js";
 
-const SHOWN = 60; // names at once; typing finds the others
+const MAX_LISTED = 60; // names in the list; typing finds the others
 
 const list = make("ul", { id: "choices", role: "listbox", "aria-label": "Choices" });
 const more = make("p", { "aria-hidden": "true" });
 const popup = make("div", { class: "popup", hidden: true }, list, more);
 let owner = null; // the field whose list is open
 
-/** Make the field: `options` are known names, `get` and `set` its value. */
+/** Make the field. `options` are the known names; `get` and `set` access the value. */
 export function makeCombobox(options, get, set) {
   const input = make("input", {
     ...{ type: "text", role: "combobox", autocomplete: "off", spellcheck: "false" },
@@ -21,26 +21,26 @@ export function makeCombobox(options, get, set) {
       click: () => (owner === input ? close() : open("")),
       focus: () => input.select(),
       blur: () => owner === input && close(),
-      keydown: (event) => key(event),
+      keydown: (event) => onKey(event),
     },
   });
   let active = -1;
 
-  function open(sought) {
+  function open(query) {
     if (!popup.isConnected) document.querySelector("main").append(popup);
-    const found = search(options, sought);
+    const matches = search(options, query);
     owner = input;
-    list.replaceChildren(...found.slice(0, SHOWN).map((name, k) => option(name, k)));
-    more.textContent = found.length > SHOWN ? `and ${found.length - SHOWN} more: type to find them` : "";
-    popup.hidden = found.length === 0;
-    input.setAttribute("aria-expanded", String(found.length > 0));
-    place(input);
-    go(sought === "" ? found.indexOf(String(get() ?? "")) : -1);
+    list.replaceChildren(...matches.slice(0, MAX_LISTED).map((name, k) => option(name, k)));
+    more.textContent = matches.length > MAX_LISTED ? `${matches.length - MAX_LISTED} more: type to search` : "";
+    popup.hidden = matches.length === 0;
+    input.setAttribute("aria-expanded", String(matches.length > 0));
+    placePopup(input);
+    activate(query === "" ? matches.indexOf(String(get() ?? "")) : -1);
   }
 
   function option(name, k) {
-    const take = (event) => (event.preventDefault(), choose(name));
-    return make("li", { id: `choice-${k}`, role: "option", "aria-selected": "false", on: { pointerdown: take } }, name);
+    const pointerdown = (event) => (event.preventDefault(), choose(name));
+    return make("li", { id: `choice-${k}`, role: "option", "aria-selected": "false", on: { pointerdown } }, name);
   }
 
   function choose(name) {
@@ -49,13 +49,13 @@ export function makeCombobox(options, get, set) {
     close();
   }
 
-  function go(to) {
+  function activate(index) {
     list.children[active]?.setAttribute("aria-selected", "false");
-    active = to < list.children.length ? to : -1;
-    const here = list.children[active];
-    here?.setAttribute("aria-selected", "true");
-    here?.scrollIntoView({ block: "nearest" });
-    if (here) input.setAttribute("aria-activedescendant", here.id);
+    active = index < list.children.length ? index : -1;
+    const item = list.children[active];
+    item?.setAttribute("aria-selected", "true");
+    item?.scrollIntoView({ block: "nearest" });
+    if (item) input.setAttribute("aria-activedescendant", item.id);
     else input.removeAttribute("aria-activedescendant");
   }
 
@@ -67,32 +67,32 @@ export function makeCombobox(options, get, set) {
     input.removeAttribute("aria-activedescendant");
   }
 
-  function key(event) {
+  function onKey(event) {
     const isOpen = owner === input && !popup.hidden;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && !isOpen) open("");
-    else if (step) go(Math.max(0, Math.min(list.children.length - 1, active + step)));
+    else if (step) activate(Math.max(0, Math.min(list.children.length - 1, active + step)));
     else if (event.key === "Enter" && isOpen && active >= 0) choose(list.children[active].textContent);
     else if (event.key === "Escape" && isOpen) close();
     else return;
     event.preventDefault();
-    event.stopImmediatePropagation(); // the table does not move on
+    event.stopImmediatePropagation(); // the table would move the focus to the next row
   }
 
   return input;
 }
 
-/** Names that hold what is sought, those that begin with it first. */
-export function search(options, sought) {
-  const text = sought.trim().toLowerCase();
+/** Names that contain the query; those that start with it come first. */
+export function search(options, query) {
+  const text = query.trim().toLowerCase();
   if (text === "") return options;
-  const found = options.filter((name) => name.toLowerCase().includes(text));
-  const begins = (name) => (name.toLowerCase().startsWith(text) ? 0 : 1);
-  return found.sort((one, other) => begins(one) - begins(other));
+  const matches = options.filter((name) => name.toLowerCase().includes(text));
+  const rank = (name) => (name.toLowerCase().startsWith(text) ? 0 : 1);
+  return matches.sort((one, other) => rank(one) - rank(other));
 }
 
-/** Below the field, or above it where there is more room. */
-function place(input) {
+/** Place the list below the field, or above it if there is more space. */
+function placePopup(input) {
   const box = input.getBoundingClientRect();
   const below = window.innerHeight - box.bottom > 220 || box.top < 220;
   popup.style.left = `${Math.max(4, Math.min(box.left, window.innerWidth - 204))}px`;
@@ -102,4 +102,4 @@ function place(input) {
 }
 
 for (const event of ["scroll", "resize"])
-  window.addEventListener(event, (found) => owner && found.target !== list && place(owner), true);
+  window.addEventListener(event, ({ target }) => owner && target !== list && placePopup(owner), true);

@@ -1,33 +1,33 @@
-// Values that are more than a number or a category: a text, a picture, an instant, a list of categories, a vector, an id.
+// Fields for texts, pictures, dates, lists of categories, vectors and ids.
 //
-// In the state a picture is a data URI, an instant ISO text, a list and a vector arrays. What was typed and cannot be
-// read stays text, and is said beside it.
+// The state stores a picture as a data URI, a date as ISO text, and a list or a vector as an array. Input that cannot
+// be read is stored as typed, and a message appears below the field.
 
 import { make } from "./dom.js";
 import { plain, pretty } from "./format.js";
 
-const SIDE = 128; // pixels of a picture that is sent: models look at 64 at most
-const SMALL = 8192; // bytes of a file that is sent as it is
-const SENT = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"];
-const CHIPS = 12; // categories that have a button each
-const SHOWN = 2; // numbers of a vector
+const MAX_PICTURE_SIDE = 128; // pixels; models use at most 64
+const MAX_PICTURE_BYTES = 8192; // larger files are sent as a smaller copy
+const PICTURE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"]; // sent without conversion
+const MAX_CHIPS = 12; // categories with a button each
+const MAX_SHOWN_NUMBERS = 2; // of a vector that is not being edited
 
-/** What is wrong with such a value, in few words; empty where nothing is. */
+/** A short message if a value is invalid, or else an empty text. */
 export const problems = {
-  text: (column, value) => (typeof value === "string" ? "" : "needs a text"),
-  image: (column, value) => (typeof value === "string" && value !== "" ? "" : "needs a picture"),
-  datetime: (column, value) => (typeof value === "string" && value !== "" ? "" : "needs a date and a time"),
+  text: (column, value) => (typeof value === "string" ? "" : "enter a text"),
+  image: (column, value) => (typeof value === "string" && value !== "" ? "" : "choose a picture"),
+  datetime: (column, value) => (typeof value === "string" && value !== "" ? "" : "enter a date and time"),
   multi: (column, value) => (Array.isArray(value) ? "" : "not a list"),
   vector: (column, value) => {
-    if (!Array.isArray(value)) return "not numbers";
-    const right = column.size === null ? value.length > 0 : value.length === column.size;
-    return right ? "" : `needs ${column.size ?? "some"} numbers, has ${value.length}`;
+    if (!Array.isArray(value)) return "not a list of numbers";
+    const isValid = column.size === null ? value.length > 0 : value.length === column.size;
+    return isValid ? "" : `expected ${column.size ?? "some"} numbers, got ${value.length}`;
   },
   id: (column, value) => (Number.isInteger(value) && value >= 0 ? "" : "not a whole number"),
 };
 
-/** Whether such a value lies outside what the model saw in training, where that can be told. */
-export const beyond = {
+/** Whether a value is outside the training data; false if that is unknown. */
+export const outsideTraining = {
   multi: (column, value) =>
     Array.isArray(value) &&
     column.categories?.length === column.distinct &&
@@ -35,18 +35,18 @@ export const beyond = {
   datetime: (column, value) => Boolean(value && column.min) && (value < column.min.slice(0, 16) || value > column.max),
 };
 
-/** What a column holds, for its head. */
-export const about = {
+/** A short description of the values of a column, for its header. */
+export const descriptions = {
   text: () => "text",
   image: () => "picture",
   datetime: (column) => (column.min ? `${column.min.slice(0, 10)} – ${column.max.slice(0, 10)}` : "date and time"),
-  multi: (column) => (column.distinct ? `lists of ${column.distinct}` : "list"),
+  multi: (column) => (column.distinct ? `any of ${column.distinct}` : "list"),
   vector: (column) => (column.size ? `${column.size} numbers` : "numbers"),
   id: () => "id",
 };
 
-/** What a new alternative has where nothing better is known. */
-export const blank = {
+/** The value of a new alternative if no typical value is known. */
+export const emptyValues = {
   text: () => "",
   image: () => null,
   datetime: (column) => column.max ?? "2024-01-01T12:00",
@@ -55,22 +55,22 @@ export const blank = {
   id: (column) => column.min ?? 0,
 };
 
-/** The element of a field with a line below for what is wrong, and how it is shown. */
+/** Return the element of a field, with a line for messages, and the function that checks its value. */
 function frame(column, label, get, input, ...more) {
   const message = make("span", { class: "message" });
   const element = make("div", { class: "field" }, input, ...more, make("div", { class: "under" }, message));
-  const judge = () => {
+  const check = () => {
     const value = get();
-    const wrong = value === null && column.may_be_null ? "" : problems[column.field](column, value);
-    const far = !wrong && Boolean(beyond[column.field]?.(column, value));
+    const problem = value === null && column.may_be_null ? "" : problems[column.field](column, value);
+    const isOutside = !problem && Boolean(outsideTraining[column.field]?.(column, value));
     input.setAttribute("aria-label", label());
-    input.setAttribute("aria-invalid", wrong ? "true" : "false");
-    element.classList.toggle("wrong", wrong !== "");
-    element.classList.toggle("beyond", far);
-    input.title = far ? "Not seen in training" : "";
-    message.textContent = wrong;
+    input.setAttribute("aria-invalid", problem ? "true" : "false");
+    element.classList.toggle("wrong", problem !== "");
+    element.classList.toggle("beyond", isOutside);
+    input.title = isOutside ? "Not in the training data" : "";
+    message.textContent = problem;
   };
-  return { element, judge };
+  return { element, check };
 }
 
 export function textField(column, label, get, set) {
@@ -78,16 +78,16 @@ export function textField(column, label, get, set) {
     ...{ rows: 2, spellcheck: "false", autocomplete: "off" },
     on: { input: () => write() },
   });
-  const { element, judge } = frame(column, label, get, input);
+  const { element, check } = frame(column, label, get, input);
 
   function write() {
     set(input.value === "" && column.may_be_null ? null : input.value);
-    judge();
+    check();
   }
 
   function refresh() {
     if (input.value !== (get() ?? "")) input.value = get() ?? "";
-    judge();
+    check();
   }
 
   refresh();
@@ -100,25 +100,25 @@ export function datetimeField(column, label, get, set) {
     on: {
       input: () => {
         set(input.value || (column.may_be_null ? null : ""));
-        judge();
+        check();
       },
     },
   });
-  const { element, judge } = frame(column, label, get, input);
+  const { element, check } = frame(column, label, get, input);
 
   function refresh() {
     const text = String(get() ?? "").replace(" ", "T");
     input.value = /^\d{4}-\d\d-\d\d$/.test(text) ? `${text}T00:00` : text.slice(0, 19); // to the second
-    judge();
+    check();
   }
 
   refresh();
   return { element, refresh, input };
 }
 
-/** Names with commas between them; those of the training table have buttons where they are few. */
+/** Names separated by commas. If the training data has few names, each of them also has a button. */
 export function multiField(column, label, get, set) {
-  const known = (column.categories ?? []).length <= CHIPS ? (column.categories ?? []) : [];
+  const categories = (column.categories ?? []).length <= MAX_CHIPS ? (column.categories ?? []) : [];
   const input = make("input", {
     ...{ type: "text", autocomplete: "off", spellcheck: "false", placeholder: "none" },
     on: {
@@ -129,23 +129,23 @@ export function multiField(column, label, get, set) {
       change: () => refresh(),
     },
   });
-  const chips = known.map((name) =>
-    make("button", { type: "button", class: "chip", on: { click: () => turn(name) } }, name),
+  const chips = categories.map((name) =>
+    make("button", { type: "button", class: "chip", on: { click: () => toggle(name) } }, name),
   );
-  const { element, judge } = frame(column, label, get, input, make("div", { class: "chips" }, ...chips));
+  const { element, check } = frame(column, label, get, input, make("div", { class: "chips" }, ...chips));
 
-  function turn(name) {
+  function toggle(name) {
     const names = Array.isArray(get()) ? get() : [];
-    set(names.includes(name) ? names.filter((one) => one !== name) : [...names, name]);
+    set(names.includes(name) ? names.filter((other) => other !== name) : [...names, name]);
     refresh();
   }
 
   function refresh(from = "outside") {
     const names = get() ?? [];
     if (from !== "text") input.value = writeNames(names);
-    chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(names.includes(known[k]))));
-    chips.forEach((chip, k) => chip.setAttribute("aria-label", `${known[k]}, ${label()}`));
-    judge();
+    chips.forEach((chip, k) => chip.setAttribute("aria-pressed", String(names.includes(categories[k]))));
+    chips.forEach((chip, k) => chip.setAttribute("aria-label", `${categories[k]}, ${label()}`));
+    check();
   }
 
   refresh();
@@ -155,7 +155,7 @@ export function multiField(column, label, get, set) {
 function readNames(text) {
   if (text.trim().startsWith("[")) {
     try {
-      return JSON.parse(text).map(String); // names may hold commas
+      return JSON.parse(text).map(String); // names may contain commas
     } catch {
       return text;
     }
@@ -168,11 +168,11 @@ function readNames(text) {
 
 function writeNames(names) {
   if (!Array.isArray(names)) return String(names);
-  const easy = names.every((name) => !/[,[]/.test(name) && name === name.trim());
-  return easy ? names.join(", ") : JSON.stringify(names);
+  const isPlain = names.every((name) => !/[,[]/.test(name) && name === name.trim());
+  return isPlain ? names.join(", ") : JSON.stringify(names);
 }
 
-/** A few of the numbers; all of them while the cell is being edited. */
+/** Shows the first few numbers, and all of them while the cell is being edited. */
 export function vectorField(column, label, get, set) {
   const input = make("input", {
     ...{ type: "text", autocomplete: "off", spellcheck: "false", class: "number" },
@@ -184,19 +184,19 @@ export function vectorField(column, label, get, set) {
       blur: () => refresh(),
       input: () => {
         set(readNumbers(input.value) ?? (column.may_be_null && input.value.trim() === "" ? null : input.value));
-        judge();
+        check();
       },
     },
   });
-  const { element, judge } = frame(column, label, get, input);
+  const { element, check } = frame(column, label, get, input);
   const text = (value) => (Array.isArray(value) ? value.map(plain).join(", ") : String(value ?? ""));
 
   function refresh() {
     const value = get();
-    const cut = Array.isArray(value) && value.length > SHOWN;
-    if (document.activeElement !== input)
-      input.value = cut ? `${value.slice(0, SHOWN).map(pretty).join(", ")}, … (${value.length})` : text(value);
-    judge();
+    const isLong = Array.isArray(value) && value.length > MAX_SHOWN_NUMBERS;
+    const start = () => value.slice(0, MAX_SHOWN_NUMBERS).map(pretty).join(", ");
+    if (document.activeElement !== input) input.value = isLong ? `${start()}, … (${value.length})` : text(value);
+    check();
   }
 
   refresh();
@@ -219,33 +219,33 @@ export function idField(column, label, get, set) {
     on: {
       input: () => {
         set(/^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value);
-        judge();
+        check();
       },
     },
   });
-  const { element, judge } = frame(column, label, get, input);
+  const { element, check } = frame(column, label, get, input);
 
   function refresh() {
     input.value = String(get() ?? "");
-    judge();
+    check();
   }
 
   refresh();
   return { element, refresh, input };
 }
 
-/** The picture itself is the button that chooses another file. */
+/** A picture; a click on it chooses another file. */
 export function imageField(column, label, get, set) {
-  const shown = make("img", { alt: "" });
-  const words = make("span", { class: "words" }, "Choose…");
+  const preview = make("img", { alt: "" });
+  const caption = make("span", { class: "words" }, "Choose…");
   const input = make("input", {
     ...{ type: "file", accept: "image/*", class: "hidden" },
-    on: { change: () => take(input.files[0]) },
+    on: { change: () => load(input.files[0]) },
   });
-  const pick = make("label", { class: "pick" }, shown, words, input);
-  const { element, judge } = frame(column, label, get, pick);
+  const pick = make("label", { class: "pick" }, preview, caption, input);
+  const { element, check } = frame(column, label, get, pick);
 
-  async function take(file) {
+  async function load(file) {
     if (!file) return;
     try {
       set(await readPicture(file));
@@ -254,15 +254,15 @@ export function imageField(column, label, get, set) {
       element.classList.add("wrong");
       element.querySelector(".message").textContent = "not a picture";
     }
-    input.value = ""; // the same file may be chosen again
+    input.value = ""; // otherwise choosing the same file again has no effect
   }
 
   function refresh() {
     const value = get();
-    const there = typeof value === "string" && value.startsWith("data:image/");
-    shown.hidden = !there;
-    if (there && shown.getAttribute("src") !== value) shown.src = value;
-    judge();
+    const isPicture = typeof value === "string" && value.startsWith("data:image/");
+    preview.hidden = !isPicture;
+    if (isPicture && preview.getAttribute("src") !== value) preview.src = value;
+    check();
     pick.removeAttribute("aria-label");
     input.setAttribute("aria-label", label());
     input.setAttribute("aria-invalid", pick.getAttribute("aria-invalid"));
@@ -273,18 +273,18 @@ export function imageField(column, label, get, set) {
   return { element, refresh, input };
 }
 
-/** A file as a data URI: as it is where it is small, and else a smaller copy. Raises where it is no picture. */
+/** Return a file as a data URI: unchanged if it is small, or else a smaller copy. Raises if it is not a picture. */
 async function readPicture(file) {
   const bitmap = await createImageBitmap(file);
-  if (file.size <= SMALL && SENT.includes(file.type)) return readFile(file);
-  const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
+  if (file.size <= MAX_PICTURE_BYTES && PICTURE_TYPES.includes(file.type)) return readFile(file);
+  const scale = Math.min(1, MAX_PICTURE_SIDE / Math.max(bitmap.width, bitmap.height));
   const canvas = make("canvas", {
     width: Math.max(1, Math.round(bitmap.width * scale)),
     height: Math.max(1, Math.round(bitmap.height * scale)),
   });
-  const pen = canvas.getContext("2d");
-  pen.imageSmoothingQuality = "high";
-  pen.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  const context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   return canvas.toDataURL("image/jpeg", 0.92);
 }
 

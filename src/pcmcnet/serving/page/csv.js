@@ -1,35 +1,35 @@
-// Tables as text: read with commas, semicolons or tabs between cells and quotes around them; written as it was read.
+// Tables as text. Cells are separated by commas, semicolons or tabs, and may be quoted.
 
-/** {cells: rows of texts, the heads first, by: what separates them}; empty lines are left out. */
+/** Return {cells, separator}: rows of texts, the header first; empty lines are left out. */
 export function readCsv(text) {
-  const plain = text.replace(/^\ufeff/, "").replace(/\r\n?/g, "\n");
-  const first = plain.split("\n", 1)[0];
-  const by = [",", ";", "\t"].sort((one, other) => first.split(other).length - first.split(one).length)[0];
+  const clean = text.replace(/^\ufeff/, "").replace(/\r\n?/g, "\n");
+  const header = clean.split("\n", 1)[0];
+  const separator = [",", ";", "\t"].sort((one, other) => header.split(other).length - header.split(one).length)[0];
   const cells = [[""]];
   let quoted = false;
-  for (let k = 0; k < plain.length; k += 1) {
-    const sign = plain[k];
+  for (let k = 0; k < clean.length; k += 1) {
+    const character = clean[k];
     const row = cells[cells.length - 1];
-    if (quoted && sign === '"' && plain[k + 1] === '"') {
+    if (quoted && character === '"' && clean[k + 1] === '"') {
       row[row.length - 1] += '"';
       k += 1;
-    } else if (sign === '"' && (quoted || row[row.length - 1] === "")) quoted = !quoted;
-    else if (!quoted && sign === by) row.push("");
-    else if (!quoted && sign === "\n") cells.push([""]);
-    else row[row.length - 1] += sign;
+    } else if (character === '"' && (quoted || row[row.length - 1] === "")) quoted = !quoted;
+    else if (!quoted && character === separator) row.push("");
+    else if (!quoted && character === "\n") cells.push([""]);
+    else row[row.length - 1] += character;
   }
-  return { cells: cells.filter((row) => row.some((cell) => cell !== "")), by };
+  return { cells: cells.filter((row) => row.some((cell) => cell !== "")), separator };
 }
 
-export function writeCsv(cells, by = ",") {
+export function writeCsv(cells, separator = ",") {
   const quote = (cell) => {
     const text = String(cell ?? "");
-    return text.includes(by) || /["\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    return text.includes(separator) || /["\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return `${cells.map((row) => row.map(quote).join(by)).join("\n")}\n`;
+  return `${cells.map((row) => row.map(quote).join(separator)).join("\n")}\n`;
 }
 
-/** Hand a file to the person. */
+/** Download a file in the browser. */
 export function download(content, name, type = "text/csv") {
   const link = document.createElement("a");
   const isData = content.startsWith("data:");

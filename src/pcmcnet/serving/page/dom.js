@@ -1,15 +1,15 @@
-// The little of a framework that the page needs.
+// Helper functions for elements and timers.
 
-/** Wait until calls stop for a while; the last one counts. */
+/** Return a function that waits until calls stop for `wait` milliseconds; only the last call is made. */
 export function debounce(wait, call) {
   let timer = 0;
-  return (...given) => {
+  return (...values) => {
     clearTimeout(timer);
-    timer = setTimeout(() => call(...given), wait);
+    timer = setTimeout(() => call(...values), wait);
   };
 }
 
-/** Make an element: attributes by name, `on` for listeners, children as text or elements. */
+/** Make an element. `attributes` are set by name, `on` has the listeners, children are texts or elements. */
 export function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "circle", "rect", "line", "text", "tspan", "defs", "marker", "title", "polygon"];
   const element = svg.includes(tag)
@@ -24,12 +24,12 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Let a long name break where its words meet: totalPrice, trip_time. */
+/** Allow line breaks between the words of a long name: totalPrice, trip_time. */
 export function breakable(name) {
   return name.replace(/([a-z\d])([A-Z])/g, "$1\u200b$2").replace(/([_.:/-])/g, "$1\u200b");
 }
 
-/** What people call a column, with its unit. */
+/** The title of a column, with its unit. */
 export function titled(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }

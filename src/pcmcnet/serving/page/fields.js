@@ -1,16 +1,16 @@
-// One value to edit: a number with its slider over the range of the set at hand, a switch, a category, or a content.
+// Fields to edit one value: a number with a slider, a switch, a category, or one of the kinds in contents.js.
 
 import * as contents from "./contents.js";
 import { makeCombobox } from "./combobox.js";
 import { make } from "./dom.js";
 import { parse, plain, pretty } from "./format.js";
 
-const FEW = 12; // categories that a plain list shows at a glance
-let marks = 0; // for the ids of what is said of a category
+const MAX_LISTED_CATEGORIES = 12; // more categories get a field with search
+let messageCount = 0; // for unique ids
 
 /**
- * Make the controls of a column. `label` names them for those who cannot see the table, `get` and `set` are the value,
- * `span` the scale of the set at hand; `refresh` shows the present value, without touching what is being typed.
+ * Make the controls of a column. `label` returns the name for screen readers, `get` and `set` access the value, and
+ * `span` returns the scale of the slider. `refresh` of the result shows the current value and keeps text being typed.
  */
 export function makeField(column, { label, get, set, span }) {
   if (column.isSwitch) return switchField(label, () => get() === 1, (on) => set(on ? 1 : 0));
@@ -19,24 +19,24 @@ export function makeField(column, { label, get, set, span }) {
   return (column.field === "category" ? categoryField : contents[`${column.field}Field`])(column, label, get, set);
 }
 
-/** What is wrong with a value, in few words; empty where nothing is. */
-export function problem(column, value) {
+/** Return a short message if a value is invalid, or else an empty text. */
+export function findProblem(column, value) {
   if (value !== null || !column.may_be_null) {
-    const wrong = contents.problems[column.field]?.(column, value);
-    if (wrong) return wrong;
+    const problem = contents.problems[column.field]?.(column, value);
+    if (problem) return problem;
   }
   if (column.field !== "number" || typeof value === "number" || (value === null && column.may_be_null)) return "";
-  return value === "" || value === null ? "needs a number" : "not a number";
+  return value === "" || value === null ? "enter a number" : "not a number";
 }
 
-/** Whether a value lies outside what the model saw in training; a label of an alternative may be any. */
-export function isBeyond(column, value) {
+/** Whether a value is outside the training data. Labels of alternatives are never outside. */
+export function isOutsideTraining(column, value) {
   if (column.role === "alternative") return false;
   if (column.field === "category") {
-    const all = column.categories && column.categories.length === column.distinct;
-    return Boolean(all) && !column.categories.includes(String(value));
+    const isComplete = column.categories && column.categories.length === column.distinct;
+    return Boolean(isComplete) && !column.categories.includes(String(value));
   }
-  if (column.field !== "number") return Boolean(contents.beyond[column.field]?.(column, value));
+  if (column.field !== "number") return Boolean(contents.outsideTraining[column.field]?.(column, value));
   return typeof value === "number" && (value < (column.min ?? -Infinity) || value > (column.max ?? Infinity));
 }
 
@@ -62,7 +62,7 @@ function numberField(column, label, get, set, span) {
     refresh(from);
   }
 
-  /** Up and down go to the next round number; what lies outside the range seen in training can be typed. */
+  /** The arrow keys go to the next round number within the range of the training data. Other values can be typed. */
   function step(event) {
     const scale = span();
     if (!scale || !["ArrowUp", "ArrowDown"].includes(event.key) || event.altKey || event.ctrlKey) return;
@@ -80,8 +80,8 @@ function numberField(column, label, get, set, span) {
 
   function refresh(from = "outside") {
     const value = get();
-    const wrong = problem(column, value);
-    const beyond = isBeyond(column, value);
+    const problem = findProblem(column, value);
+    const isOutside = isOutsideTraining(column, value);
     const scale = span();
     if (from !== "text") show();
     slider.hidden = !scale;
@@ -90,11 +90,11 @@ function numberField(column, label, get, set, span) {
     slider.setAttribute("aria-valuetext", pretty(value));
     slider.setAttribute("aria-label", `${label()}, slider`);
     input.setAttribute("aria-label", label());
-    input.setAttribute("aria-invalid", wrong ? "true" : "false");
-    element.classList.toggle("wrong", wrong !== "");
-    element.classList.toggle("beyond", beyond);
-    message.textContent = wrong;
-    input.title = beyond ? `Seen in training: ${pretty(column.min)} to ${pretty(column.max)}` : "";
+    input.setAttribute("aria-invalid", problem ? "true" : "false");
+    element.classList.toggle("wrong", problem !== "");
+    element.classList.toggle("beyond", isOutside);
+    message.textContent = problem;
+    input.title = isOutside ? `Range in the training data: ${pretty(column.min)} to ${pretty(column.max)}` : "";
   }
 
   refresh();
@@ -103,34 +103,35 @@ function numberField(column, label, get, set, span) {
 
 function categoryField(column, label, get, set) {
   const names = column.categories ?? [];
-  const isList = names.length <= FEW && names.length === column.distinct && column.role !== "alternative";
+  const isShort = names.length <= MAX_LISTED_CATEGORIES && names.length === column.distinct;
+  const isList = isShort && column.role !== "alternative";
   const options = names.map((name) => make("option", { value: name }, name));
   const write = (value) => {
     set(value);
-    judge();
+    check();
   };
   const input = isList
     ? make("select", { on: { change: () => write(input.value) } }, ...options)
     : makeCombobox(names, get, write);
-  const message = make("span", { class: "message new", id: `new-${(marks += 1)}` });
+  const message = make("span", { class: "message new", id: `new-${(messageCount += 1)}` });
   input.setAttribute("aria-describedby", message.id);
   const element = make("div", { class: "field" }, input, make("div", { class: "under" }, message));
 
-  function judge() {
-    const beyond = isBeyond(column, get() ?? "");
-    element.classList.toggle("beyond", beyond);
-    message.textContent = beyond ? "new to the model" : "";
+  function check() {
+    const isOutside = isOutsideTraining(column, get() ?? "");
+    element.classList.toggle("beyond", isOutside);
+    message.textContent = isOutside ? "new to the model" : "";
     input.setAttribute("aria-label", label());
   }
 
   function refresh() {
     const value = String(get() ?? "");
     if (isList && ![...input.options].some((option) => option.value === value)) {
-      input.append(make("option", { value }, value || "(none)")); // from a link, or none: the model takes it for unseen
+      input.append(make("option", { value }, value || "(none)")); // an unknown category, from a link or a table
     }
     if (document.activeElement !== input || isList) input.value = value;
     input.title = isList ? "" : value;
-    judge();
+    check();
   }
 
   refresh();

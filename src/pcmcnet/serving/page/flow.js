@@ -1,13 +1,13 @@
-// The chain behind the probabilities: alternatives as discs with their probability for area, arrows with the flow
-// p_i q_ij for width. In the long run as much flows into a disc as out of it. Beyond the favourites all are one disc.
+// The Markov chain of the model. A disc is an alternative; its area is the probability. An arrow is a flow; its width
+// is p_i q_ij. The flows into a disc equal the flows out of it. Alternatives with low probability share one disc.
 
-import { latest } from "./api.js";
+import { latestRequest } from "./api.js";
 import { make } from "./dom.js";
 import { percent } from "./format.js";
 import { savePicture } from "./picture.js";
 
-const MOST = 8; // discs, the rest apart
-const ARROWS = 28;
+const MAX_DISCS = 8; // not counting the disc of the other alternatives
+const MAX_ARROWS = 28;
 
 export class Flow {
   constructor(root, store, report) {
@@ -16,8 +16,7 @@ export class Flow {
     this.numbers = root.querySelector("[data-flow=numbers]");
     this.store = store;
     this.report = report;
-    this.question = latest("v1/rates");
-    this.lit = null;
+    this.request = latestRequest("v1/rates");
     root.querySelector("[data-flow=png]").addEventListener("click", () => {
       savePicture(this.picture, "Transition flows", "flows");
     });
@@ -27,9 +26,9 @@ export class Flow {
   async update() {
     const names = this.store.value.rows.map((row) => row.name);
     try {
-      const answer = await this.question({ set: this.store.choiceSet() });
-      if (answer === undefined) return;
-      this.found = gather(answer.rates, answer.probabilities, names);
+      const response = await this.request({ set: this.store.choiceSet() });
+      if (response === undefined) return;
+      this.chain = summarise(response.rates, response.probabilities, names);
       this.draw();
       this.report(null);
     } catch (error) {
@@ -38,9 +37,9 @@ export class Flow {
   }
 
   rename() {
-    if (!this.found) return;
+    if (!this.chain) return;
     const { rows } = this.store.value;
-    this.found.discs.forEach(
+    this.chain.discs.forEach(
       (disc) => (disc.name = disc.place === null ? disc.name : (rows[disc.place]?.name ?? disc.name)),
     );
     this.draw();
@@ -48,27 +47,26 @@ export class Flow {
 
   draw() {
     const width = Math.min(this.picture.clientWidth, 560);
-    if (!this.found || width < 100) return;
-    const svg = drawFlow(this.found, width, this.lit, (place) => this.light(place));
+    if (!this.chain || width < 100) return;
+    const svg = drawFlow(this.chain, width, (place) => this.highlight(place));
     const focused = this.picture.contains(document.activeElement) ? document.activeElement.dataset.disc : undefined;
     this.picture.replaceChildren(svg);
     if (focused !== undefined) this.picture.querySelector(`[data-disc="${focused}"]`)?.focus();
-    this.write();
+    this.drawTable();
   }
 
-  /** Bring out the arrows of one disc, by class: a new picture would lose the pointer. */
-  light(place) {
-    this.lit = place;
+  /** Highlight the arrows of one disc. Only classes change: redrawing would lose the pointer. */
+  highlight(place) {
     for (const arrow of this.picture.querySelectorAll(".arrow")) {
-      const own = place !== null && [arrow.dataset.from, arrow.dataset.to].includes(String(place));
-      arrow.classList.toggle("lit", own);
-      arrow.classList.toggle("dim", place !== null && !own);
+      const isHighlighted = place !== null && [arrow.dataset.from, arrow.dataset.to].includes(String(place));
+      arrow.classList.toggle("lit", isHighlighted);
+      arrow.classList.toggle("dim", place !== null && !isHighlighted);
     }
   }
 
-  /** The same as a table, for those who want numbers or cannot see the picture. */
-  write() {
-    const { discs, flows } = this.found;
+  /** Show the flows as a table, for screen readers and for exact numbers. */
+  drawTable() {
+    const { discs, flows } = this.chain;
     const cell = (tag, text, more = {}) => make(tag, more, text);
     this.numbers.replaceChildren(
       make("caption", {}, "Share of all moves, from the row to the column"),
@@ -93,10 +91,10 @@ export class Flow {
   }
 }
 
-/** Keep the favourites and put the rest together; flows become shares of all moves. */
-export function gather(rates, probabilities, names) {
+/** Keep the most probable alternatives and group the others; flows become shares of all moves. */
+export function summarise(rates, probabilities, names) {
   const order = probabilities.map((_, k) => k).sort((i, j) => probabilities[j] - probabilities[i]);
-  const few = order.length > MOST + 1 ? order.slice(0, MOST).sort((i, j) => i - j) : order.sort((i, j) => i - j);
+  const few = (order.length > MAX_DISCS + 1 ? order.slice(0, MAX_DISCS) : order).sort((i, j) => i - j);
   const group = probabilities.map((_, k) => (few.includes(k) ? few.indexOf(k) : few.length));
   const discs = few.map((k) => ({ name: names[k], p: probabilities[k], place: k }));
   if (few.length < order.length) {
@@ -115,15 +113,15 @@ export function gather(rates, probabilities, names) {
   return { discs, flows: flows.map((row) => row.map((flow) => (all > 0 ? flow / all : 0))) };
 }
 
-// -- the picture -------------------------------------------------------------------------------------------------
+// -- picture -----------------------------------------------------------------------------------------------------
 
-function drawFlow({ discs, flows }, width, lit, light) {
+function drawFlow({ discs, flows }, width, highlight) {
   const height = Math.min(width, 440);
   const n = discs.length;
   const across = Math.max(60, width / 2 - 74);
   const down = Math.max(60, height / 2 - 82);
-  const apart = 2 * Math.min(across, down) * Math.sin(Math.PI / Math.max(n, 2)); // of neighbours, at least
-  const largest = Math.max(10, Math.min(46, (apart - 36) / 2));
+  const apart = 2 * Math.min(across, down) * Math.sin(Math.PI / Math.max(n, 2)); // least distance of two neighbours
+  const maxRadius = Math.max(10, Math.min(46, (apart - 36) / 2));
   const top = Math.max(...discs.map((disc) => disc.p));
   const spots = discs.map(({ p }, k) => {
     const angle = (2 * Math.PI * k) / n - Math.PI / 2;
@@ -131,7 +129,7 @@ function drawFlow({ discs, flows }, width, lit, light) {
     return {
       x: width / 2 + across * cos,
       y: height / 2 + down * sin,
-      r: Math.max(3, largest * Math.sqrt(p / top)),
+      r: Math.max(3, maxRadius * Math.sqrt(p / top)),
       cos,
       sin,
     };
@@ -140,10 +138,10 @@ function drawFlow({ discs, flows }, width, lit, light) {
   const shown = pairs
     .filter(({ i, j, flow }) => i !== j && flow > 0)
     .sort((one, other) => other.flow - one.flow)
-    .slice(0, ARROWS);
-  const greatest = shown[0]?.flow ?? 1;
-  const arrows = shown.reverse().map((pair) => arrow(pair, spots, discs, greatest));
-  const nodes = discs.map((disc, k) => node(disc, spots[k], k, light));
+    .slice(0, MAX_ARROWS);
+  const largestFlow = shown[0]?.flow ?? 1;
+  const arrows = shown.reverse().map((pair) => arrow(pair, spots, discs, largestFlow));
+  const nodes = discs.map((disc, k) => node(disc, spots[k], k, highlight));
   const summary = discs.map((disc) => `${disc.name} ${percent(disc.p)}`).join(", ");
   return make(
     "svg",
@@ -153,7 +151,7 @@ function drawFlow({ discs, flows }, width, lit, light) {
   );
 }
 
-function node({ name, p, place }, { x, y, r, cos, sin }, k, light) {
+function node({ name, p, place }, { x, y, r, cos, sin }, k, highlight) {
   const anchor = Math.abs(cos) < 0.3 ? "middle" : cos > 0 ? "start" : "end";
   const [tx, ty] = [x + cos * (r + 8), y + sin * (r + 8) + (sin < -0.3 ? -12 : sin > 0.3 ? 12 : -2)];
   const short = name.length > 12 ? `${name.slice(0, 11)}…` : name;
@@ -168,10 +166,10 @@ function node({ name, p, place }, { x, y, r, cos, sin }, k, light) {
         "data-disc": k,
       },
       on: {
-        pointerenter: () => light(k),
-        pointerleave: () => light(null),
-        focus: () => light(k),
-        blur: () => light(null),
+        pointerenter: () => highlight(k),
+        pointerleave: () => highlight(null),
+        focus: () => highlight(k),
+        blur: () => highlight(null),
       },
     },
     make("circle", { cx: x, cy: y, r }),
@@ -180,10 +178,10 @@ function node({ name, p, place }, { x, y, r, cos, sin }, k, light) {
   );
 }
 
-/** A curved arrow that keeps to its right, so that the two directions of a pair do not cover one another. */
-function arrow({ i, j, flow }, spots, discs, greatest) {
+/** A curved arrow. Both directions of a pair bend to their right, so they do not overlap. */
+function arrow({ i, j, flow }, spots, discs, largestFlow) {
   const [from, to] = [spots[i], spots[j]];
-  const width = Math.max(0.6, 9 * (flow / greatest));
+  const width = Math.max(0.6, 9 * (flow / largestFlow));
   const head = 5 + width;
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = Math.hypot(dx, dy) || 1;

@@ -1,13 +1,13 @@
-// Numbers as people read and write them.
+// Reading and writing numbers.
 
-export const exact = (value) => Number(value.toPrecision(7)); // models read single precision: more digits say nothing
+export const exact = (value) => Number(value.toPrecision(7)); // models read single precision, about 7 digits
 
-/** A number as it stands in a cell: no grouping, so that it can be edited. */
+/** A number for editing, without thousands separators. */
 export function plain(value) {
   return typeof value === "number" ? String(exact(value)) : String(value ?? "");
 }
 
-/** A number to be read: grouped, with no more digits than its size deserves. */
+/** A number for display, with thousands separators and about three digits. */
 export function pretty(value) {
   if (typeof value !== "number") return String(value ?? "");
   const size = Math.abs(value);
@@ -22,14 +22,14 @@ export function percent(p) {
   return `${(100 * p).toFixed(1)}%`;
 }
 
-/** A difference of probabilities in points, with a true minus sign; empty where it would read as nothing. */
+/** A difference of probabilities in percentage points, with a proper minus sign; empty if it rounds to zero. */
 export function points(change) {
   const text = (100 * Math.abs(change)).toFixed(1);
   if (text === "0.0") return "";
   return `${change > 0 ? "+" : "−"}${text}`;
 }
 
-/** Read what a person typed: 1234.5, 1,234.5, 1 234.5 or 12,5. NaN where it is no number. */
+/** Read a number as typed: 1234.5, 1,234.5, 1 234.5 or 12,5. NaN if it is not a number. */
 export function parse(text) {
   let t = text
     .trim()

@@ -1,17 +1,17 @@
-// The picture of a preference map: greys on a canvas, axes and marks as SVG above it, at the size of the screen.
+// The picture of a preference map: greys on a canvas, with axes and marks as SVG above it.
 
 import { make } from "./dom.js";
 import { percent, pretty } from "./format.js";
 
 const MARGIN = { left: 62, right: 12, top: 10, bottom: 84 };
-const STEP = 0.02; // of the map, for one press of an arrow key
+const STEP = 0.02; // share of the map per press of an arrow key
 
-/** Draw into `root`; `share[j][i]` belongs to (x[i], y[j]); `move` is called with a place when c is moved. */
+/** Draw into `root`. `share[j][i]` belongs to (x[i], y[j]); `move` is called with a position when c is moved. */
 export function drawMap(root, picture) {
   const size = Math.floor(Math.min(root.clientWidth, 560) - MARGIN.left - MARGIN.right);
   if (size < 50) return;
   const focused = root.contains(document.activeElement) && document.activeElement.classList.contains("handle");
-  const parts = root.querySelector("canvas") ? reuse(root) : build(root);
+  const parts = root.querySelector("canvas") ? root.parts : build(root);
   parts.picture = picture;
   parts.size = size;
   const across = MARGIN.left + size + MARGIN.right;
@@ -25,10 +25,10 @@ export function drawMap(root, picture) {
   parts.scene.replaceChildren(
     ...axes(picture, size),
     ...legend(size, greys, picture.points[0].name),
-    ...Object.entries(picture.effects).map(([name, at]) => effect(name, at, picture.points[0].at, size)),
-    ...picture.points.filter((point) => point.role !== "c").map((point) => fixed(point, picture.points, size)),
+    ...Object.entries(picture.effects).map(([name, at]) => effectMark(name, at, picture.points[0].position, size)),
+    ...picture.points.filter((point) => point.role !== "c").map((point) => fixedMark(point, picture.points, size)),
   );
-  handle(parts, picture, size);
+  placeHandle(parts, picture, size);
   if (focused) parts.handle.focus();
 }
 
@@ -41,7 +41,7 @@ function build(root) {
     role: "slider",
     "aria-valuemin": 0,
     "aria-valuemax": 100,
-    "aria-roledescription": "place on the map",
+    "aria-roledescription": "position on the map",
   });
   const name = label("", 13, -9, 0, "named");
   knob.append(
@@ -58,13 +58,11 @@ function build(root) {
   return root.parts;
 }
 
-const reuse = (root) => root.parts;
-
-// -- the third alternative moves ---------------------------------------------------------------------------------
+// -- moving the third alternative --------------------------------------------------------------------------------
 
 function listen(parts) {
   const { svg, handle: knob, area } = parts;
-  const place = (event) => {
+  const position = (event) => {
     const box = svg.getBoundingClientRect();
     return [
       (event.clientX - box.left - MARGIN.left) / parts.size,
@@ -78,57 +76,56 @@ function listen(parts) {
     event.preventDefault();
     knob.focus();
   });
-  knob.addEventListener("pointermove", (event) => dragging && parts.picture.move(place(event)));
+  knob.addEventListener("pointermove", (event) => dragging && parts.picture.move(position(event)));
   for (const end of ["pointerup", "pointercancel"]) knob.addEventListener(end, () => (dragging = false));
-  area.addEventListener("click", (event) => parts.picture.move(place(event)));
+  area.addEventListener("click", (event) => parts.picture.move(position(event)));
   knob.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
     if (!by) return;
     event.preventDefault();
-    const { at } = parts.picture.points.find((point) => point.role === "c");
+    const { position: at } = parts.picture.points.find((point) => point.role === "c");
     const step = event.shiftKey ? 5 * STEP : STEP;
     const {
       axes: [x, y],
     } = parts.picture;
-    // whole numbers of a short range move by one
+    // on a short axis of whole numbers, move by one
     const steps = [x, y].map(({ scale }) => (scale.steps < 1 / STEP ? 1 / scale.steps : step));
     parts.picture.move(at.map((value, k) => value + by[k] * steps[k]));
   });
 }
 
-function handle(parts, picture, size) {
-  const { name, at, onMap } = picture.points.find((point) => point.role === "c");
+function placeHandle(parts, picture, size) {
+  const { name, position: at, onMap } = picture.points.find((point) => point.role === "c");
   const [x, y] = spot(at, size);
   const values = picture.axes.map((axis, k) => `${axis.name} ${pretty(axis.scale.value(at[k]))}`).join(", ");
   parts.area.setAttribute("width", size);
   parts.area.setAttribute("height", size);
-  parts.handle.setAttribute("aria-label", `Place of ${name}; arrow keys move it`);
+  parts.handle.setAttribute("aria-label", `Position of ${name}; move it with the arrow keys`);
   parts.handle.setAttribute("aria-valuetext", values);
   parts.handle.classList.toggle("outside", !onMap);
   parts.handle.setAttribute("aria-valuenow", Math.round(100 * at[0]));
   parts.handle.setAttribute("transform", `translate(${x} ${y})`);
   const far = at[0] > 0.8;
-  parts.name.textContent = cut(onMap ? name : `${name} (beyond)`);
+  parts.name.textContent = shorten(onMap ? name : `${name} (off the map)`);
   parts.name.setAttribute("x", far ? -13 : 13);
   parts.name.setAttribute("y", at[1] > 0.9 ? 18 : -9);
   parts.name.setAttribute("text-anchor", far ? "end" : "start");
 }
 
-// -- the parts of the picture ------------------------------------------------------------------------------------
+// -- parts of the picture ----------------------------------------------------------------------------------------
 
 function range(share) {
   const all = share.flat().filter((value) => value !== null);
   if (!all.length) return [0, 1];
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const middle = (low + high) / 2;
-  const reach = Math.max((high - low) / 2, 0.01); // noise is not stretched from black to white
-  return [Math.max(0, middle - reach), Math.min(1, middle + reach)];
+  const halfWidth = Math.max((high - low) / 2, 0.01); // noise must not span from black to white
+  return [Math.max(0, middle - halfWidth), Math.min(1, middle + halfWidth)];
 }
 
-/** Put the cells on the canvas: each answer stands at its own point, colours run between. */
+/** Paint the canvas, with linear interpolation between the points of the grid. */
 function paint(canvas, { share, x, y, axes: [across, up] }, size, [low, high]) {
-  const sharp = Math.min(2, window.devicePixelRatio || 1);
-  const n = Math.round(size * sharp);
+  const n = Math.round(size * Math.min(2, window.devicePixelRatio || 1));
   canvas.width = n;
   canvas.height = n;
   canvas.style.width = `${size}px`;
@@ -147,13 +144,13 @@ function paint(canvas, { share, x, y, axes: [across, up] }, size, [low, high]) {
       const below = share[j][i] * (1 - u) + share[j][i + 1] * u;
       const above = share[j + 1][i] * (1 - u) + share[j + 1][i + 1] * u;
       const grey = Math.round(20 + (225 * (below * (1 - v) + above * v - low)) / (high - low));
-      pixels[r * n + s] = 0xff000000 + grey * 0x010101; // opaque grey, the alpha byte last
+      pixels[r * n + s] = 0xff000000 + grey * 0x010101; // opaque grey; the alpha byte is the highest
     }
   }
   context.putImageData(image, 0, 0);
 }
 
-/** For each pixel of an axis: between which answers it lies, and how far. */
+/** For each pixel of an axis: the index of the grid point before it, and its distance from that point (0 to 1). */
 function lookup(places, n) {
   let k = 0;
   return Array.from({ length: n }, (_, pixel) => {
@@ -220,14 +217,14 @@ function legend(size, [low, high], name) {
     make(
       "text",
       { class: "axis", x: left + width / 2, y: top + 25, "text-anchor": "middle" },
-      `lighter: more choose ${cut(name)}`,
+      `lighter: more people choose ${shorten(name)}`,
     ),
   ];
 }
 
-function effect(name, at, a, size) {
+function effectMark(name, at, a, size) {
   const [x, y] = spot(at, size);
-  const left = at[0] < a[0] ? at[0] > 0.22 : at[0] > 0.75; // away from a, where there is room
+  const left = at[0] < a[0] ? at[0] > 0.22 : at[0] > 0.75; // away from a, if there is space
   return make(
     "g",
     { class: "effect", transform: `translate(${x} ${y})` },
@@ -236,10 +233,10 @@ function effect(name, at, a, size) {
   );
 }
 
-function fixed({ name, role, at }, [a, b], size) {
+function fixedMark({ name, role, position: at }, [a, b], size) {
   const [x, y] = spot(at, size);
   const left = at[0] > 0.9;
-  const below = role === "a" ? a.at[1] > b.at[1] : at[1] > 0.95; // effects lie beyond a, seen from b
+  const below = role === "a" ? a.position[1] > b.position[1] : at[1] > 0.95; // a's effects are on the side away from b
   return make(
     "g",
     { class: `place ${role}`, transform: `translate(${x} ${y})` },
@@ -249,7 +246,7 @@ function fixed({ name, role, at }, [a, b], size) {
 }
 
 function label(text, x, y, end, kind) {
-  return make("text", { class: `label ${kind}`, x, y, "text-anchor": end ? "end" : "start" }, cut(text));
+  return make("text", { class: `label ${kind}`, x, y, "text-anchor": end ? "end" : "start" }, shorten(text));
 }
 
-const cut = (text) => (text.length > 16 ? `${text.slice(0, 15)}…` : text);
+const shorten = (text) => (text.length > 16 ? `${text.slice(0, 15)}…` : text);

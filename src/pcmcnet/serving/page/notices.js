@@ -1,22 +1,22 @@
-// What the page says above everything else, and the form that asks for a token.
+// Notices at the top of the page, and the form for the access token.
 
 import { hasToken } from "./api.js";
 import { make } from "./dom.js";
 
-export const find = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
-/** Show the form; the state is in the address, so that nothing is lost by it. */
-export function askToken() {
-  if (hasToken()) find("token-note").textContent = "The server did not take this token. Look at how it was started.";
-  find("token").hidden = false;
-  find("token-value").focus();
+/** Show the form for the token. The state of the page is in its address, so nothing is lost. */
+export function showTokenForm() {
+  if (hasToken()) byId("token-note").textContent = "The server rejected this token. Check it and try again.";
+  byId("token").hidden = false;
+  byId("token-value").focus();
 }
 
-/** Say something above everything else; `again` offers to repeat what failed. */
-export function notice(text, { again = null } = {}) {
-  const button =
-    again &&
-    make("button", { type: "button", on: { click: () => (find("notices").replaceChildren(), again()) } }, "Try again");
-  const close = make("button", { type: "button", on: { click: () => find("notices").replaceChildren() } }, "Close");
-  find("notices").replaceChildren(make("p", { class: "notice bad" }, make("span", {}, text), button || close));
+/** Show a notice at the top of the page, with a button that calls `retry`, or else one that closes the notice. */
+export function showNotice(text, { retry = null } = {}) {
+  const clear = () => byId("notices").replaceChildren();
+  const button = retry
+    ? make("button", { type: "button", on: { click: () => (clear(), retry()) } }, "Try again")
+    : make("button", { type: "button", on: { click: clear } }, "Close");
+  byId("notices").replaceChildren(make("p", { class: "notice bad" }, make("span", {}, text), button));
 }

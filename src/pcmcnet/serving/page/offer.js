@@ -1,20 +1,19 @@
-// The best offer: which of the alternatives on the page to show, for revenue or for the choice of one of them.
+// The best offer: which alternatives to show for the largest revenue, or for the largest share of one of them.
 //
-// It is asked for by a button, since the search takes longer than a probability; a change of the page takes the answer
-// away, because it was about another set.
+// A button starts the search, because it takes longer than a prediction. A change of the choice set hides the result.
 
-import { latest } from "./api.js";
+import { latestRequest } from "./api.js";
 import { make, titled } from "./dom.js";
 import { percent, pretty } from "./format.js";
 
-const SAME = new Set(["map", "mark", "scenarios"]); // changes that are not about the set
+const UNRELATED_CHANGES = new Set(["map", "mark", "scenarios"]); // they do not change the choice set
 
 export class Offer {
   constructor(root, store, report) {
     this.root = root;
     this.store = store;
     this.report = report;
-    this.question = latest("v1/offer");
+    this.requestOffer = latestRequest("v1/offer");
     this.prices = store.features.filter((column) => column.role === "feature" && column.kind === "number");
     this.part("find").addEventListener("click", () => this.find());
   }
@@ -23,37 +22,37 @@ export class Offer {
     return this.root.querySelector(`[data-offer=${name}]`);
   }
 
-  /** Fit the controls to the alternatives at hand. */
+  /** Update the controls to the alternatives on the page, and hide the result. */
   changed(kind) {
-    if (SAME.has(kind)) return;
+    if (UNRELATED_CHANGES.has(kind)) return;
     const { rows } = this.store.value;
     this.fill("goal", [
-      ...this.prices.map((column) => [`revenue ${column.name}`, `revenue by ${titled(column)}`]),
-      ...rows.map((row) => [`target ${row.id}`, `choices of ${row.name}`]),
+      ...this.prices.map((column) => [`revenue ${column.name}`, `revenue from ${titled(column)}`]),
+      ...rows.map((row) => [`target ${row.id}`, `share of ${row.name}`]),
     ]);
-    this.fill("keep", [["", "nothing"], ...rows.map((row) => [String(row.id), row.name])]);
+    this.fill("keep", [["", "(none)"], ...rows.map((row) => [String(row.id), row.name])]);
     for (const name of ["least", "most"]) this.part(name).max = rows.length;
-    this.part("answer").hidden = true;
+    this.part("result").hidden = true;
     this.report(null);
   }
 
   fill(name, options) {
     const select = this.part(name);
-    const before = select.value;
+    const previous = select.value;
     select.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
-    if (options.some(([value]) => value === before)) select.value = before;
+    if (options.some(([value]) => value === previous)) select.value = previous;
   }
 
-  /** The question as the server takes it: places count the rows. */
-  asked() {
+  /** The body of the request. Alternatives are given by their row number. */
+  requestBody() {
     const { rows } = this.store.value;
     const place = (id) => rows.findIndex((row) => String(row.id) === id);
-    const [, kind, what] = this.part("goal").value.match(/^(\w+) (.*)$/s);
+    const [, kind, goal] = this.part("goal").value.match(/^(\w+) (.*)$/s);
     const keep = this.part("keep").value;
     const size = (name) => (this.part(name).value === "" ? {} : { [name]: Number(this.part(name).value) });
     return {
       set: this.store.choiceSet(),
-      [kind]: kind === "revenue" ? what : place(what),
+      [kind]: kind === "revenue" ? goal : place(goal),
       keep: keep === "" ? [] : [place(keep)],
       ...size("least"),
       ...size("most"),
@@ -61,35 +60,35 @@ export class Offer {
   }
 
   async find() {
-    const asked = this.asked();
+    const body = this.requestBody();
     const names = this.store.value.rows.map((row) => row.name);
     this.root.setAttribute("aria-busy", "true");
     try {
-      const answer = await this.question(asked);
-      if (answer === undefined) return;
-      this.show(answer, names, "target" in asked ? percent : pretty);
+      const offer = await this.requestOffer(body);
+      if (offer === undefined) return;
+      this.show(offer, names, "target" in body ? percent : pretty);
       this.report(null);
     } catch (error) {
-      this.part("answer").hidden = true;
+      this.part("result").hidden = true;
       this.report(error);
     } finally {
       this.root.setAttribute("aria-busy", "false");
     }
   }
 
-  show({ shown, probabilities, value, current_value: current, exact, gap, added, dropped }, names, words) {
+  show({ shown, probabilities, value, current_value: current, exact, gap, added, dropped }, names, format) {
     const list = (places) => places.map((place) => names[place]).join(", ");
-    const heuristic = gap === null ? "heuristic" : `heuristic: at most ${percent(gap)} below the best offer`;
+    const bound = gap === null ? "none: heuristic search" : `at most ${percent(gap)} below the best possible offer`;
     const rows = [
       ["Show", shown.map((place) => `${names[place]} (${percent(probabilities[place])})`).join(", ")],
-      ["Expected value", `${words(value)}, now ${words(current)}`],
+      ["Expected value", `${format(value)} (currently ${format(current)})`],
       ...(added.length ? [["Add", list(added)]] : []),
-      ["Drop", dropped.length ? list(dropped) : "nothing"],
-      ["How sure", exact ? "proven to be the best offer" : heuristic],
+      ["Drop", dropped.length ? list(dropped) : "none"],
+      ["Guarantee", exact ? "proven to be the best offer" : bound],
     ];
     const terms = rows.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]);
-    this.part("answer").replaceChildren(...terms);
-    this.part("answer").hidden = false;
-    this.part("said").textContent = `Best offer: ${list(shown)}. Expected value ${words(value)}.`;
+    this.part("result").replaceChildren(...terms);
+    this.part("result").hidden = false;
+    this.part("announcement").textContent = `Best offer: ${list(shown)}. Expected value: ${format(value)}.`;
   }
 }

@@ -1,16 +1,16 @@
-// Where a number stands in the range seen in training: the scale of sliders and of the map's axes.
+// Scales of the sliders and of the axes of the map.
 
 import { exact } from "./format.js";
 
 /**
- * The scale of a numeric column: where a value stands between the least (0) and the greatest (1) seen in training.
- * Quartiles stand at equal distances, so that a long tail does not squeeze the usual values into a corner; whole
- * numbers of a short range stand at equal steps. Null where the range is unknown or a single value.
+ * The scale of a numeric column: 0 is the minimum and 1 the maximum of the training data. Quartiles are equally spaced,
+ * so that a long tail does not squeeze the usual values together. Whole numbers of a short range are equally spaced.
+ * Null if the range is unknown or a single value.
  */
 export function makeScale(column) {
   const { min, max } = column;
   if (column.field !== "number" || !Number.isFinite(min) || !Number.isFinite(max) || !(min < max)) return null;
-  const known = [min, ...(column.quartiles ?? []), max];
+  const knots = [min, ...(column.quartiles ?? []), max];
   const { whole } = column;
   const steps = whole && max - min <= 50 ? max - min : 200;
   const places =
@@ -21,7 +21,7 @@ export function makeScale(column) {
         ])
       : new Map();
   if (!places.size) {
-    known.forEach((value, k) => places.set(value, [...(places.get(value) ?? []), k / (known.length - 1)]));
+    knots.forEach((value, k) => places.set(value, [...(places.get(value) ?? []), k / (knots.length - 1)]));
     places.set(min, [0]);
     places.set(max, [1]);
   }
@@ -38,27 +38,27 @@ export function makeScale(column) {
 }
 
 /**
- * The scale of a slider: the values of the set at hand with half their width on either side, within the range seen in
- * training; whole numbers of a short range have all of it. Steps are round, a hundred or more of them. Null where
- * nothing is known.
+ * The scale of a slider: the range of the values on the page, plus half its width on either side, within the range of
+ * the training data. Whole numbers of a short range get the whole range. Steps are round numbers, at least a hundred of
+ * them. Null if no range is known.
  */
 export function makeSpan(column, values) {
   const numbers = values.filter((value) => typeof value === "number" && Number.isFinite(value));
   const [min, max] = [column.min ?? -Infinity, column.max ?? Infinity];
   if (column.field !== "number" || (!numbers.length && !(min < max))) return null;
-  const here = numbers.length ? [Math.min(...numbers), Math.max(...numbers)] : [min, max];
-  if (column.whole && max - min <= 50) return steps(Math.min(min, here[0]), Math.max(max, here[1]), 1, true);
-  const seen = Number.isFinite(max - min) ? (max - min) / 20 : 1;
-  const width = here[1] - here[0] || Math.abs(here[0]) || seen || 1;
-  const low = Math.min(here[0], Math.max(min, here[0] - width / 2));
-  const high = Math.max(here[1], Math.min(max, here[1] + width / 2));
+  const [least, largest] = numbers.length ? [Math.min(...numbers), Math.max(...numbers)] : [min, max];
+  if (column.whole && max - min <= 50) return steps(Math.min(min, least), Math.max(max, largest), 1, true);
+  const fallback = Number.isFinite(max - min) ? (max - min) / 20 : 1;
+  const width = largest - least || Math.abs(least) || fallback || 1;
+  const low = Math.min(least, Math.max(min, least - width / 2));
+  const high = Math.max(largest, Math.min(max, largest + width / 2));
   const rough = (high - low || width) / 100;
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = [5, 2, 1].map((factor) => factor * power).find((step) => step <= rough * 1.001) ?? power;
   return steps(low, high, column.whole ? Math.max(1, Math.round(unit)) : unit, column.whole);
 }
 
-/** A scale whose steps are multiples of a unit; its ends are the multiples around low and high. */
+/** A scale with steps at the multiples of a unit, from the one below `low` to the one above `high`. */
 function steps(low, high, unit, whole) {
   const first = Math.floor(low / unit + 1e-9);
   const count = Math.max(1, Math.ceil(high / unit - 1e-9) - first);
@@ -67,17 +67,17 @@ function steps(low, high, unit, whole) {
     steps: count,
     value: (k) => at(k),
     place: (value) => Math.min(count, Math.max(0, Math.round(value / unit) - first)),
-    /** The next multiple of the unit after a value, or of ten units; below it for -1. Small values have small steps. */
+    /** The next multiple of `times` units above a value, or below it for direction -1. Small values take small steps. */
     next: (value, direction, times) => {
-      const own = value === 0 ? Infinity : 10 ** Math.floor(Math.log10(Math.abs(value) / 20));
-      const size = times * (whole ? Math.max(1, Math.min(unit, own)) : Math.min(unit, own));
+      const finest = value === 0 ? Infinity : 10 ** Math.floor(Math.log10(Math.abs(value) / 20));
+      const size = times * (whole ? Math.max(1, Math.min(unit, finest)) : Math.min(unit, finest));
       const k = direction > 0 ? Math.floor(value / size + 1e-6) + 1 : Math.ceil(value / size - 1e-6) - 1;
       return exact(size < 1 ? k / Math.round(1 / size) : k * size);
     },
   };
 }
 
-/** Piecewise linear: the value at x of the line through (xs, ys), xs increasing. */
+/** Piecewise linear interpolation at x through the points (xs, ys); xs increase. */
 export function between(xs, ys, x) {
   let k = 1;
   while (k < xs.length - 1 && x > xs[k]) k += 1;
@@ -85,7 +85,7 @@ export function between(xs, ys, x) {
   return ys[k - 1] + share * (ys[k] - ys[k - 1]);
 }
 
-/** A straight scale from low to high, for an axis; whole numbers of a short range stay whole. */
+/** A linear scale from low to high for an axis. Whole numbers of a short range stay whole. */
 export function makeAxis(low, high, whole) {
   const steps = whole && high - low <= 50 ? Math.round(high - low) : 200;
   const unit = whole
@@ -93,19 +93,19 @@ export function makeAxis(low, high, whole) {
     : 10 ** Math.floor(Math.log10((high - low) / 200));
   const place = (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
   const value = (u) => Math.min(high, Math.max(low, roundTo(low + u * (high - low), unit)));
-  const holds = (number) => number >= low && number <= high;
+  const contains = (number) => number >= low && number <= high;
   return {
     low,
     high,
     steps,
     place,
     value,
-    holds,
+    contains,
     ticks: ticks(low, high).filter((tick) => !whole || Number.isInteger(tick)),
   };
 }
 
-/** Round numbers between low and high, some four to seven. */
+/** About four to seven round numbers between low and high. */
 function ticks(low, high) {
   const rough = (high - low) / 7;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -115,7 +115,7 @@ function ticks(low, high) {
   return Array.from({ length: last - first + 1 }, (_, k) => exact((first + k) * unit));
 }
 
-/** To a multiple of a power of ten; below 1 by way of its inverse, which is exact. */
+/** Round to a multiple of a power of ten. Below 1 the inverse is used, because it is exact. */
 function roundTo(value, unit) {
   const inverse = Math.round(1 / unit);
   return exact(unit < 1 ? Math.round(value * inverse) / inverse : Math.round(value / unit) * unit);

@@ -1,11 +1,11 @@
-// Named scenarios side by side: each keeps an individual and alternatives; the model is asked about all of them at once.
+// Saved scenarios, compared in a table. A scenario is a name, an individual and its alternatives.
 
-import { ask } from "./api.js";
+import { sendRequest } from "./api.js";
 import { download, writeCsv } from "./csv.js";
 import { make } from "./dom.js";
 import { percent, points } from "./format.js";
 
-const MOST = 12; // alternatives that have a line; the others share one, and the file has all
+const MAX_ROWS = 12; // alternatives with a row each; the others share one row, and the CSV file has all
 
 export class Scenarios {
   constructor(root, store, report) {
@@ -13,54 +13,56 @@ export class Scenarios {
     this.store = store;
     this.report = report;
     this.table = root.querySelector("table");
-    this.answers = new Map(); // what was asked, as text -> {name: probability}
+    this.predictions = new Map(); // choice set as JSON -> probabilities
     root.querySelector("[data-scenarios=csv]").addEventListener("click", () => this.save());
   }
 
-  /** Keep what the page shows, by a name that is free. */
-  keep() {
+  /** Save the choice set on the page as a scenario with an unused name. */
+  add() {
     const taken = this.store.value.scenarios.map((scenario) => scenario.name);
     let number = taken.length + 1;
     while (taken.includes(`Scenario ${number}`)) number += 1;
     const { individual, rows } = JSON.parse(JSON.stringify(this.store.value));
-    const kept = { name: `Scenario ${number}`, individual, rows: rows.map(({ name, values }) => ({ name, values })) };
-    this.store.change("scenarios", ({ scenarios }) => scenarios.push(kept));
+    const alternatives = rows.map(({ name, values }) => ({ name, values }));
+    const scenario = { name: `Scenario ${number}`, individual, rows: alternatives };
+    this.store.change("scenarios", ({ scenarios }) => scenarios.push(scenario));
     this.table.querySelector("thead th:last-child input")?.select();
   }
 
-  /** Show the answers; `now` is what the bars show, by row id. */
-  async update(now) {
+  /** Update the table; `main` has the current probabilities by row id. */
+  async update(main) {
     const { scenarios, rows } = this.store.value;
     this.root.hidden = scenarios.length === 0;
-    if (this.root.hidden || !now) return;
+    if (this.root.hidden || !main) return;
     const keys = scenarios.map((scenario) => JSON.stringify(toSet(scenario)));
-    const missing = keys.filter((key) => !this.answers.has(key));
+    const missing = keys.filter((key) => !this.predictions.has(key));
     try {
       if (missing.length) {
-        const answer = await ask("v1/probabilities", { sets: missing.map((key) => JSON.parse(key)), model: "main" });
-        missing.forEach((key, k) => this.answers.set(key, answer.sets[k].probabilities));
+        const sets = missing.map((key) => JSON.parse(key));
+        const response = await sendRequest("v1/probabilities", { sets, model: "main" });
+        missing.forEach((key, k) => this.predictions.set(key, response.sets[k].probabilities));
       }
       this.report(null);
     } catch (error) {
       this.report(error);
       return;
     }
-    const columns = scenarios.map((scenario, k) => byName(scenario.rows, this.answers.get(keys[k])));
-    const current = byName(rows, rows.map((row) => now.get(row.id) ?? null));
+    const columns = scenarios.map((scenario, k) => byName(scenario.rows, this.predictions.get(keys[k])));
+    const current = byName(rows, rows.map((row) => main.get(row.id) ?? null));
     this.draw(current, columns);
   }
 
   draw(current, columns) {
     const { scenarios } = this.store.value;
     const all = [current, ...columns];
-    const greatest = (name) => Math.max(...all.map((column) => column.get(name) ?? 0));
+    const largest = (name) => Math.max(...all.map((column) => column.get(name) ?? 0));
     const names = [...new Set(all.flatMap((column) => [...column.keys()]))];
-    names.sort((one, other) => greatest(other) - greatest(one));
-    this.shown = [
+    names.sort((one, other) => largest(other) - largest(one));
+    this.cells = [
       ["alternative", "now", ...scenarios.map((scenario) => scenario.name)],
       ...names.map((name) => [name, ...all.map((column) => column.get(name) ?? "")]),
     ];
-    const rest = names.length > MOST + 1 ? names.splice(MOST) : [];
+    const rest = names.length > MAX_ROWS + 1 ? names.splice(MAX_ROWS) : [];
     if (rest.length) {
       names.push(`${rest.length} others`);
       for (const column of all) column.set(names.at(-1), rest.reduce((sum, name) => sum + (column.get(name) ?? 0), 0));
@@ -110,32 +112,32 @@ export class Scenarios {
   }
 
   save() {
-    download(writeCsv(this.shown), "scenarios.csv");
+    download(writeCsv(this.cells), "scenarios.csv");
   }
 }
 
 const toSet = ({ individual, rows }) => ({ individual, alternatives: rows.map(({ values }) => values) });
 
-/** Name -> probability; a name that occurs again gets a number. */
+/** Return a map from name to probability; a repeated name gets a number. */
 function byName(rows, probabilities) {
-  const found = new Map();
+  const byUniqueName = new Map();
   rows.forEach(({ name }, k) => {
-    let own = name;
-    for (let n = 2; found.has(own); n += 1) own = `${name} (${n})`;
-    found.set(own, probabilities[k]);
+    let unique = name;
+    for (let n = 2; byUniqueName.has(unique); n += 1) unique = `${name} (${n})`;
+    byUniqueName.set(unique, probabilities[k]);
   });
-  return found;
+  return byUniqueName;
 }
 
-function cell(p, now) {
+function cell(p, current) {
   if (p == null) return make("td", { class: "none" }, "–");
-  const by = now == null ? "" : points(p - now);
+  const change = current == null ? "" : points(p - current);
   return make(
     "td",
     {},
     make("span", { class: "mini", "aria-hidden": "true", style: null }, fill(p)),
     percent(p),
-    make("small", { class: by.startsWith("+") ? "up" : "down" }, by),
+    make("small", { class: change.startsWith("+") ? "up" : "down" }, change),
   );
 }
 

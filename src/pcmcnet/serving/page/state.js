@@ -1,119 +1,118 @@
-// What the page shows, as one value: the individual, the alternatives, what the map is about. It lives in the address,
-// so that a link or a reload brings it back, and earlier values of it can be returned to.
+// The state of the page. It is stored in the address, so that links and reloads restore it. Changes can be undone.
 //
 //   individual  {column: value}
-//   rows        [{id, name, values: {column: value}, mark}]   mark: the probability that changes are counted from
-//   map         {a, b, c: row ids, x, y: features, model, among, zoom}   null where the page may choose
-//   scenarios   [{name, individual, rows: [{name, values}]}]   kept by the person, to be compared
+//   rows        [{id, name, values: {column: value}, mark}]   mark: the reference probability for changes
+//   map         {a, b, c: row ids, x, y: features, model, among, zoom}   null: the page chooses
+//   scenarios   [{name, individual, rows: [{name, values}]}]   saved by the user
 //
-// A value is a number, a category, a content (see contents.js), or the text that was typed where a number was expected.
+// A value is a number, a category, one of the kinds in contents.js, or typed text that is not a valid number.
 
-import { blank } from "./contents.js";
+import { emptyValues } from "./contents.js";
 import { exact } from "./format.js";
 import { makeSpan } from "./scale.js";
 
-const KEPT = 100; // earlier states
-const LONGEST = 1e6; // characters of an address: browsers take no more; so many pictures are not kept in it
-const REST = 100; // milliseconds between two changes of the address: browsers allow 200 in 10 seconds
+const MAX_UNDO = 100; // earlier states
+const MAX_ADDRESS_LENGTH = 1e6; // characters; browsers do not accept more, so many pictures do not fit
+const ADDRESS_INTERVAL_MS = 100; // browsers allow 200 changes of the address in 10 seconds
 
 export class Store {
   constructor(schema, examples) {
     this.schema = schema;
     this.examples = examples;
-    this.turn = 0; // which of the examples is shown
+    this.exampleIndex = 0;
     for (const column of schema.columns) {
       column.whole = isWhole(column, examples[0]);
       column.isSwitch = column.field === "number" && column.whole && column.min === 0 && column.max === 1;
     }
-    this.who = schema.columns.filter((column) => column.role === "individual");
-    this.features = schema.columns.filter((column) => column.role !== "individual"); // labels and availability, too
+    this.individualColumns = schema.columns.filter((column) => column.role === "individual");
+    this.features = schema.columns.filter((column) => column.role !== "individual"); // with labels and availability
     this.label = this.features.find((column) => column.role === "alternative");
     this.listeners = [];
     this.past = [];
     this.future = [];
-    this.spans = new Map(); // column -> the scale of its slider, of the set that was opened last
+    this.spans = new Map(); // column -> scale of its slider, for the choice set that was opened last
     this.lastId = 0;
     this.value = this.fromExample();
     this.saved = this.encode();
-    this.resting = 0;
+    this.addressTimer = 0;
   }
 
   // -- change ----------------------------------------------------------------------------------------------------
 
-  /** Call back after every change with what kind it was: "cell", "rows", "map", "mark", "scenarios" or "all". */
+  /** Call `listener` after every change with its kind: "cell", "rows", "map", "mark", "scenarios" or "all". */
   onChange(listener) {
     this.listeners.push(listener);
   }
 
-  /** Change the value in place. Quick changes of one cell (`same`) count as one for undo. */
-  change(kind, edit, same = null) {
-    if (same === null || same !== this.same) this.past = [...this.past.slice(1 - KEPT), this.encode()];
-    this.same = same;
+  /** Change the value in place. Consecutive changes with the same `target`, such as one cell, are undone together. */
+  change(kind, edit, target = null) {
+    if (target === null || target !== this.lastTarget) this.past = [...this.past.slice(1 - MAX_UNDO), this.encode()];
+    this.lastTarget = target;
     this.future = [];
     edit(this.value);
-    this.tell(kind);
+    this.notify(kind);
   }
 
-  tell(kind, detail = undefined) {
+  notify(kind) {
     if (kind === "all") this.spans.clear();
     this.save();
-    for (const listener of this.listeners) listener(kind, detail);
+    for (const listener of this.listeners) listener(kind);
   }
 
   undo() {
-    this.travel(this.past, this.future);
+    this.restore(this.past, this.future);
   }
 
   redo() {
-    this.travel(this.future, this.past);
+    this.restore(this.future, this.past);
   }
 
-  /** Go to the last of some states, and keep the present one among the others. */
-  travel(from, to) {
-    const there = from.pop();
-    if (there === undefined) return;
+  /** Restore the last state of `from`, and append the current state to `to`. */
+  restore(from, to) {
+    const state = from.pop();
+    if (state === undefined) return;
     to.push(this.encode());
-    this.same = null;
-    this.value = this.decode(there);
-    this.tell("all");
+    this.lastTarget = null;
+    this.value = this.decode(state);
+    this.notify("all");
   }
 
   reset() {
-    this.turn = 0;
+    this.exampleIndex = 0;
     this.show(this.fromExample());
   }
 
-  /** Show another choice set of the training table. */
-  another() {
-    this.turn = (this.turn + 1) % this.examples.length;
+  /** Show the next example, a choice set of the training table. */
+  nextExample() {
+    this.exampleIndex = (this.exampleIndex + 1) % this.examples.length;
     this.show(this.fromExample());
   }
 
-  /** Show a choice set: {individual, rows: [{name, values}]}; scenarios stay. */
+  /** Show a choice set: {individual, rows: [{name, values}]}. Scenarios are kept. */
   load({ individual, rows }) {
     const alternatives = rows.map(({ name, values }, k) => this.newRow(name ?? letters(k), values));
-    this.show({ individual: { ...this.typicalValues(this.who), ...individual }, rows: alternatives });
+    this.show({ individual: { ...this.typicalValues(this.individualColumns), ...individual }, rows: alternatives });
   }
 
   show({ individual, rows }) {
     this.change("all", (value) => {
       value.individual = individual;
       value.rows = rows;
-      value.map = { ...this.freshMap(), model: value.map.model, zoom: value.map.zoom };
+      value.map = { ...this.newMap(), model: value.map.model, zoom: value.map.zoom };
     });
   }
 
   newRow(name, values) {
-    const own = { ...this.typicalValues(this.features.filter((column) => !(column.name in values))), ...values };
-    return { id: this.nextId(), name, values: own, mark: null };
+    const missing = this.features.filter((column) => !(column.name in values));
+    return { id: this.nextId(), name, values: { ...this.typicalValues(missing), ...values }, mark: null };
   }
 
-  /** The scale of a number's slider and keys: that of the set at hand. */
+  /** The scale of a slider and of the arrow keys, from the values on the page. */
   span(column) {
     if (!this.spans.has(column.name)) {
       const { individual, rows } = this.value;
       const values = column.role === "individual" ? [individual] : rows.map((row) => row.values);
-      this.spans.set(column.name, makeSpan(column, values.map((one) => one[column.name])));
+      this.spans.set(column.name, makeSpan(column, values.map((row) => row[column.name])));
     }
     return this.spans.get(column.name);
   }
@@ -124,11 +123,11 @@ export class Store {
     return this.value.rows.find((row) => row.id === id);
   }
 
-  /** Put a row after another one: a copy of it, or the middle of the set. Returns its id. */
+  /** Insert a row after row number `after`. Returns its id. */
   addRow(after, values, wanted) {
     const name = this.freeName(wanted);
-    const own = this.label === undefined ? {} : { [this.label.name]: name }; // labels are unique within a set
-    const row = { id: this.nextId(), name, values: { ...values, ...own }, mark: null };
+    const label = this.label === undefined ? {} : { [this.label.name]: name }; // labels are unique within a set
+    const row = { id: this.nextId(), name, values: { ...values, ...label }, mark: null };
     this.change("rows", ({ rows }) => rows.splice(after + 1, 0, row));
     return row.id;
   }
@@ -149,7 +148,7 @@ export class Store {
     this.change("cell", edit, `${column.name} ${id}`);
   }
 
-  /** The middle of the set at hand: medians of numbers, and what most of the others have. */
+  /** Values of an average alternative: medians of numbers, and the most frequent value of other columns. */
   middleValues() {
     const middle = (column) => {
       const values = this.value.rows.map((row) => row.values[column.name]);
@@ -171,7 +170,7 @@ export class Store {
 
   typical(column) {
     const inUse = this.value?.rows[0]?.values[column.name];
-    if (column.field in blank) return inUse ?? blank[column.field](column);
+    if (column.field in emptyValues) return inUse ?? emptyValues[column.field](column);
     const none = { number: 0, category: "", flag: true }[column.field];
     return column.typical ?? inUse ?? column.categories?.[0] ?? none;
   }
@@ -181,7 +180,7 @@ export class Store {
     return this.lastId;
   }
 
-  /** A label that is not used yet, or else the name wanted, with a number where there is one already. */
+  /** Return an unused label of the training data, or else `wanted`, with a number if that name is taken. */
   freeName(wanted) {
     const taken = new Set(this.value.rows.map((row) => row.name));
     const label = this.label?.categories?.find((name) => !taken.has(name));
@@ -192,9 +191,9 @@ export class Store {
     }
   }
 
-  // -- what the server is asked ----------------------------------------------------------------------------------
+  // -- requests --------------------------------------------------------------------------------------------------
 
-  /** The choice set as the server takes it. */
+  /** The choice set in the format of the server. */
   choiceSet() {
     return {
       individual: { ...this.value.individual },
@@ -203,26 +202,26 @@ export class Store {
   }
 
   fromExample() {
-    const { individual, alternatives } = this.examples[this.turn] ?? this.typicalSet();
+    const { individual, alternatives } = this.examples[this.exampleIndex] ?? this.typicalSet();
     const rows = alternatives.map((values, k) => this.newRow(String(values[this.schema.label] ?? letters(k)), values));
-    return { individual: { ...individual }, rows, map: this.freshMap(), scenarios: [] };
+    return { individual: { ...individual }, rows, map: this.newMap(), scenarios: [] };
   }
 
-  /** Stands in for the example of a model that was saved without one. */
+  /** Replaces the example if the model was saved without one. */
   typicalSet() {
     const names = this.label?.categories ?? [];
     const alternatives = [0, 1, 2].map((k) => {
-      const own = this.label === undefined ? {} : { [this.label.name]: names[k] ?? letters(k) };
-      return { ...this.typicalValues(this.features), ...own };
+      const label = this.label === undefined ? {} : { [this.label.name]: names[k] ?? letters(k) };
+      return { ...this.typicalValues(this.features), ...label };
     });
-    return { individual: this.typicalValues(this.who), alternatives };
+    return { individual: this.typicalValues(this.individualColumns), alternatives };
   }
 
-  freshMap() {
+  newMap() {
     return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three", zoom: false };
   }
 
-  // -- the address -----------------------------------------------------------------------------------------------
+  // -- address ---------------------------------------------------------------------------------------------------
 
   encode() {
     const { individual, rows, map, scenarios } = this.value;
@@ -230,7 +229,7 @@ export class Store {
     return JSON.stringify({
       v: 1,
       columns: this.schema.columns.map((column) => column.name),
-      individual: this.who.map((column) => individual[column.name]),
+      individual: this.individualColumns.map((column) => individual[column.name]),
       rows: rows.map((row) => [
         row.name,
         row.mark === null ? null : Number(row.mark.toFixed(5)),
@@ -239,24 +238,24 @@ export class Store {
       map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among, map.zoom],
       scenarios: scenarios.map((scenario) => [
         scenario.name,
-        this.who.map((column) => scenario.individual[column.name]),
+        this.individualColumns.map((column) => scenario.individual[column.name]),
         scenario.rows.map((row) => [row.name, ...this.features.map((column) => row.values[column.name])]),
       ]),
     });
   }
 
-  /** Raises where the text is of another model, or none of ours. */
+  /** Return the state; raises if the text belongs to another model or is not a state. */
   decode(text) {
     const read = JSON.parse(text);
     const names = this.schema.columns.map((column) => column.name);
     if (read.v !== 1 || JSON.stringify(read.columns) !== JSON.stringify(names)) throw new Error("other columns");
     if (!Array.isArray(read.rows) || read.rows.length === 0) throw new Error("no alternatives");
-    const known = (value) => {
-      if (Array.isArray(value)) return value.filter((one) => ["number", "string"].includes(typeof one));
+    const clean = (value) => {
+      if (Array.isArray(value)) return value.filter((item) => ["number", "string"].includes(typeof item));
       return ["number", "string", "boolean"].includes(typeof value) || value === null ? value : "";
     };
     const values = (columns, list) =>
-      Object.fromEntries(columns.map((column, k) => [column.name, known(list[k])]));
+      Object.fromEntries(columns.map((column, k) => [column.name, clean(list[k])]));
     const rows = read.rows.map(([name, mark, ...list]) => ({
       id: this.nextId(),
       name: String(name),
@@ -265,13 +264,13 @@ export class Store {
     }));
     const scenarios = (read.scenarios ?? []).map(([name, individual, alternatives]) => ({
       name: String(name),
-      individual: values(this.who, individual),
-      rows: alternatives.map(([own, ...list]) => ({ name: String(own), values: values(this.features, list) })),
+      individual: values(this.individualColumns, individual),
+      rows: alternatives.map(([row, ...list]) => ({ name: String(row), values: values(this.features, list) })),
     }));
     const [a, b, c, x, y, model, among, zoom] = read.map;
     const feature = (name) => (this.features.some((column) => column.name === name) ? name : null);
     return {
-      individual: values(this.who, read.individual),
+      individual: values(this.individualColumns, read.individual),
       rows,
       scenarios,
       map: {
@@ -284,24 +283,24 @@ export class Store {
     };
   }
 
-  /** Write the address: at once, so that a reload loses nothing, but not too often. */
+  /** Write the address immediately, so that a reload loses nothing, but not too often. */
   save() {
-    this.unsaved = this.resting !== 0;
+    this.unsaved = this.addressTimer !== 0;
     if (this.unsaved) return;
     this.writeAddress();
-    this.resting = setTimeout(() => {
-      this.resting = 0;
+    this.addressTimer = setTimeout(() => {
+      this.addressTimer = 0;
       if (this.unsaved) this.save();
-    }, REST);
+    }, ADDRESS_INTERVAL_MS);
   }
 
   writeAddress() {
     this.saved = this.encode();
     const hash = `#${toBase64(this.saved)}`;
-    if (hash !== location.hash && hash.length < LONGEST) history.replaceState(null, "", hash);
+    if (hash !== location.hash && hash.length < MAX_ADDRESS_LENGTH) history.replaceState(null, "", hash);
   }
 
-  /** Take the state out of the address. Returns whether it was of use: true, false, or null where there was none. */
+  /** Read the state from the address. Returns true if it is valid, false if not, and null if there is none. */
   readAddress() {
     const hash = location.hash.slice(1);
     if (!hash) return null;
@@ -317,7 +316,7 @@ export class Store {
   }
 }
 
-/** Whether a column seems to hold whole numbers: its ends, its quartiles and the example say so. */
+/** Whether a column seems to hold whole numbers, judging by its range, its quartiles and the example. */
 function isWhole(column, example) {
   const shown = [example?.individual ?? {}, ...(example?.alternatives ?? [])].map((values) => values[column.name]);
   const ends = [column.min, column.max, ...shown.filter((value) => value != null)];

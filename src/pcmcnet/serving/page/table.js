@@ -1,7 +1,7 @@
-// The alternatives, a row each: name, probability, features, and what can be done with the row.
+// The table of alternatives. A row has a name, a probability, features and buttons.
 
 import { fullWidth, makeBars } from "./bars.js";
-import { about } from "./contents.js";
+import { descriptions } from "./contents.js";
 import { breakable, make, titled } from "./dom.js";
 import { makeField } from "./fields.js";
 import { percent, pretty } from "./format.js";
@@ -11,13 +11,13 @@ export class Table {
     this.root = root;
     this.store = store;
     this.limit = limit;
-    this.columns = store.features.filter((column) => column !== store.label); // the label stands where the name does
+    this.columns = store.features.filter((column) => column !== store.label); // the label is in the column of names
     this.rows = new Map(); // id -> {element, fields, bars, name}
-    this.open = null; // the row whose fields a narrow screen shows
+    this.open = null; // id of the row whose fields a narrow screen shows
     this.full = make("span", {}, "100%");
     this.body = make("tbody", { role: "rowgroup" });
     const longest = Math.max(0, ...(store.label?.categories ?? []).map((name) => name.length));
-    if (longest) this.root.style.setProperty("--name", `${Math.min(longest, 20) + 5}ch`); // with the arrow of the list
+    if (longest) this.root.style.setProperty("--name", `${Math.min(longest, 20) + 5}ch`); // 5: padding and arrow
     this.root.append(
       make("caption", { class: "hidden" }, "Alternatives, with the probability that each is chosen"),
       this.head(),
@@ -29,7 +29,7 @@ export class Table {
   head() {
     const range = (column) => {
       if (column.field === "flag" || column.isSwitch) return "yes or no";
-      if (column.field in about) return about[column.field](column);
+      if (column.field in descriptions) return descriptions[column.field](column);
       if (column.field !== "number") return column.categories ? `${column.categories.length} categories` : "category";
       return column.min == null ? "number" : `${pretty(column.min)} – ${pretty(column.max)}`;
     };
@@ -55,7 +55,7 @@ export class Table {
             "th",
             { role: "columnheader", scope: "col", class: column.field },
             breakable(titled(column)),
-            make("small", { title: "Seen in training" }, range(column)),
+            make("small", { title: "In the training data" }, range(column)),
           ),
         ),
         make(
@@ -103,7 +103,7 @@ export class Table {
     return element;
   }
 
-  /** The name that a person gives to an alternative; the model does not see it. */
+  /** The name of an alternative on the page; the model does not use it. */
   makeName(id) {
     const row = () => this.store.row(id);
     const input = make("input", {
@@ -133,7 +133,7 @@ export class Table {
     return field;
   }
 
-  /** Show the values as they are. */
+  /** Show the current values. */
   refresh() {
     const { rows } = this.store.value;
     for (const { id, name } of rows) {
@@ -150,7 +150,7 @@ export class Table {
     }
   }
 
-  /** Show answers: probabilities by row id, null while none is known. */
+  /** Show probabilities by row id, or null while they are unknown. */
   showProbabilities(main, baseline) {
     const values = [...(main?.values() ?? []), ...(baseline?.values() ?? [])];
     const full = fullWidth(values);
@@ -165,11 +165,12 @@ export class Table {
     }
   }
 
-  // -- what a person does ----------------------------------------------------------------------------------------
+  // -- user actions ----------------------------------------------------------------------------------------------
 
-  /** Enter goes down the column, with shift up; the place is the name (0) or a feature (1, 2, ...). */
+  /** Enter moves down the column, Shift+Enter up; `place` is 0 for the name, or 1, 2, ... for a feature. */
   move(event, id, place) {
-    if (event.key !== "Enter" || event.target.tagName === "SELECT" || event.target.type === "file") return; // they have use for it
+    const usesEnter = event.target.tagName === "SELECT" || event.target.type === "file";
+    if (event.key !== "Enter" || usesEnter) return;
     event.preventDefault();
     const order = this.store.value.rows.map((row) => row.id);
     const next = this.rows.get(order[order.indexOf(id) + (event.shiftKey ? -1 : 1)]);
@@ -185,13 +186,13 @@ export class Table {
 
   add() {
     const { rows } = this.store.value;
-    this.go(this.store.addRow(rows.length - 1, this.store.middleValues(), "New"));
+    this.showRow(this.store.addRow(rows.length - 1, this.store.middleValues(), "New"));
   }
 
   copy(id) {
     const { rows } = this.store.value;
     const at = rows.findIndex((row) => row.id === id);
-    this.go(this.store.addRow(at, rows[at].values, `${rows[at].name} copy`));
+    this.showRow(this.store.addRow(at, rows[at].values, `${rows[at].name} copy`));
   }
 
   remove(id) {
@@ -202,8 +203,8 @@ export class Table {
     (near.remove.disabled ? near.name : near.remove).focus();
   }
 
-  /** Bring a new row to the person: open, in view, its name selected. */
-  go(id) {
+  /** Open a new row, scroll to it, and select its name. */
+  showRow(id) {
     this.open = id;
     this.refresh();
     const { element, name } = this.rows.get(id);

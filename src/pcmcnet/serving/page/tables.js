@@ -1,6 +1,6 @@
-// A table of one or many choice sets, pasted or opened: one set comes onto the page, of many the answers are a file.
+// Reads a table of choice sets, pasted or from a file. One set opens on the page; predictions of many are downloaded.
 
-import { ask } from "./api.js";
+import { sendRequest } from "./api.js";
 import { readCsv, writeCsv, download } from "./csv.js";
 import { make } from "./dom.js";
 import { parse } from "./format.js";
@@ -11,23 +11,23 @@ export class Tables {
     this.store = store;
     this.find = (name) => dialog.querySelector(`[data-table=${name}]`);
     this.find("read").addEventListener("click", () => this.read(this.find("text").value));
-    this.find("file").addEventListener("change", (event) => this.open(event.target.files[0]));
+    this.find("file").addEventListener("change", (event) => this.readFile(event.target.files[0]));
     this.find("close").addEventListener("click", () => dialog.close());
     this.find("show").addEventListener("change", (event) => this.show(Number(event.target.value)));
-    this.find("answers").addEventListener("click", () => this.answer());
+    this.find("predict").addEventListener("click", () => this.predict());
   }
 
-  ask() {
+  open() {
     const columns = this.store.schema.columns.map((column) => column.name);
     this.find("heads").textContent = [this.store.schema.choice_set, ...columns].join(", ");
     this.dialog.showModal();
     this.find("text").focus();
   }
 
-  async open(file) {
+  async readFile(file) {
     if (!file) return;
     this.find("text").value = await file.text();
-    this.find("file").value = ""; // the same file may be chosen again
+    this.find("file").value = ""; // otherwise choosing the same file again has no effect
     this.read(this.find("text").value);
   }
 
@@ -36,7 +36,7 @@ export class Tables {
     try {
       this.table = readSets(text, this.store.schema);
     } catch (error) {
-      this.say(error.message, true);
+      this.showMessage(error.message, true);
       return;
     }
     const { sets } = this.table;
@@ -46,7 +46,7 @@ export class Tables {
       return;
     }
     const rows = sets.reduce((sum, set) => sum + set.rows.length, 0);
-    this.say(`${sets.length} choice sets with ${rows} alternatives.`, false);
+    this.showMessage(`${sets.length} choice sets with ${rows} alternatives.`, false);
     const options = sets.map((set, k) => make("option", { value: k }, set.id));
     this.find("show").replaceChildren(make("option", { value: "" }, "choose one"), ...options);
     this.find("many").hidden = false;
@@ -58,33 +58,33 @@ export class Tables {
     this.store.load(this.table.sets[k]);
   }
 
-  say(text, bad) {
-    this.find("said").textContent = text;
-    this.find("said").classList.toggle("bad", bad);
+  showMessage(text, isError) {
+    this.find("message").textContent = text;
+    this.find("message").classList.toggle("bad", isError);
   }
 
-  /** Ask about all sets, as many at once as the server takes, and hand out the table with the answers. */
-  async answer() {
+  /** Predict all sets, in batches that the server accepts, and download the table with the probabilities. */
+  async predict() {
     const { schema } = this.store;
-    const { sets, cells, by } = this.table;
-    const button = this.find("answers");
+    const { sets, cells, separator } = this.table;
+    const button = this.find("predict");
     button.disabled = true;
     try {
       const models = schema.has_baseline ? ["main", "baseline"] : ["main"];
       const heads = { main: "probability", baseline: "probability_baseline" };
       const out = cells.map((row, k) => (k === 0 ? [...row, ...models.map((model) => heads[model])] : [...row]));
       let done = 0;
-      for (const part of parts(sets, schema.limits)) {
+      for (const batch of splitBatches(sets, schema.limits)) {
         for (const model of models) {
-          const answer = await ask("v1/probabilities", { sets: part.map(toSet), model });
-          part.forEach((set, k) => set.rows.forEach((row, i) => out[row.at].push(answer.sets[k].probabilities[i])));
+          const response = await sendRequest("v1/probabilities", { sets: batch.map(toSet), model });
+          batch.forEach((set, k) => set.rows.forEach((row, i) => out[row.at].push(response.sets[k].probabilities[i])));
         }
-        done += part.length;
-        this.say(`${done} of ${sets.length} choice sets answered.`, false);
+        done += batch.length;
+        this.showMessage(`Predicted ${done} of ${sets.length} choice sets.`, false);
       }
-      download(writeCsv(out, by), "answers.csv");
+      download(writeCsv(out, separator), "predictions.csv");
     } catch (error) {
-      this.say(error.message, true);
+      this.showMessage(error.message, true);
     } finally {
       button.disabled = false;
     }
@@ -93,38 +93,38 @@ export class Tables {
 
 const toSet = ({ individual, rows }) => ({ individual, alternatives: rows.map((row) => row.values) });
 
-/** Sets that fit into one request. */
-function parts(sets, limits) {
-  const found = [[]];
+/** Split sets into batches that fit into one request. */
+function splitBatches(sets, limits) {
+  const batches = [[]];
   let pairs = 0;
   for (const set of sets) {
-    const own = set.rows.length ** 2;
-    if (found[found.length - 1].length >= Math.min(limits.sets, 200) || pairs + own > limits.pairs) {
-      found.push([]);
+    const pairsOfSet = set.rows.length ** 2;
+    if (batches.at(-1).length >= Math.min(limits.sets, 200) || pairs + pairsOfSet > limits.pairs) {
+      batches.push([]);
       pairs = 0;
     }
-    found[found.length - 1].push(set);
-    pairs += own;
+    batches.at(-1).push(set);
+    pairs += pairsOfSet;
   }
-  return found;
+  return batches;
 }
 
-/** Text of a table -> {sets: [{id, individual, rows: [{name, values, at}]}], cells, by}; raises what is wrong. */
+/** Read a table into {sets: [{id, individual, rows: [{name, values, at}]}], cells, separator}; raises on errors. */
 export function readSets(text, schema) {
-  const { cells, by } = readCsv(text);
+  const { cells, separator } = readCsv(text);
   const [heads, ...body] = cells;
-  if (!body.length) throw new Error("The table needs a line of column names, and a line for each alternative.");
+  if (!body.length) throw new Error("The table needs a line of column names, then one line per alternative.");
   const place = (...names) => heads.findIndex((head) => names.some((name) => same(head, name)));
   const at = new Map(schema.columns.map((column) => [column, place(column.name, column.title)]));
   const missing = schema.columns.filter((column) => at.get(column) < 0 && column.required);
   if (missing.length) {
     const names = missing.map((column) => column.name).join(", ");
-    throw new Error(`The table has no column ${names}. Its columns are ${heads.join(", ")}.`);
+    throw new Error(`Missing columns: ${names}. The table has: ${heads.join(", ")}.`);
   }
-  const own = place(schema.choice_set);
+  const idColumn = place(schema.choice_set);
   const sets = new Map();
   body.forEach((row, k) => {
-    const id = own < 0 ? "1" : row[own];
+    const id = idColumn < 0 ? "1" : row[idColumn];
     if (!sets.has(id)) sets.set(id, { id, individual: null, rows: [] });
     const set = sets.get(id);
     const values = (columns) =>
@@ -139,7 +139,7 @@ export function readSets(text, schema) {
     const name = label ? String(features[label.name]) : null;
     set.rows.push({ name, values: features, at: k + 1 });
   });
-  return { sets: [...sets.values()], cells, by };
+  return { sets: [...sets.values()], cells, separator };
 }
 
 const same = (one, other) => one.trim().toLowerCase() === String(other).toLowerCase();
@@ -149,7 +149,7 @@ function read(column, text, line) {
   if (plain === "" && column.may_be_null) return null;
   if (["number", "id"].includes(column.field)) {
     const number = parse(plain);
-    if (Number.isNaN(number)) throw new Error(`Line ${line}, ${column.name}: expected a number, found "${plain}".`);
+    if (Number.isNaN(number)) throw new Error(`Line ${line}, ${column.name}: expected a number, got "${plain}".`);
     return number;
   }
   if (column.field === "flag") return ["1", "true", "yes"].includes(plain.toLowerCase());

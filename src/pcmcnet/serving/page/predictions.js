@@ -1,13 +1,13 @@
-// The probabilities of the choice set on the page, by the model and by the baseline.
+// Probabilities of the choice set on the page, from the model and from the baseline.
 //
-// Questions go one after the other, never two at once: while one is under way, further changes wait and are asked about
-// together. So the last answer is always the last shown, and a slow server is not flooded.
+// Requests are sent one after the other. Changes made during a request are combined in the next request. So the latest
+// result is always shown last, and a slow server is not flooded.
 
-import { ask } from "./api.js";
+import { sendRequest } from "./api.js";
 
-const PAUSE = 60; // milliseconds, within which quick changes are one question
+const PAUSE_MS = 60; // changes within this time are combined in one request
 
-export class Answers {
+export class Predictions {
   constructor(store, ready, show) {
     this.store = store;
     this.ready = ready;
@@ -19,21 +19,21 @@ export class Answers {
     this.waiting = false;
   }
 
-  /** Ask soon; `show` is called with null, or with what went wrong. */
-  ask() {
-    busy(true);
+  /** Update after a short pause; `show` is called with null or with the error. */
+  update() {
+    setBusy(true);
     if (this.timer) return;
     this.timer = setTimeout(() => {
       this.timer = 0;
       this.run();
-    }, PAUSE);
+    }, PAUSE_MS);
   }
 
   async run() {
     this.waiting = this.running;
     if (this.running) return;
     if (!this.ready()) {
-      busy(false);
+      setBusy(false);
       return;
     }
     this.running = true;
@@ -41,8 +41,8 @@ export class Answers {
     const sets = [this.store.choiceSet()];
     const models = this.store.schema.has_baseline ? ["main", "baseline"] : ["main"];
     try {
-      const found = await Promise.all(models.map((model) => ask("v1/probabilities", { sets, model })));
-      const [main, baseline] = found.map(
+      const responses = await Promise.all(models.map((model) => sendRequest("v1/probabilities", { sets, model })));
+      const [main, baseline] = responses.map(
         ({ sets: [{ probabilities }] }) => new Map(ids.map((id, k) => [id, probabilities[k]])),
       );
       this.main = main;
@@ -53,11 +53,11 @@ export class Answers {
     } finally {
       this.running = false;
       if (this.waiting) this.run();
-      else busy(this.timer !== 0);
+      else setBusy(this.timer !== 0);
     }
   }
 }
 
-function busy(is) {
-  document.querySelector("main").setAttribute("aria-busy", String(is));
+function setBusy(isBusy) {
+  document.querySelector("main").setAttribute("aria-busy", String(isBusy));
 }
