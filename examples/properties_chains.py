@@ -1,6 +1,6 @@
-"""What plot_properties.py stands on: the laws of a chain, networks set by hand, networks trained on exact laws.
+"""Chains for plot_properties.py: probabilities of a chain, networks with weights set by hand, and trained networks.
 
-A law is the vector of a choice set's probabilities. Rates are (n, n), of leaving i for j; the diagonal does not count.
+Rates are (n, n): entry (i, j) is the rate of leaving i for j. The diagonal is ignored.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import pcmcnet as pn
 from pcmcnet.layers import PairwiseRates
 
 Floats = NDArray[np.float64]
-Laws = dict[tuple[int, ...], Floats]  # choice set -> probabilities of its alternatives
+SetProbabilities = dict[tuple[int, ...], Floats]  # choice set -> probabilities of its alternatives
 
 
-def law(rates: Floats) -> Floats:
+def probabilities(rates: Floats) -> Floats:
     """(n, n) rates -> (n,) probabilities."""
     return pn.stationary_distribution(torch.as_tensor(rates, dtype=torch.float64)).numpy()
 
 
-def laws_of(rates: Floats) -> Laws:
-    """Return the law of every choice set of two or more alternatives: one chain, masked for each set."""
+def probabilities_by_set(rates: Floats) -> SetProbabilities:
+    """Return the probabilities of every choice set with at least two alternatives."""
     n = len(rates)
     subsets = [s for k in range(2, n + 1) for s in itertools.combinations(range(n), k)]
     mask = torch.tensor([[i in s for i in range(n)] for s in subsets])
@@ -35,8 +35,8 @@ def laws_of(rates: Floats) -> Laws:
     return {s: p[k, list(s)] for k, s in enumerate(subsets)}
 
 
-def distance(one: Laws, other: Laws) -> float:
-    """Return the largest total variation between the laws of a choice set."""
+def distance(one: SetProbabilities, other: SetProbabilities) -> float:
+    """Return the largest total variation over all choice sets."""
     return max(float(np.abs(one[s] - other[s]).sum()) / 2 for s in one)
 
 
@@ -53,10 +53,10 @@ def one_layer(leave: Any, enter: Any, bias: Any, output: Any, shift: float, *, e
 
 
 def by_hand(rates: Floats, *, epsilon: float) -> PairwiseRates:
-    """Write a chain into a network on one-hot alternatives, as the theorem's proof does; zeros become epsilon.
+    """Return the network of the proof: it has the rates of a chain on one-hot alternatives; zeros become epsilon.
 
-    One hidden unit for each positive rate q_ij, max(0, [i is left] + [j is entered] - 1), which is 1 for that pair and
-    0 for all others; its output weight is q_ij - epsilon. No positive rate may be below epsilon.
+    Each positive rate q_ij has one hidden unit, max(0, [i is left] + [j is entered] - 1). The unit is 1 for this pair
+    and 0 for all others. Its output weight is q_ij - epsilon. Positive rates must not be below epsilon.
     """
     i, j = np.nonzero(rates)
     one_hot = np.eye(len(rates))
@@ -65,21 +65,21 @@ def by_hand(rates: Floats, *, epsilon: float) -> PairwiseRates:
 
 @torch.no_grad()
 def rates_of(net: PairwiseRates, alternatives: Floats) -> Floats:
-    """(n, d) alternatives -> (n, n) rates of a network, up to the time scale."""
+    """(n, d) alternatives -> (n, n) rates of a network, up to a common factor."""
     x: Tensor = torch.as_tensor(alternatives)[None]
     rates = net(x.new_zeros(1, 0), x, torch.ones(x.shape[:2], dtype=torch.bool))[0].fill_diagonal_(0)
     return rates.numpy()
 
 
-def choices(laws: Mapping[Any, Floats], features: Mapping[Any, Floats]) -> pn.ChoiceData:
-    """Write laws as choice data: each alternative of a set is chosen once, and its probability is the weight."""
-    blocks = [(s, c, p) for s, shares in laws.items() for c, p in enumerate(shares) if p > 0]
+def choices(weights: Mapping[Any, Floats], features: Mapping[Any, Floats]) -> pn.ChoiceData:
+    """Return choice data in which each alternative of a set is chosen once, with its probability as the weight."""
+    blocks = [(s, c, p) for s, shares in weights.items() for c, p in enumerate(shares) if p > 0]
     x = np.concatenate([features[s] for s, _, _ in blocks])
     names = list(_columns(x))
-    sizes = [len(laws[s]) for s, _, _ in blocks]
+    sizes = [len(weights[s]) for s, _, _ in blocks]
     table = {
         "set": np.repeat(np.arange(len(blocks)), sizes),
-        "chosen": np.concatenate([np.arange(len(laws[s])) == c for s, c, _ in blocks]),
+        "chosen": np.concatenate([np.arange(len(weights[s])) == c for s, c, _ in blocks]),
         "weight": np.repeat([p for _, _, p in blocks], sizes),
         **_columns(x),
     }
@@ -87,7 +87,7 @@ def choices(laws: Mapping[Any, Floats], features: Mapping[Any, Floats]) -> pn.Ch
 
 
 def predictions(model: pn.PCMCNet, features: Mapping[Any, Floats]) -> dict[Any, Floats]:
-    """Return a fitted model's law of each choice set."""
+    """Return the probabilities of each choice set according to a fitted model."""
     sizes = [len(x) for x in features.values()]
     x = np.concatenate(list(features.values()))
     p = model.predict_proba({"set": np.repeat(np.arange(len(sizes)), sizes), **_columns(x)})
@@ -98,7 +98,7 @@ def _columns(x: Floats) -> dict[str, Floats]:
     return {f"x{k}": column for k, column in enumerate(x.T)}
 
 
-def fit_to(laws: Mapping[Any, Floats], features: Mapping[Any, Floats], **options: Any) -> pn.PCMCNet:
-    """Train a network on exact probabilities."""
+def fit_to(weights: Mapping[Any, Floats], features: Mapping[Any, Floats], **options: Any) -> pn.PCMCNet:
+    """Fit a network to exact probabilities."""
     settings = {"batch_size": 128, "lr": 0.03, "weight_decay": 0.0, "utility": "none", "labels": False, **options}
-    return pn.PCMCNet(**settings).fit(choices(laws, features), device="cpu", progress=False)
+    return pn.PCMCNet(**settings).fit(choices(weights, features), device="cpu", progress=False)

@@ -72,8 +72,8 @@ def test_no_chain_that_is_even_in_pairs_keeps_a_half_for_the_car_among_buses(see
     rates = rng.lognormal(0, 3, (4, 4))
     rates[0] = rates[:, 0]
     x = rates[0, 1:]
-    assert chains.law(rates)[0] <= x.max() / (x.max() + x.sum()) < 0.5
-    np.testing.assert_allclose([chains.laws_of(rates)[0, j][0] for j in (1, 2, 3)], 0.5, rtol=1e-12)
+    assert chains.probabilities(rates)[0] <= x.max() / (x.max() + x.sum()) < 0.5
+    np.testing.assert_allclose([chains.probabilities_by_set(rates)[0, j][0] for j in (1, 2, 3)], 0.5, rtol=1e-12)
 
 
 # -- uniform expansion --------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_a_decoy_raises_its_better_neighbour_above_its_share_of_the_pair(example
 
 def test_the_third_pair_is_free_of_the_other_two(example: ModuleType) -> None:
     found = example.stochastic_transitivity(0.8, 0.7)
-    np.testing.assert_allclose(found.found, found.wanted, rtol=1e-12)
-    assert found.kept < 1e-12
-    assert found.wanted.min() < 0.5 < 0.8 < found.logit
+    np.testing.assert_allclose(found.network, found.target, rtol=1e-12)
+    assert found.pair_error < 1e-12
+    assert found.target.min() < 0.5 < 0.8 < found.logit
     assert found.logit == pytest.approx(28 / 31)  # odds of 4 times 7/3
 
 
@@ -132,7 +132,7 @@ def test_a_trained_network_comes_within_a_hundredth_and_a_single_neuron_does_not
     assert close.trained[1] < 0.01
     assert close.trained[0] > 0.1
     assert len(close.true) == sum(k * math.comb(5, k) for k in range(2, 6))
-    np.testing.assert_allclose(close.found, close.true, atol=0.01)
+    np.testing.assert_allclose(close.predicted, close.true, atol=0.01)
 
 
 @pytest.mark.parametrize("seed", range(5))
