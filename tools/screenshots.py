@@ -1,7 +1,7 @@
 """Make the pictures of terminal and notebook in docs/pictures: ``python -m tools.screenshots [terminal] [notebook]``.
 
-The terminal is a real one (``tools/terminal.py``), in which a comparison of models on a packaged table runs: its bar
-half way and what it ends with become one SVG. The notebook is run by a kernel, and what it shows is taken by Chromium.
+A comparison of models runs in a real terminal (``tools/terminal.py``). Its progress bar half way and its final output
+become one SVG. A kernel runs the notebook, and Chromium takes a screenshot of its outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 COLUMNS = 100
 _MAIN = "from pcmcnet.cli import main; main()"
-_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # which a reader's browser would fetch from elsewhere
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # browsers would load them from another host
 
 READ = """from pcmcnet.datasets import packaged
 import pcmcnet as pn
@@ -45,7 +45,7 @@ pre { background: #f5f6f8; border: 1px solid #dfe2e6; padding: 8px; margin: 0 0 
 
 
 def terminal() -> Path:
-    """Draw a comparison in a terminal."""
+    """Draw a comparison of models in a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -54,9 +54,9 @@ def terminal() -> Path:
     bars: list[list[str]] = []
 
     def watch(screen: Screen) -> None:
-        found = [k for k, row in enumerate(screen.rows) if "━" in row]
-        if found and found[-1] + 1 < len(screen.rows) and "pcmcnet" in screen.rows[found[-1] + 1]:
-            bars.append(screen.rows[found[-1] : found[-1] + 2])
+        bar_rows = [k for k, row in enumerate(screen.rows) if "━" in row]
+        if bar_rows and bar_rows[-1] + 1 < len(screen.rows) and "pcmcnet" in screen.rows[bar_rows[-1] + 1]:
+            bars.append(screen.rows[bar_rows[-1] : bar_rows[-1] + 2])
 
     with tempfile.TemporaryDirectory() as folder:
         place = {"environment": environment, "folder": Path(folder)}
@@ -80,7 +80,7 @@ def terminal() -> Path:
 
 
 def notebook() -> Path:
-    """Draw a notebook, run by a kernel."""
+    """Run a notebook and draw it."""
     import nbclient
     import nbformat
     from playwright.sync_api import sync_playwright
@@ -104,7 +104,7 @@ def notebook() -> Path:
 
 
 def _output(output: dict[str, object]) -> str:
-    """Return what a notebook shows of an output: its page, or its picture; no lines of the log."""
+    """Return an output of a notebook as HTML: its HTML or its picture, without log lines."""
     data = output.get("data")
     if not isinstance(data, dict):
         return ""
@@ -114,7 +114,7 @@ def _output(output: dict[str, object]) -> str:
 
 
 def main() -> None:
-    """Make the pictures named, or all."""
+    """Make the pictures given as arguments, or all."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     FOLDER.mkdir(exist_ok=True)
     makers = {"terminal": terminal, "notebook": notebook}

@@ -1,11 +1,11 @@
-"""Docstrings for the site: an extension of griffe that mkdocs.yml names.
+"""Adapt docstrings to the site: an extension of griffe, used in mkdocs.yml.
 
-The docstrings are written for people who read the code. The site wants a little more form:
+These forms are changed:
 
-    :class:`X`                        references of Sphinx are shown as code
-    train, valid                      parameters with one description get an entry each, with their own type and default
-    Returns / The model itself.       a sentence is a description and not a type
-    for example::                     a block follows anyway: one colon is enough
+    :class:`X`                        Sphinx references are shown as code
+    train, valid                      parameters that share a description get one entry each
+    Returns / The model itself.       a sentence is shown as a description, not as a type
+    for example::                     a double colon becomes a single colon
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
-_TOGETHER = re.compile(r"^(\w+(?:, \w+)+)\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
+_SHARED_ENTRY = re.compile(r"^(\w+(?:, \w+)+)\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
 _RETURNS = re.compile(r"^Returns\n-------\n(?P<text>\S.*(?:\n(?![\n ]).*)*)(?=\n\n|\Z)", re.MULTILINE)
 
 
 class SiteDocstrings(griffe.Extension):
-    """Give docstrings the form that the site shows."""
+    """Rewrites the docstrings of all objects."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of one object."""
@@ -31,14 +31,14 @@ class SiteDocstrings(griffe.Extension):
 
 
 def for_the_site(text: str, returns: str = "") -> str:
-    """Rewrite a docstring; ``returns`` is the annotation of what a function returns."""
+    """Return a docstring in the form of the site; ``returns`` is the return annotation of a function."""
     text = _ROLE.sub(r"`\1`", text).replace("::\n\n    ", ":\n\n    ")
-    text = _TOGETHER.sub(lambda m: "".join(f"{name}\n{m[2].rstrip()}\n" for name in m[1].split(", ")), text)
-    return _RETURNS.sub(lambda m: _described(m["text"], returns), text)
+    text = _SHARED_ENTRY.sub(lambda m: "".join(f"{name}\n{m[2].rstrip()}\n" for name in m[1].split(", ")), text)
+    return _RETURNS.sub(lambda m: _returns_section(m["text"], returns), text)
 
 
-def _described(text: str, returns: str) -> str:
-    """Write what is returned as a type with a description, where it is a sentence."""
+def _returns_section(text: str, returns: str) -> str:
+    """Return a Returns section; a sentence becomes the description of the annotated type."""
     if not returns or " " not in text:
         return f"Returns\n-------\n{text}"
     return f"Returns\n-------\n{returns}\n    {' '.join(text.split())}"

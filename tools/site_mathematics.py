@@ -1,4 +1,4 @@
-r"""Formulas of the documentation as MathML: a hook of mkdocs.yml.
+r"""Convert the formulas of the documentation to MathML: a hook of mkdocs.yml.
 
 Pages write LaTeX, ``$q_{ij}$`` within a line and ``$$ ... $$`` as a block. The Markdown extension arithmatex marks each
 formula; this hook replaces it by MathML, which browsers display without a script, a font or a network.

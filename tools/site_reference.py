@@ -1,7 +1,6 @@
-"""The generated parts of the reference, written while mkdocs builds the site: a hook of mkdocs.yml.
+"""Generate parts of the reference while mkdocs builds the site: a hook of mkdocs.yml.
 
-Every public class has its own page, reference/NAME.md, which is generated here. Other pages name generated parts in a
-comment:
+Every public class gets a page, reference/NAME.md. Other pages include generated parts with a comment:
 
     <!-- commands -->              every command of the program with its arguments and options
     <!-- classes: NAME, NAME -->   links to the pages of these classes, with the first sentence of their docstrings
@@ -28,7 +27,7 @@ from pcmcnet.models.interface.options import REQUIRED, OptionDoc, option_docs
 
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"^<!-- (commands|classes|file)(?:: ([\w., ]+))? -->$", re.MULTILINE)
-# Methods of base classes that the page of a class repeats: users look for them there.
+# Inherited methods that the page of a class also lists, because users look for them there.
 _INHERITED = {
     "ChoiceData": "true",
     "PCMCNet": "[rates]",
@@ -44,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace each comment by the part that it names; mkdocs calls this for every page."""
+    """Replace each comment by its generated part; mkdocs calls this for every page."""
     return _MARK.sub(lambda match: _PARTS[match[1]](*match.groups()[1:]), markdown)
 
 
@@ -80,14 +79,14 @@ def classes(names: str) -> str:
 
 def commands(_: None = None) -> str:
     """Return a section for each command of the program."""
-    return "\n\n".join(_command(name, command) for name, command in walk(get_command(app), "pcmcnet"))
+    return "\n\n".join(_command(name, command) for name, command in list_commands(get_command(app), "pcmcnet"))
 
 
-def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+def list_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the commands below a group with their full names."""
     for word, child in getattr(command, "commands", {}).items():
         if getattr(child, "commands", None):
-            yield from walk(child, f"{name} {word}")
+            yield from list_commands(child, f"{name} {word}")
         else:
             yield f"{name} {word}", child
 
@@ -115,7 +114,7 @@ def _names(option: Any) -> str:
 
 
 def _type(option: Any) -> str:
-    """Say what value an option takes, in words; nothing for a flag."""
+    """Return a description of the values of an option; empty for a flag."""
     kind = option.type_descriptor.annotation
     if option.is_flag or kind is bool:
         return ""
@@ -162,7 +161,7 @@ def _option_default(option: OptionDoc) -> str:
 
 
 def file(name: str) -> str:
-    """Return a file of the repository as a page: its links into docs/ are links of the site."""
+    """Return a file of the repository as a page, with links into docs/ adapted to the site."""
     return (ROOT / name).read_text("utf-8").replace("](docs/", "](")
 
 

@@ -1,7 +1,7 @@
-"""A terminal of so many columns, and a program that runs in it: what a person would see, row by row.
+"""Run a program in a terminal of a given width and read its screen, row by row.
 
-``Screen`` obeys what programs with a progress bar send: carriage return, new line, cursor up, erase, colours. It keeps
-every row, and remembers those that were too long for their line.
+``Screen`` handles the control sequences of progress bars: carriage return, new line, cursor up, erase, colours. It
+keeps every row, and records the rows that were too long.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _SEQUENCE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|\x1b\][^\x07]*\x07")
 
 
 class Screen:
-    """Rows of letters, with a cursor."""
+    """Rows of characters, with a cursor."""
 
     def __init__(self, columns: int) -> None:
         self.columns, self.rows, self.row, self.column = columns, [""], 0, 0
@@ -27,18 +27,18 @@ class Screen:
         self.colours = False
 
     def feed(self, text: str) -> None:
-        """Take what a program has sent."""
+        """Process the output of a program."""
         at = 0
         while at < len(text):
-            found = _SEQUENCE.match(text, at)
-            if found:
-                self._obey(found[3], int(found[2] or 1) if (found[2] or "1").isdigit() else 0)
-                at = found.end()
+            sequence = _SEQUENCE.match(text, at)
+            if sequence:
+                self._control(sequence[3], int(sequence[2] or 1) if (sequence[2] or "1").isdigit() else 0)
+                at = sequence.end()
             else:
                 self._put(text[at])
                 at += 1
 
-    def _obey(self, command: str | None, number: int) -> None:
+    def _control(self, command: str | None, number: int) -> None:
         if command == "A":
             self.row = max(self.row - number, 0)
         elif command == "K":
@@ -46,12 +46,12 @@ class Screen:
         elif command == "m":
             self.colours = True
         elif command not in ("h", "l", None):
-            raise AssertionError(f"a terminal would need to know the sequence {command!r}")
+            raise AssertionError(f"the control sequence {command!r} is not supported")
 
-    def _put(self, letter: str) -> None:
-        if letter == "\r":
+    def _put(self, character: str) -> None:
+        if character == "\r":
             self.column = 0
-        elif letter == "\n":
+        elif character == "\n":
             self.row += 1
             if self.row == len(self.rows):
                 self.rows.append("")
@@ -61,7 +61,7 @@ class Screen:
                 self._put("\n")
                 self.column = 0
             line = self.rows[self.row].ljust(self.column)
-            self.rows[self.row] = line[: self.column] + letter + line[self.column + 1 :]
+            self.rows[self.row] = line[: self.column] + character + line[self.column + 1 :]
             self.column += 1
 
 
@@ -74,28 +74,29 @@ def run_in_terminal(
     folder: Path | None = None,
     start: Callable[..., Any] = subprocess.Popen,
 ) -> Screen:
-    """Start a program in a terminal and let it run until it ends; ``watch`` looks at the screen after each line."""
+    """Run a program in a terminal until it ends; ``watch`` is called with the screen after each line."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     variables |= {"TERM": "xterm-256color", **(environment or {})}
     process = start(command, stdin=slave, stdout=slave, stderr=slave, env=variables, cwd=folder)
     os.close(slave)
-    screen, sent = Screen(columns), b""
+    screen, output = Screen(columns), b""
     while True:
         try:
-            part = os.read(master, 65536)
-        except OSError:  # how Linux tells that the program has ended
+            chunk = os.read(master, 65536)
+        except OSError:  # Linux raises it when the program has ended
             break
-        if not part:
+        if not chunk:
             break
-        sent += part
-        whole = sent.rfind(b"\n") + 1 or (len(sent) if sent.endswith(b"\r") else 0)  # letters and sequences stay whole
-        for line in re.split(r"(?=\r)", sent[:whole].decode()):
+        output += chunk
+        # Only complete lines are decoded, so that no character or control sequence is split.
+        complete = output.rfind(b"\n") + 1 or (len(output) if output.endswith(b"\r") else 0)
+        for line in re.split(r"(?=\r)", output[:complete].decode()):
             screen.feed(line)
             watch(screen)
-        sent = sent[whole:]
-    screen.feed(sent.decode())
+        output = output[complete:]
+    screen.feed(output.decode())
     os.close(master)
     assert process.wait() == 0, "\n".join(screen.rows)
     return screen
