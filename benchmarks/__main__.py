@@ -1,4 +1,4 @@
-"""Measure on one CPU thread, beside the published way of computing.
+"""Benchmarks on one CPU thread, compared with the implementation described in the paper.
 
     python -m benchmarks [--json FILE] [SECTION ...]
 

@@ -1,4 +1,4 @@
-"""The paper's first experiment on one CPU thread: how long a default fit takes, and how far from the truth it ends."""
+"""The paper's first experiment on one CPU thread: time of a default fit and divergence from the true model."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ROLES = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alterna
 
 
 def training_table() -> ChoiceData:
-    """Simulate as many choice sets as the paper trains on."""
+    """Simulate as many training sets as in the paper."""
     return ChoiceData.from_long(mlba.simulate(20_000, seed=1), **ROLES)
 
 
 def held_out() -> tuple[ChoiceData, np.ndarray]:
-    """Simulate fresh choice sets; returns them and their true probabilities."""
+    """Simulate new choice sets; return them and their true probabilities."""
     fresh = mlba.simulate(10_000, seed=2)
     return ChoiceData.from_long(fresh, **ROLES), fresh["true_prob"].to_numpy()
 
 
 def main() -> list[Row]:
-    """Fit PCMC-Net 3x16 from several seeds; print seconds and the divergence on fresh sets."""
+    """Fit PCMC-Net 3x16 with several seeds; print seconds and the divergence on new sets."""
     train, (test, truth) = training_table(), held_out()
     title = "PCMC-Net 3x16 on 20,000 simulated choice sets, default options, one CPU thread (the paper's KL: .009)"
     table = Table(title, {"seed": "", "seconds": ".1f", "KL": ".4f"})

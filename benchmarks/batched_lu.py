@@ -1,7 +1,7 @@
-"""PCMC-Net as one would first batch it: the second yardstick of the benchmarks, not part of the product.
+"""A straightforward batched implementation of PCMC-Net: the second reference of the benchmarks.
 
-All sets padded to the largest of their batch, drawn at random; the first layer computed for alternatives and added for
-pairs by broadcasting; one batched LU solve of the padded generators; plain autograd, Adam. Rates are the paper's.
+Sets are padded to the largest of their random batch. The first layer is computed for alternatives and added for pairs
+by broadcasting. The padded generators are solved by one batched LU. Plain autograd, Adam, and the rates of the paper.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class BatchedNetwork(nn.Module):
 
 
 def solved(rates: Tensor, mask: Tensor) -> Tensor:
-    """Solve for the law by LU, the first column of each generator replaced by ones: (B, J, J), (B, J) -> (B, J)."""
+    """Solve by LU with ones in the first column of each generator: (B, J, J), (B, J) -> (B, J)."""
     real = mask.unsqueeze(2) & mask.unsqueeze(1)
     off = rates * real * (1 - torch.eye(rates.shape[-1], device=rates.device))
-    exits = off.sum(-1) + ~mask  # a padded state leaves at rate 1 and is never entered: its mass is 0
+    exits = off.sum(-1) + ~mask  # a padded state is left at rate 1 and never entered: its probability is 0
     system = off - torch.diag_embed(exits)
     system = torch.cat([torch.ones_like(system[..., :1]), system[..., 1:]], -1)
     right = F.one_hot(torch.zeros(len(rates), dtype=torch.long, device=rates.device), rates.shape[-1])
@@ -52,7 +52,7 @@ def solved(rates: Tensor, mask: Tensor) -> Tensor:
 
 
 def to_tensors(data: ChoiceData) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Individuals (S, D0), alternatives by set (n, D), and choices (S,)."""
+    """Return individuals (S, D0), alternatives by set (n, D), and choices (S,)."""
     x = np.stack([c.values for c in data.features.values()], 1).astype(np.float32)
     who = np.zeros((len(data), len(data.individual)), np.float32)
     for at, column in enumerate(data.individual.values()):
@@ -61,7 +61,7 @@ def to_tensors(data: ChoiceData) -> tuple[Tensor, list[Tensor], Tensor]:
 
 
 def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int, batch_size: int, device: str = "cpu") -> float:
-    """Train some steps and report the speed."""
+    """Train for some steps and return the speed."""
     torch.manual_seed(0)
     network = BatchedNetwork(shape).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.001)

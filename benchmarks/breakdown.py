@@ -1,7 +1,8 @@
-"""Where the time of a training step goes at the airline shape, on one CPU thread: batched LU beside ours.
+"""Time of the parts of a training step at the airline shape, on one CPU thread: batched LU and this library.
 
-Self times of PyTorch's operations under its profiler, over a few steps after one that warms up. An operation counts
-for the law, or for the optimiser, if it happens inside of it, and else by its name; the profiler's own cost is in.
+Self times of PyTorch operations under its profiler, over a few steps after a warm-up step. An operation counts for the
+stationary distribution or for the optimiser if it runs inside of it, otherwise by its name. The overhead of the
+profiler is included.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import PCMCNet
 
 BATCH, STEPS = 16, 4
-INSIDE = {"law": r"pcmcnet::|linalg|LinalgSolve", "optimiser": r"[Oo]ptimizer|adam"}
+INSIDE = {"stationary distribution": r"pcmcnet::|linalg|LinalgSolve", "optimiser": r"[Oo]ptimizer|adam"}
 NAMED = {
     "products": r"aten::(mm|addmm_?|mv|addmv_?|bmm|linear)$",
     "dropout": r"dropout|bernoulli|random_|aten::(mul_?|ge_?|_to_copy)$",
@@ -30,7 +31,7 @@ NAMED = {
 
 
 def kind(event: Any) -> str:
-    """Tell what an event of the profiler belongs to."""
+    """Return the part of a step that an event of the profiler belongs to."""
     around, names = event, []
     while around is not None:
         names.append(around.name)
@@ -42,7 +43,7 @@ def kind(event: Any) -> str:
 
 
 def milliseconds(run: Callable[[], Any], sets: int) -> Counter[str]:
-    """Profile a call that trains on so many sets; returns milliseconds per set by kind."""
+    """Profile a call that trains on ``sets`` choice sets; return milliseconds per set by part."""
     run()
     with profile(activities=[ProfilerActivity.CPU]) as watch:
         run()
@@ -53,7 +54,7 @@ def milliseconds(run: Callable[[], Any], sets: int) -> Counter[str]:
 
 
 def main() -> list[Row]:
-    """Print milliseconds per set of both."""
+    """Print milliseconds per set of both implementations."""
     torch.set_num_threads(1)
     data = AIRLINE.data(STEPS * BATCH)
     model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=BATCH, epochs=1, **NETWORK)

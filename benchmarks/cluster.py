@@ -1,12 +1,12 @@
-"""Time per epoch by one process, and by 1 and 2 workers of Ray that share each batch.
+"""Time per epoch in one process, and with 1 and 2 Ray workers that share each batch.
 
     python -m benchmarks.cluster [--json FILE] [workers] [wide]
 
-``workers`` takes a network of 64 and 64 units, ``wide`` one of 256 and 256.
+``workers`` uses a network of 64 and 64 units, ``wide`` one of 256 and 256.
 
-The epochs of a fit are timed by its first worker; the start of Ray and of the workers is not in them and has a column
-of its own. Fits take turns, and the best epoch of each counts. All workers compute on one thread each, and on one
-machine they share its cores, its memory and its caches.
+The first worker times the epochs of a fit. The start of Ray and of the workers is not included; it has a separate
+column. Fits take turns, and the best epoch of each counts. Every worker computes on one thread. On one machine, workers
+share the cores, the memory and the caches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def in_one_process(model: pn.PCMCNet, data: pn.ChoiceData) -> Any:
 
 
 def epochs(hidden: tuple[int, ...]) -> list[Row]:
-    """Time the ways, taking turns."""
+    """Time all ways in turn."""
     data = pn.ChoiceData.from_long(airline.simulate(SETS, seed=0), **airline.ROLES)
     ways: dict[str, Callable[..., Any]] = {
         "one process": in_one_process,
@@ -47,16 +47,16 @@ def epochs(hidden: tuple[int, ...]) -> list[Row]:
         "start s": ".1f",
     }
     table = Table(f"airline shape, {SETS:,} sets, batches of {BATCH}", columns)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, fit in ways.items():
             model = pn.PCMCNet(hidden=hidden, batch_size=BATCH, epochs=EPOCHS, **NETWORK)
             began = time.perf_counter()
             fit(model, data)
             taken = [entry["seconds"] for entry in model.history]
-            found[name].append((min(taken), time.perf_counter() - began - sum(taken)))
-    alone = min(found["one process"])[0]
-    for name, times in found.items():
+            results[name].append((min(taken), time.perf_counter() - began - sum(taken)))
+    alone = min(results["one process"])[0]
+    for name, times in results.items():
         best, start = min(times)
         row = {"way": name, "hidden": "x".join(map(str, hidden)), "parameters": model.num_parameters}
         table.add({**row, "s/epoch": best, "sets/s": SETS / best, "speed": alone / best, "start s": start})

@@ -1,11 +1,11 @@
-"""The best offers: how long a proof takes, how near local search comes, and offers for many people.
+"""Best offers: time of a proof, accuracy of local search, and offers for many people.
 
     python -m benchmarks.decisions [SECTION ...]     chains, mixtures, people
 
-Chains have log-normal rates exp(sigma z) among n products and an outside option that earns nothing, and revenues
-uniform on [0, 1]. Beside them stands what an offer ordered by revenue, the best for a logit, would lose. Mixtures of
+Chains have log-normal rates exp(sigma z) among n products and an outside option without revenue; revenues are uniform
+on [0, 1]. The tables also show the loss of an offer ordered by revenue, which is the best for a logit. Mixtures of
 logits have attractions exp(2 z) and equal segments, or are draws of tastes for four features and a price. Proofs are
-timed in CPU seconds with one thread, which a busy machine does not change much.
+timed in CPU seconds on one thread, which hardly depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREADS = os.cpu_count() or 1
 
 
 def _local(value: OfferValue, rows: ConstraintRows) -> tuple[Floats, Floats]:
-    """Return the best of some local searches, as an offer and its value."""
+    """Return the best offer of several local searches, and its value."""
     starts = starting_offers(rows, value.revenue, STARTS, np.random.default_rng(0))
     offers, values = local_search(lambda there, _: expected_revenue(value, there), rows, starts)
     return offers[values.argmax()], values.max()
@@ -136,12 +136,12 @@ def _mixture(n: int, C: int, what: str, seed: int) -> dict[str, float]:
 
 
 def people() -> list[Row]:
-    """Search for an offer of up to 6 of 20 itineraries to each of many people."""
+    """Search for an offer of up to 6 of 20 itineraries for each of many people."""
     torch.set_num_threads(THREADS)
     bookings = airline.simulate(400, seed=0).to_pandas()
     who, what = ["dtd", "staySaturday"], ["totalPrice", "totalTripDurationMinutes", "nFlights", "airlines"]
     data = ChoiceData.from_long(bookings, choice_set="individual", chosen="choice", individual=who, features=what)
-    model = PCMCNet(epochs=5, weight_decay=0.5).fit(data, progress=False)  # on a GPU where there is one
+    model = PCMCNet(epochs=5, weight_decay=0.5).fit(data, progress=False)  # on a GPU if available
     catalogue = bookings.groupby("individual").filter(lambda rows: len(rows) >= 20).head(20)[what]
     catalogue = catalogue.assign(margin=np.r_[0.0, np.random.default_rng(0).uniform(10, 50, 19)])
     people = bookings.drop_duplicates("individual")[who].sample(PEOPLE, replace=True, random_state=0)

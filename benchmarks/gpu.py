@@ -1,12 +1,12 @@
-"""The same tables on a CUDA device, and the paper's whole experiment from a file to a saved model.
+"""The benchmarks on a CUDA device, and the paper's airline experiment from a file to a saved model.
 
     python -m benchmarks.gpu [--json FILE] [SECTION ...]
 
-A training speed is the median over the last ten of twenty epochs of one fit: in the first, kernels are compiled and
-steps recorded, and then the clocks settle at what the power limit allows. The bound is that of 512 sets with the mean
-number of pairs of the whole table, in bfloat16 where the network uses it. ``paper_scale`` times a process from its
-start: one that compiles all kernels, and one that finds them in Triton's cache. One epoch before them, which is not
-timed, leaves the bytecode of all Python modules, as an installation by pip does.
+A training speed is the median over the last ten of twenty epochs of one fit. In the first epochs, kernels are compiled,
+steps are recorded, and the clocks settle at the power limit. The bound is that of 512 sets with the mean number of
+pairs of the whole table, in bfloat16 if the network uses it. ``paper_scale`` times two processes from their start: one
+compiles all kernels, the other finds them in Triton's cache. One epoch before them is not timed; it compiles the
+bytecode of all Python modules, as an installation with pip does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from benchmarks.prediction import from_tables
 from benchmarks.shapes import AIRLINE, MLBA, NETWORK
 from benchmarks.training import Case
 
-SETS = 27_160  # as many as the paper trained on
+SETS = 27_160  # training sets of the paper
 BATCHES = (16, 64, 256, 512, 1_024)
 FIT = {"sets": SETS, "epochs": 20, "skipped": 10, "bound_sets": 512}
 CHAINS = ((512, 33), (512, 50), (16, 33), (4_096, 3), (64, 128), (16, 300), (2, 1_024))
 
 
 def stationary_layer() -> list[Row]:
-    """Time the layer beside LU; rates of one and of many orders of magnitude."""
+    """Time the layer and LU, for rates of one and of many orders of magnitude."""
     table = Table("stationary layer, float32, forward and backward; rates log-normal", stationary.COLUMNS)
     for sets, n, sigma in (*((sets, n, 1.0) for sets, n in CHAINS), (512, 8, 10.0), (64, 50, 5.0)):
         table.add(stationary.measure(sets, n, sigma, device="cuda", rounds=20))
@@ -44,18 +44,18 @@ def stationary_layer() -> list[Row]:
 
 
 def training_speed() -> list[Row]:
-    """Sets per second at both shapes, by batch size."""
+    """Measure sets per second at both shapes, by batch size."""
     cases = [Case(MLBA, size, paper_steps=100, lu_steps=20, **FIT) for size in (64, 1_024)]
     cases += [Case(AIRLINE, size, paper_steps=10, lu_steps=max(5, 320 // size), **FIT) for size in BATCHES]
     table = Table("training, choice sets per second", training.COLUMNS)
     for case in cases:
         training.compare(case, table, rounds=2, device="cuda")
-    print(f"(the paper's way always has its own batch: {MLBA.paper_batch} for mlba, {AIRLINE.paper_batch} for airline)")
+    print(f"(batch size of the paper's way: {MLBA.paper_batch} for mlba, {AIRLINE.paper_batch} for airline)")
     return table.rows
 
 
 def prediction_speed() -> list[Row]:
-    """Prediction beside bare products; then from tables."""
+    """Measure prediction against matrix products alone, and prediction from tables."""
     rows = compare_prediction("prediction at the airline shape", SETS, rounds=5, device="cuda")
     for sets in (SETS, 4 * SETS):
         rows += from_tables(f"from a table to probabilities, {sets:,} sets", sets, rounds=4, device="cuda")
@@ -63,12 +63,12 @@ def prediction_speed() -> list[Row]:
 
 
 def precision() -> list[Row]:
-    """NLL in float32 and bfloat16."""
+    """Compare the NLL in float32 and bfloat16."""
     return learnt(sets=12_000, seeds=3, device="cuda")
 
 
 def large_set() -> list[Row]:
-    """Time and memory of training steps on one large set."""
+    """Measure time and memory of training steps on one large set."""
     table = Table("one training step with one set, airline features and network", wide.COLUMNS)
     for size in (1_000, 2_000):
         table.add(wide.on_device(size))
@@ -76,7 +76,7 @@ def large_set() -> list[Row]:
 
 
 def paper_scale(sets: int = SETS, epochs: int = 66, hidden: str = "512,512", device: str = "cuda") -> list[Row]:
-    """Time the paper's airline experiment as a user runs it, twice: a process, from a Parquet file to a saved model."""
+    """Time the paper's airline experiment twice, each in a process, from a Parquet file to a saved model."""
     table = Table(
         "pcmcnet fit of the paper's network, from a Parquet file to a saved model",
         {"kernels": "", "sets": ",", "epochs": "", "seconds": ".1f"},
@@ -91,9 +91,9 @@ def paper_scale(sets: int = SETS, epochs: int = 66, hidden: str = "512,512", dev
         command += [word for name, value in options.items() for word in ("--set", f"{name}={str(value).lower()}")]
         env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
         for run, count in (("before", 1), ("compiled", epochs), ("cached", epochs)):
-            given = [*command, "--set", f"epochs={count}", "-o", str(Path(folder) / run)]
+            arguments = [*command, "--set", f"epochs={count}", "-o", str(Path(folder) / run)]
             env["TRITON_CACHE_DIR"] = str(kernels / ("before" if run == "before" else "timed"))
-            taken = seconds(partial(subprocess.run, given, check=True, stdout=subprocess.DEVNULL, env=env))
+            taken = seconds(partial(subprocess.run, arguments, check=True, stdout=subprocess.DEVNULL, env=env))
             assert (Path(folder) / run / "weights.safetensors").exists()
             if run != "before":
                 table.add({"kernels": run, "sets": sets, "epochs": epochs, "seconds": taken})

@@ -1,4 +1,4 @@
-"""What all benchmarks share: taking turns, tables, and the record of a run.
+"""Shared code of all benchmarks: running ways in turn, tables, and the record of a run.
 
 A section is a function that measures, prints one table and returns its rows. A run of some sections is written as JSON:
 machine, versions, date, command, and all figures by section.
@@ -27,10 +27,10 @@ PACKAGES = ("pcmcnet", "torch", "triton", "numpy")
 
 
 class Table:
-    """A table that is printed row by row as it is measured, and kept for the record.
+    """A table that is printed row by row, and stored for the record.
 
-    ``columns`` are headers with the format of their numbers; a value that is not there is printed as a dash. The first
-    column is as wide as ``first``.
+    ``columns`` maps headers to number formats; a missing value is printed as a dash. ``first`` is the width of the
+    first column.
     """
 
     def __init__(self, title: str, columns: Mapping[str, str], *, first: int = 18) -> None:
@@ -40,7 +40,7 @@ class Table:
         self._print(list(columns))
 
     def add(self, row: Row) -> None:
-        """Print a row and keep it, with whatever else is in it."""
+        """Print a row and store it, including values without a column."""
         self.rows.append(row)
         self._print([f"{row[k]:{form}}" if row.get(k) is not None else "-" for k, form in self.columns.items()])
 
@@ -52,7 +52,7 @@ class Table:
 
 
 def seconds(run: Callable[[], Any], device: str = "cpu") -> float:
-    """Time of one call, to the end of what it started on the device."""
+    """Return the time of one call, including its work on the device."""
     _wait(device)
     began = time.perf_counter()
     run()
@@ -61,22 +61,22 @@ def seconds(run: Callable[[], Any], device: str = "cpu") -> float:
 
 
 def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Let ways that measure themselves take turns: machines are noisy, and what they do they do to all."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    """Call the ways in turn, so that noise of the machine affects all of them; return their measurements."""
+    results: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            found[name].append(way())
-    return found
+            results[name].append(way())
+    return results
 
 
 def best_seconds(ways: Mapping[str, Callable[[], Any]], rounds: int, device: str = "cpu") -> dict[str, float]:
-    """Shortest time of each way, the ways taking turns; the first round warms up."""
+    """Return the shortest time of each way, called in turn after a warm-up round."""
     timed = {name: lambda way=way: seconds(way, device) for name, way in ways.items()}
     return {name: min(times[1:]) for name, times in in_turn(timed, rounds + 1).items()}
 
 
 def recorded(run: Callable[[], Any], times: int = 1) -> Callable[[], None]:
-    """Record some calls as a CUDA graph: a replay is free of the time that Python takes to launch them."""
+    """Record some calls as a CUDA graph: a replay has no launch overhead of Python."""
     run()  # compiles and allocates
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -88,7 +88,7 @@ def recorded(run: Callable[[], Any], times: int = 1) -> Callable[[], None]:
 
 
 def surroundings(command: str) -> dict[str, Any]:
-    """Name the machine, the versions and the command of a run."""
+    """Return the machine, the versions and the command of a run."""
     return {
         "machine": machine(),
         "versions": {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}},
@@ -98,7 +98,7 @@ def surroundings(command: str) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Name processor, cores and GPU."""
+    """Return the names of processor, cores and GPU."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -109,30 +109,30 @@ def machine() -> str:
 
 
 def run(module: str, sections: Mapping[str, Section], *, description: str, json_file: Path, device: str) -> None:
-    """Run the sections that the command line names, all by default, and write the record after each."""
+    """Run the sections given on the command line, or all, and write the record after each."""
     parser = argparse.ArgumentParser(
         f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(sections)}; all by default")
-    parser.add_argument("--json", type=Path, default=json_file, help="where the figures go (default: %(default)s)")
-    given = parser.parse_args()
-    unknown = [name for name in given.sections if name not in sections]
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"one of {', '.join(sections)}; default: all")
+    parser.add_argument("--json", type=Path, default=json_file, help="output file (default: %(default)s)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.sections if name not in sections]
     if unknown:
-        parser.error(f"unknown section {unknown[0]!r}: expected some of {', '.join(sections)}")
+        parser.error(f"unknown section {unknown[0]!r}: expected one of {', '.join(sections)}")
     if device == "cuda" and not torch.cuda.is_available():
-        sys.exit(f"python -m {module} needs a CUDA device, and torch {torch.__version__} finds none.")
+        sys.exit(f"python -m {module} needs a CUDA device; torch {torch.__version__} found none.")
     if device == "cpu":
         torch.set_num_threads(1)
     record = surroundings(" ".join(["python -m", module, *sys.argv[1:]]))
     print(f"{record['machine']}; {', '.join(f'{k} {v}' for k, v in record['versions'].items())}\n{record['command']}\n")
     record["figures"] = {}
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    for name in given.sections or sections:
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    for name in arguments.sections or sections:
         began = time.perf_counter()
         record["figures"][name] = sections[name]()
-        given.json.write_text(json.dumps(record, indent=2))
+        arguments.json.write_text(json.dumps(record, indent=2))
         print(f"({name}: {time.perf_counter() - began:.0f} s)\n", flush=True)
-    print(f"figures in {given.json}")
+    print(f"wrote {arguments.json}")
 
 
 def _wait(device: str) -> None:

@@ -1,6 +1,6 @@
-"""Where the time of a training step goes on a CUDA device: times of the kernels under PyTorch's profiler.
+"""Time of the parts of a training step on a CUDA device: times of the kernels under PyTorch's profiler.
 
-The airline shape in batches of 1,024, all steps of a fit of some epochs, after another one that compiles.
+The airline shape in batches of 1,024: all steps of a fit of some epochs, after a fit that compiles the kernels.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Reading the airline table: ``ChoiceData`` beside one data frame per choice set, in one run.
+"""Reading the airline table: ``ChoiceData`` against one data frame per choice set, in one run.
 
 The table has the shape of the paper's experiment: 33,951 choice sets of 1 to 50 itineraries, about 1.1 million rows,
-the columns of its appendix and three of ids and choices, in one CSV. The published code reads it with pandas, numbers
-categories, standardises, keeps a list of groups and makes tensors of each group in every epoch; pcmcnet reads and
-checks it, and encodes tensors once. Each measurement runs in a process of its own that has read a small table before,
-in turn, and the best of some runs counts. Memory is how far the peak grows while reading. Reading uses all cores: the
-ratio depends on how many are free.
+the columns of its appendix and three columns of ids and choices, in one CSV. The published code reads it with pandas,
+numbers categories, standardises, keeps a list of groups, and makes tensors of each group in every epoch. pcmcnet reads
+and checks the table, and encodes tensors once.
+
+Each measurement runs in a separate process that has read a small table before. The processes run in turn, and the best
+of some runs counts. Memory is the growth of the peak while reading. Reading uses all cores, so the ratio depends on
+how many are free.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from benchmarks.harness import Row, Table
 
 SETS, LARGEST, MEAN = 33_951, 50, 33
 RUNS = 3
-SAMPLE = 1_000  # sets whose frames are turned into tensors; the time for all is in proportion
+SAMPLE = 1_000  # sets converted to tensors; the time is scaled to all sets
 STEPS = {
     "grouping": "seconds to group, once parsed",
     "seconds": "... to parse and group",
@@ -41,7 +43,7 @@ FEATURES = ["airline", "price", "stay", "duration", "connections", "airlines", "
 
 
 def write_table(path: Path, sets: int, seed: int = 0) -> int:
-    """Write the CSV with values in the ranges of the paper's appendix; returns its number of rows."""
+    """Write the CSV with values in the ranges of the paper's appendix; return the number of rows."""
     rng = np.random.default_rng(seed)
     sizes = 1 + rng.binomial(LARGEST - 1, rng.beta(2.0, 2.0 * (LARGEST - MEAN) / (MEAN - 1), sets))
     owner, n = np.repeat(np.arange(sets), sizes), int(sizes.sum())
@@ -73,7 +75,7 @@ def write_table(path: Path, sets: int, seed: int = 0) -> int:
 
 
 def choice_sets(path: Path) -> dict[str, float]:
-    """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
+    """Time ``from_long`` and the encoding; count the bytes of the columns in memory."""
     from pcmcnet.data import ChoiceData, Encoder
     from pcmcnet.data.columns.arrays import stored_values
     from pcmcnet.data.files.tabular import read_table
@@ -96,7 +98,7 @@ def choice_sets(path: Path) -> dict[str, float]:
 
 
 def data_frames(path: Path) -> dict[str, float]:
-    """Time pandas and one frame per set; the same with categories numbered and numbers standardised; then tensors."""
+    """Time pandas with one frame per set, also with encoded columns, and the conversion to tensors."""
     import pandas as pd
     import torch
     from sklearn.preprocessing import LabelEncoder, StandardScaler
@@ -128,9 +130,9 @@ def data_frames(path: Path) -> dict[str, float]:
 
 
 class Clock:
-    """Seconds and growth of the memory peak, in MB, since it was made.
+    """Measures seconds and growth of the memory peak, in MB, since its creation.
 
-    The peak is read from /proc, as what getrusage reports of a process includes the one that started it.
+    The peak is read from /proc, because getrusage also counts the process that started this one.
     """
 
     def __init__(self) -> None:
@@ -145,7 +147,7 @@ class Clock:
 
 
 def in_own_process(reader: Callable[[Path], dict[str, float]], *paths: Path) -> dict[str, float]:
-    """Measure the last of some tables where only the others were read before."""
+    """Measure the last of several tables in a new process, after reading the others."""
     code = "import json, sys; from pathlib import Path; from benchmarks import loading; "
     code += "print(json.dumps([getattr(loading, sys.argv[1])(Path(path)) for path in sys.argv[2:]][-1]))"
     command = [sys.executable, "-c", code, reader.__name__, *map(str, paths)]
@@ -154,7 +156,7 @@ def in_own_process(reader: Callable[[Path], dict[str, float]], *paths: Path) -> 
 
 
 def main() -> list[Row]:
-    """Print seconds, their ratio, and memory beside the bytes of the columns."""
+    """Print seconds, their ratio, and memory with the bytes of the columns."""
     runs: dict[str, list[dict[str, Any]]] = {"frames": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder) / "small.csv", Path(folder) / "airline.csv"
@@ -173,7 +175,7 @@ def main() -> list[Row]:
         frames, ours = (min(run[key] for run in runs[way]) for way in ("frames", "ours"))
         table.add({"step": label, "one frame per set": frames, "pcmcnet": ours, "ratio": ours / frames})
     kept = runs["ours"][0]["kept"] / 1e6
-    print(f"(the columns that stay take {kept:.0f} MB; as 64-bit numbers they would take {rows * 18 * 8 / 1e6:.0f} MB)")
+    print(f"(the columns take {kept:.0f} MB in memory; as 64-bit numbers they would take {rows * 18 * 8 / 1e6:.0f} MB)")
     return table.rows
 
 

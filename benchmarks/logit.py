@@ -1,13 +1,13 @@
-"""Conditional logit from a file to estimates with standard errors: pcmcnet beside larch and xlogit, in one run.
+"""Conditional logit from a file to estimates with standard errors: pcmcnet, larch and xlogit, in one run.
 
-Two problems: the itinerary table as it is packaged (a compressed CSV), with price and duration standardised; and a
-million simulated rows of 10 numbers, in sets of 5 to 10 alternatives, in a Parquet file. The ways are those of
-``benchmarks/logit_ways.py``. Each runs in a process of its own with one thread, in turn. The
-first fit of a process and imports are timed apart; the best of the other fits, over some rounds, counts. larch
-compiles its code and keeps it on disk: the first of its processes starts with nothing kept, the others with that.
+There are two problems. One is the packaged itinerary table (a compressed CSV), with price and duration standardised.
+The other has a million simulated rows of 10 numbers, in sets of 5 to 10 alternatives, in a Parquet file. The ways are
+those of ``benchmarks/logit_ways.py``. Each runs in a separate process with one thread, in turn. Imports and the first
+fit of a process are timed separately; the best of the other fits, over some rounds, counts. larch compiles its code and
+caches it on disk: its first process starts with an empty cache.
 
-larch wants an older scipy than the one tested here: put the peers in an environment of their own, and name its
-interpreter in PCMCNET_PEERS. Without that this interpreter is tried; a peer that cannot be imported is skipped::
+larch needs an older scipy than the tested one. Install the peers in a separate environment, and set PCMCNET_PEERS to
+its interpreter. Otherwise this interpreter is used; a peer that cannot be imported is skipped::
 
     python3 -m venv ../peers && ../peers/bin/pip install larch==6.0.46 xlogit==0.2.7 pandas pyarrow
     PCMCNET_PEERS=../peers/bin/python python -m benchmarks.logit
@@ -35,8 +35,8 @@ from pcmcnet.errors import DatasetError
 ROUNDS = 3
 SETS, SMALLEST, LARGEST, WIDTH = 133_333, 5, 10, 10
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR")}
-AGREE = 1e-3  # how far log-likelihoods may be apart; each package has its own rule for when to stop
-NEAR = 0.05  # how far estimates may be apart in standard errors, and these in proportion, for the same reason
+AGREE = 1e-3  # largest difference of log-likelihoods; packages have different stopping rules
+NEAR = 0.05  # largest differences of estimates, in standard errors, and of standard errors, relative
 
 COLUMNS = {
     "package": "",
@@ -50,7 +50,7 @@ COLUMNS = {
 
 
 def itinerary() -> dict[str, Any]:
-    """Name the columns of the itinerary table."""
+    """Return the task for the itinerary table."""
     return {
         "file": str(packaged.path("itinerary")),
         "choice_set": "individual",
@@ -77,8 +77,8 @@ def simulated(path: Path, seed: int = 0) -> dict[str, Any]:
 
 
 def in_own_process(way: str, task: dict[str, Any], cache: str) -> dict[str, Any]:
-    """Run a way on a task with one thread; peers with the interpreter that was named for them."""
-    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()  # an environment's links must be kept
+    """Run a way on a task with one thread; peers run with the interpreter in PCMCNET_PEERS."""
+    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()  # do not resolve links: they identify the environment
     python = sys.executable if way == "pcmcnet" else str(peers)
     command = [python, "-m", "benchmarks.logit_ways", way, json.dumps(task)]
     surroundings = {**os.environ, **ONE_THREAD, "NUMBA_CACHE_DIR": cache}
@@ -86,12 +86,12 @@ def in_own_process(way: str, task: dict[str, Any], cache: str) -> dict[str, Any]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=surroundings, cwd=root)
     if done.returncode:
         raise RuntimeError(f"{way} failed:\n{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # a peer may print lines of its own before
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # a peer may print other lines first
     return result
 
 
 def measure(task: dict[str, Any], cache: str) -> dict[str, list[dict[str, Any]]]:
-    """Let the ways take turns; those that are not installed are named and left out."""
+    """Run the ways in turn; print and skip those that are not installed."""
     rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for _ in range(ROUNDS):
         for way in list(rounds):
@@ -105,7 +105,7 @@ def measure(task: dict[str, Any], cache: str) -> dict[str, list[dict[str, Any]]]
 
 
 def check(rounds: dict[str, list[dict[str, Any]]]) -> float:
-    """See that all found the same maximum; return how far log-likelihoods are apart."""
+    """Check that all ways found the same maximum; return the largest difference of log-likelihoods."""
     fits = [(way, fit) for way, results in rounds.items() for result in results for fit in result["fits"]]
     ours = rounds["pcmcnet"][0]["fits"][0]
     values, errors = np.array(ours["coefficients"]), np.array(ours["errors"])
@@ -115,7 +115,7 @@ def check(rounds: dict[str, list[dict[str, Any]]]) -> float:
             raise RuntimeError(f"{way} and pcmcnet disagree: {fit} and {ours}")
     apart = float(np.ptp([fit["log_likelihood"] for _, fit in fits]))
     if not apart < AGREE:
-        raise RuntimeError(f"expected log-likelihoods within {AGREE}, found {apart} between {fits}")
+        raise RuntimeError(f"expected log-likelihoods within {AGREE}, got a difference of {apart} between {fits}")
     return apart
 
 
@@ -132,14 +132,14 @@ def compare(title: str, task: dict[str, Any], cache: str) -> list[Row]:
         table.add({**row, "ratio": best["pcmcnet"]["total"] / best[way]["total"], **firsts})
     if cold and "larch" in rounds:
         start = rounds["larch"][0]
-        print(f"(larch with nothing compiled: import {start['import']:.1f}, first call {_total(start['fits'][0]):.1f})")
+        print(f"(larch with an empty cache: import {start['import']:.1f}, first call {_total(start['fits'][0]):.1f})")
     if len(rounds) > 1:
-        print(f"(log-likelihoods agree: {best['pcmcnet']['log_likelihood']:.3f}, at most {apart:.0e} apart)")
+        print(f"(log-likelihoods agree: {best['pcmcnet']['log_likelihood']:.3f}, largest difference {apart:.0e})")
     return [{"problem": title.strip(), **row} for row in table.rows]
 
 
 def main() -> list[Row]:
-    """Compare on both problems."""
+    """Compare the packages on both problems."""
     print("conditional logit, seconds from a file to estimates with standard errors, one CPU thread")
     found: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:

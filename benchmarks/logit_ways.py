@@ -1,14 +1,14 @@
-"""One conditional logit, from a file to estimates with standard errors, by pcmcnet, larch and xlogit.
+"""Fit one conditional logit, from a file to estimates with standard errors, with pcmcnet, larch or xlogit.
 
-Run as ``python -m benchmarks.logit_ways WAY TASK``, with the interpreter of an environment that has the package: it
-imports nothing but that package and its data frames, so that larch and xlogit, which want other versions of scipy,
-may live in an environment of their own. TASK is JSON: the file, its columns, and the numbers that are standardised
-over all rows. The fit is done some times, as the first may compile; what is printed is JSON, one dictionary a fit.
+Run as ``python -m benchmarks.logit_ways WAY TASK``, with the interpreter of an environment that has the package. It
+imports only that package and its data frames. So larch and xlogit, which need other versions of scipy, can be in a
+separate environment. TASK is JSON: the file, its columns, and the numeric columns to standardise over all rows. The
+fit is repeated, because the first may compile. The output is JSON with one dictionary per fit.
 
-Each way is the fastest of those the package documents, in float64: pandas reads only the columns in use; larch takes
-the sparse form of its data (idce) and its default method (BHHH); xlogit takes a balanced panel, which is padded here
-with numpy, and its default method (BFGS). Standard errors are the classical ones; larch and xlogit take the Hessian
-from differences of gradients, pcmcnet from its formula, and adds the robust ones.
+Each way is the fastest documented one of the package, in float64. pandas reads only the columns in use. larch uses the
+sparse form of its data (idce) and its default method (BHHH). xlogit uses a balanced panel, padded here with numpy, and
+its default method (BFGS). Standard errors are the classical ones. larch and xlogit compute the Hessian from differences
+of gradients; pcmcnet uses the formula, and also computes robust standard errors.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 FITS = 3
 
 Estimates = tuple[float, list[float], list[float]]  # log-likelihood, coefficients, standard errors
-Steps = Iterator[Estimates | None]  # None where the data are prepared, then the estimates
+Steps = Iterator[Estimates | None]  # yields None when the data are prepared, then the estimates
 
 
 def pcmcnet(task: dict[str, Any]) -> Steps:
-    """Give the file to ``ChoiceData``; the formula standardises."""
+    """Fit with pcmcnet; the formula standardises."""
     import pcmcnet as pn
 
     roles = {"choice_set": task["choice_set"], "chosen": task["chosen"]}
@@ -43,7 +43,7 @@ def pcmcnet(task: dict[str, Any]) -> Steps:
 
 
 def larch(task: dict[str, Any]) -> Steps:
-    """Give a sorted frame to the sparse dataset: larch needs the rows of a set together."""
+    """Fit with larch from a sorted frame, because the rows of a set must be adjacent."""
     import larch as lx
 
     index = [task["choice_set"], task["alternative"]]
@@ -52,7 +52,7 @@ def larch(task: dict[str, Any]) -> Steps:
     model = lx.Model(lx.Dataset.construct.from_idce(frame, crack=False))
     model.utility_ca = sum(lx.P(name) * lx.X(name) for name in task["features"])
     model.choice_ca_var, model.availability_ca_var = task["chosen"], "1"
-    model.unmangle(force=True)  # makes the arrays, which the fit would do otherwise
+    model.unmangle(force=True)  # otherwise the fit would prepare the arrays
     yield None
     result = model.maximize_loglike(stderr=True, quiet=True)
     found = model.parameters.sel(param_name=task["features"])
@@ -60,7 +60,7 @@ def larch(task: dict[str, Any]) -> Steps:
 
 
 def xlogit(task: dict[str, Any]) -> Steps:
-    """Pad every set to the size of the largest, and say which rows are real."""
+    """Fit with xlogit; sets are padded to the largest, with a mask of the real rows."""
     import numpy as np
     from xlogit import MultinomialLogit
 
@@ -96,7 +96,7 @@ def _frame(task: dict[str, Any]) -> Any:
 
 
 def timed(way: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Run one fit, with the seconds of its two steps."""
+    """Run one fit; return its estimates and the seconds of its two steps."""
     begin = time.perf_counter()
     steps = WAYS[way](task)
     next(steps)
@@ -110,7 +110,7 @@ def timed(way: str, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(way: str, task: dict[str, Any]) -> None:
-    """Import the package, fit, print what came of it; or print what is missing."""
+    """Import the package, fit and print the results; or print the missing package."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     begin = time.perf_counter()

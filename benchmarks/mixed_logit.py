@@ -1,13 +1,13 @@
-"""Mixed logit of the electricity panel: pcmcnet beside xlogit, Biogeme and TorchDCM, in one run.
+"""Mixed logit of the electricity panel: pcmcnet, xlogit, Biogeme and TorchDCM, in one run.
 
-All six coefficients are normal; 361 customers, 4,308 choices, 1,000 draws. The ways, and where they begin, are in
-``benchmarks/mixed_logit_ways.py``; all end with standard errors. Each maximises with its own draws, so that the maxima
-differ by simulation. That the likelihood is the same function is checked at the estimates of xlogit and of TorchDCM
-with their draws, which they write to files. Each fit is a process of its own, on as many cores as it has threads; the
-ways take turns, and medians over rounds count. CPU seconds of a process hardly depend on what else the machine does.
+All six coefficients are normal; 361 customers, 4,308 choices, 1,000 draws. The ways and their starting values are in
+``benchmarks/mixed_logit_ways.py``; all compute standard errors. Each package maximises with its own draws, so the
+maxima differ by simulation noise. The likelihood functions are compared at the estimates of xlogit and of TorchDCM,
+with their draws, which are written to files. Each fit is a separate process on as many cores as threads. The ways run
+in turn, and medians over rounds count. CPU seconds of a process hardly depend on the load of the machine.
 
-Peers may live in environments of their own: name their interpreters in PCMCNET_PEERS, separated by colons. Each way
-takes the first that has it; one that none has is left out. Biogeme 3.3.2 needs tomlkit as pinned here::
+Peers can be in separate environments: set PCMCNET_PEERS to their interpreters, separated by colons. Each way uses the
+first interpreter that has its package; a missing package is skipped. Biogeme 3.3.2 needs tomlkit as pinned here::
 
     python3 -m venv ../peers && ../peers/bin/pip install xlogit==0.2.7 biogeme==3.3.2 tomlkit==0.13.2 torchdcm==0.1.2
     PCMCNET_PEERS=../peers/bin/python python -m benchmarks.mixed_logit [--rounds 3] [--ways xlogit pcmcnet]
@@ -34,16 +34,16 @@ from benchmarks.harness import Table, seconds
 from benchmarks.mixed_logit_ways import WAYS, electricity, fitted
 from pcmcnet.datasets import packaged
 
-AGREE = 1e-5  # how far log-likelihoods with the same draws, at the same parameters, may be apart
+AGREE = 1e-5  # largest difference of log-likelihoods with the same draws and parameters
 LIBRARIES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 ROOT = Path(__file__).parents[1]
 Run = dict[str, Any]
 
 
 def installed(ways: list[str]) -> dict[str, tuple[str, str]]:
-    """Return interpreter and label of each way; name those that are left out."""
+    """Return interpreter and label of each way; print those that are skipped."""
     named = os.environ.get("PCMCNET_PEERS", sys.executable).split(os.pathsep)
-    peers = [str(Path(python).absolute()) for python in named]  # an environment's links must be kept
+    peers = [str(Path(python).absolute()) for python in named]  # do not resolve links: they identify the environment
     found = {"pcmcnet": (sys.executable, "pcmcnet")} if "pcmcnet" in ways else {}
     for way in [way for way in ways if way != "pcmcnet"]:
         for python in peers:
@@ -52,12 +52,12 @@ def installed(ways: list[str]) -> dict[str, tuple[str, str]]:
             if not asked.returncode:
                 found.setdefault(way, (python, f"{way} {asked.stdout.strip()}"))
         if way not in found:
-            print(f"(left out: {way}, which is not installed)")
-    return {way: found[way] for way in WAYS if way in found}  # pcmcnet last, as it looks at what the others found
+            print(f"(skipped: {way} is not installed)")
+    return {way: found[way] for way in WAYS if way in found}  # pcmcnet is last, because it uses the results of the others
 
 
 def in_own_process(way: str, python: str, task: dict[str, Any], limit: float) -> Run:
-    """Run a way; one that does not end within the limit has no log-likelihood, and the CPU seconds that it took."""
+    """Run a way; after a timeout, the result has the CPU seconds, but no log-likelihood."""
     limits = {f"{library}_NUM_THREADS": str(task["threads"]) for library in LIBRARIES}
     before = _cpu_of_children()
     try:
@@ -70,12 +70,12 @@ def in_own_process(way: str, python: str, task: dict[str, Any], limit: float) ->
         return {"seconds": limit, "cpu": _cpu_of_children() - before, "log_likelihood": None}
     if done.returncode:
         raise RuntimeError(f"{way} failed:\n{done.stderr}")
-    result: Run = json.loads(done.stdout.splitlines()[-1])  # a peer may print lines of its own before
+    result: Run = json.loads(done.stdout.splitlines()[-1])  # a peer may print other lines first
     return result
 
 
 def take_turn(pythons: dict[str, str], task: dict[str, Any], limit: float) -> dict[str, Run]:
-    """Run each way once; see that likelihoods with the draws of a peer are those of the peer."""
+    """Run each way once; check that the likelihood with the draws of a peer equals that of the peer."""
     found: dict[str, Run] = {}
     with tempfile.TemporaryDirectory() as folder:
         for way, python in pythons.items():
@@ -85,12 +85,12 @@ def take_turn(pythons: dict[str, str], task: dict[str, Any], limit: float) -> di
     for peer, reached in found.get("pcmcnet", {}).get("at_theirs", {}).items():
         found[peer]["apart"] = abs(reached - found[peer]["log_likelihood"])
         if not found[peer]["apart"] < AGREE:
-            raise RuntimeError(f"with draws and estimates of {peer}, log-likelihoods are {found[peer]['apart']} apart")
+            raise RuntimeError(f"log-likelihoods at the estimates of {peer} differ by {found[peer]['apart']}")
     return found
 
 
 def compare(given: argparse.Namespace) -> list[Run]:
-    """Print medians of all ways; the ratio is that of seconds to those of pcmcnet."""
+    """Print medians of all ways; the ratio is relative to the seconds of pcmcnet."""
     found = installed(given.ways)
     print(f"electricity, 6 normal coefficients, {given.draws:,} draws, seconds to estimates with errors, ", end="")
     print(f"median of {given.rounds}")
@@ -113,16 +113,16 @@ def compare(given: argparse.Namespace) -> list[Run]:
             else:
                 row |= {"seconds": f"> {given.limit:.0f}", "ratio": f"> {row['ratio']}" if "ratio" in row else None}
             table.add(row)
-    print("(apart: log-likelihoods of pcmcnet and the package, with its draws, at its estimates)")
+    print("(apart: difference of the log-likelihoods of pcmcnet and the package, with its draws and estimates)")
     return table.rows
 
 
 def gpu() -> None:
-    """Print the seconds of pcmcnet on a GPU: a first fit compiles, then two of each number of draws."""
+    """Print the seconds of pcmcnet on a GPU: one fit that compiles, then two fits for each number of draws."""
     import torch
 
     if not torch.cuda.is_available():
-        sys.exit(f"--gpu needs a CUDA device, and torch {torch.__version__} finds none.")
+        sys.exit(f"--gpu needs a CUDA device; torch {torch.__version__} found none.")
     data = electricity(str(packaged.path("electricity")))
 
     def timed(draws: int) -> tuple[float, float]:
@@ -137,7 +137,7 @@ def gpu() -> None:
 
 
 def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons: int) -> Any:
-    """Make a likelihood of simulated choice sets."""
+    """Return a likelihood of simulated choice sets, and parameters."""
     import numpy as np
 
     from pcmcnet.models.logit.draws import PersonDraws
@@ -159,17 +159,17 @@ def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons
 
 
 def memory() -> None:
-    """Print the seconds and the memory of one pass of a large problem: likelihood and scores."""
+    """Print seconds and memory of one evaluation of a large problem: likelihood and scores."""
     made, x = problem(100_000, (4, 4), 10, 1000, 100_000)
     began = time.perf_counter()
     ll, scores, _ = made.evaluate(x, "float32")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"100,000 choices of 4, 10 random coefficients, 1,000 draws: {time.perf_counter() - began:.1f} s, ", end="")
-    print(f"{most:.2f} GiB at most; log-likelihood {ll.sum():.1f}, scores {scores.shape}")
+    print(f"peak {most:.2f} GiB; log-likelihood {ll.sum():.1f}, scores {scores.shape}")
 
 
 def unequal() -> None:
-    """Print the time of a utility in one draw, scores included, for equal and for unequal choice sets."""
+    """Print the time per utility and draw, including scores, for equal and unequal choice sets."""
     for title, sizes in {"sets of 4": (4, 4), "sets of 2 to 6": (2, 6), "sets of 2 to 30": (2, 30)}.items():
         made, x = problem(3000, sizes, 6, 1000, 3000)
         best = min(_timed(lambda made=made, x=x: made.evaluate(x, "float32")) for _ in range(4))
@@ -188,11 +188,11 @@ def _cpu_of_children() -> float:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark selected on the command line."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="all installed by default")
-    options.add_argument("--limit", type=float, default=600, help="seconds that a fit may take (default: %(default)s)")
+    options.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="default: all installed")
+    options.add_argument("--limit", type=float, default=600, help="timeout of a fit, in seconds (default: %(default)s)")
     options.add_argument("--draws", type=int, default=1000)
     options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options.add_argument("--gpu", action="store_true")

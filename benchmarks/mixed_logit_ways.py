@@ -1,10 +1,10 @@
-"""Ways to fit the mixed logit of ``benchmarks/mixed_logit.py``, one per package; each runs in a process of its own.
+"""Ways to fit the mixed logit of ``benchmarks/mixed_logit.py``, one per package; each runs in a separate process.
 
 A way takes a task: the ``file``, the numbers of ``draws`` and ``threads``, and the file ``keep`` for its draws. It
-returns ``seconds`` to estimates with standard errors, ``cpu`` seconds of the process in that time, the log-likelihood,
-and, where its draws are at hand, the estimates: means, then spreads. Reading the table and imports do not count. All
-spreads begin at 0.1, and means at the multinomial logit, whose fit counts; the means of Biogeme begin at 0, as its
-multinomial logit would take half a minute more to compile.
+returns the ``seconds`` to estimates with standard errors, the ``cpu`` seconds of the process in that time, and the
+log-likelihood. If its draws are available, it also returns the estimates: means, then spreads. Reading the table and
+imports do not count. All spreads start at 0.1. Means start at the multinomial logit, whose fit counts; with Biogeme
+they start at 0, because its multinomial logit would take half a minute more to compile.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SPREAD = 0.1
 
 
 class Clock:
-    """Seconds, and CPU seconds of this process, since it was made."""
+    """Measures seconds and CPU seconds of this process since its creation."""
 
     def __init__(self) -> None:
         self.began, self.cpu = time.perf_counter(), time.process_time()
 
     def read(self) -> dict[str, float]:
-        """Return both."""
+        """Return seconds and CPU seconds."""
         return {"seconds": time.perf_counter() - self.began, "cpu": time.process_time() - self.cpu}
 
 
 def xlogit(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by xlogit, which begins at its multinomial logit by default; keep its draws."""
+    """Fit with xlogit, which starts at its multinomial logit by default; save its draws."""
     import numpy as np
     import pandas as pd
     from xlogit import MixedLogit
@@ -57,7 +57,7 @@ def xlogit(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def torchdcm(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by TorchDCM, whose persons all have the same draws; keep them."""
+    """Fit with TorchDCM, which uses the same draws for all persons; save them."""
     import numpy as np
     import pandas as pd
     import torch
@@ -85,7 +85,7 @@ def torchdcm(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def biogeme(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by Biogeme from a wide table, with its modified Latin hypercube draws."""
+    """Fit with Biogeme from a wide table, with its modified Latin hypercube draws."""
     import pandas as pd
     from biogeme.biogeme import BIOGEME
     from biogeme.database import Database
@@ -107,7 +107,7 @@ def biogeme(task: dict[str, Any]) -> dict[str, Any]:
     alternatives = [int(alternative) for alternative in frame["alt"].unique()]
     utilities = {i: sum(taste[name] * Variable(f"{name}_{i}") for name in NAMES) for i in alternatives}
     simulated = log(MonteCarlo(PanelLikelihoodTrajectory(logit(utilities, None, Variable("choice")))))
-    os.chdir(tempfile.gettempdir())  # it writes a file of parameters where it is
+    os.chdir(tempfile.gettempdir())  # it writes a file of parameters to the working folder
     silent = {"generate_html": False, "generate_yaml": False, "save_iterations": False}
     clock = Clock()
     model = BIOGEME(data, simulated, number_of_draws=task["draws"], seed=1, **silent)
@@ -117,7 +117,7 @@ def biogeme(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def pcmcnet(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by pcmcnet; then compute log-likelihoods at estimates of peers with their draws."""
+    """Fit with pcmcnet; then compute log-likelihoods at the estimates of peers with their draws."""
     import torch
 
     torch.set_num_threads(task["threads"])
@@ -155,16 +155,16 @@ def with_draws_of(model: Any, data: Any, theirs: dict[str, Any]) -> float:
 
     normal = np.load(theirs["keep"])
 
-    class Given(PersonDraws):
-        """Draws of a file; a key is the place of the person in it."""
+    class FileDraws(PersonDraws):
+        """Draws from a file; the key is the position of the person in the file."""
 
         def of(self, keys: Any) -> Any:
             return (torch.from_numpy(normal[keys]) / 2**0.5).erf()
 
     ids, first, person = np.unique(data.keep["id"].plain(), return_index=True, return_inverse=True)
-    keys = np.argsort(np.argsort(ids.astype(np.int64)))  # peers number persons by their ids
+    keys = np.argsort(np.argsort(ids.astype(np.int64)))  # peers order persons by id
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.chosen)
-    draws = Given("sobol", len(NAMES), normal.shape[-1], 0)
+    draws = FileDraws("sobol", len(NAMES), normal.shape[-1], 0)
     mixing = dataclasses.replace(model.mixing_, mirror=())
     made = SimulatedLikelihood.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
     return float(made.evaluate(np.array(theirs["estimates"]), "float64", scores=False)[0].sum())
@@ -176,6 +176,6 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[2])
     os.sched_setaffinity(
         0, sorted(os.sched_getaffinity(0))[-given["threads"] :]
-    )  # not all packages heed OMP_NUM_THREADS
-    sys.path.pop(0)  # this folder, whose names are not those of packages
+    )  # some packages ignore OMP_NUM_THREADS
+    sys.path.pop(0)  # modules of this folder must not hide packages
     print(json.dumps(WAYS[sys.argv[1]](given)))

@@ -1,6 +1,6 @@
-"""What a default fit of every model costs: seconds of one CPU thread on packaged tables of up to 5,000 choice sets.
+"""Seconds of a default fit of every model on one CPU thread, on packaged tables of up to 5,000 choice sets.
 
-Tables and contestants are those of the leaderboard, so that a model that needs more is given what it gets there::
+Tables and models are those of the leaderboard, with the same options::
 
     python -m benchmarks.model_times mtc-work swissmetro
     python -m benchmarks.model_times mtc-work --models pcmc-linear cdm
@@ -22,7 +22,7 @@ from pcmcnet.models import ChoiceModel
 
 
 def main(tables: Sequence[str], models: Sequence[str] | None = None) -> list[Row]:
-    """Fit every model once to each table, one model a row."""
+    """Fit every model once to each table; print one row per model."""
     read = {table.name: table.read(MAX_SETS).data for table in require_tables(list(tables), None)}
     titles = {name: f"{name}, {len(data):,} sets" for name, data in read.items()}
     found = Table("default fits, seconds of one CPU thread", {"model": "", **dict.fromkeys(titles.values(), ".1f")})
@@ -37,7 +37,7 @@ def main(tables: Sequence[str], models: Sequence[str] | None = None) -> list[Row
 
 
 def seconds(model: ChoiceModel, data: ChoiceData) -> float | None:
-    """Fit once, in seconds of the processor; None where the model cannot take the table."""
+    """Return the CPU seconds of one fit, or None if the model does not support the table."""
     began = time.process_time()
     try:
         model.fit(data, progress=False)

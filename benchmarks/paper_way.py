@@ -1,7 +1,7 @@
-"""PCMC-Net computed the way the paper describes it: the yardstick of the benchmarks, not part of the product.
+"""PCMC-Net implemented as described in the paper: the reference of the benchmarks.
 
-One data frame per choice set; all ordered pairs by concatenation; every pair through the first layer; for each set
-in turn the matrix with a column of ones, solved by LU and differentiated by autograd; Adam.
+One data frame per choice set; all ordered pairs by concatenation; every pair goes through the first layer. For each
+set in turn, the generator with a column of ones is solved by LU and differentiated by autograd. Adam.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pcmcnet import ChoiceData
 
 
 def to_frames(data: ChoiceData) -> list[pd.DataFrame]:
-    """One data frame per set, with the individual's columns repeated."""
+    """Return one data frame per set, with the columns of the individual repeated."""
     columns = {name: c.values for name, c in data.features.items()}
     columns |= {name: c.values[data.set_of_alternative] for name, c in data.individual.items()}
     chosen = np.zeros(len(data.rows), np.int64)
@@ -40,7 +40,7 @@ class PaperNetwork(nn.Module):
         self.f = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 
     def forward(self, sets: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torch.Tensor]:
-        """Log-probabilities of each set, from individual (1, D0) and alternatives (n, D)."""
+        """Return log-probabilities of each set, from individual (1, D0) and alternatives (n, D)."""
         pairs = []
         for who, x in sets:
             n = len(x)
@@ -60,7 +60,7 @@ class PaperNetwork(nn.Module):
 
 
 def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int, device: str = "cpu") -> float:
-    """Train some steps at the paper's batch size and report the speed."""
+    """Train for some steps at the batch size of the paper and return the speed."""
     torch.manual_seed(0)
     network = PaperNetwork(shape).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.001)

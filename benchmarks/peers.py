@@ -1,9 +1,9 @@
-"""The same logits by pcmcnet and by other packages: are log-likelihoods, estimates and standard errors the same?
+"""Compare log-likelihoods, estimates and standard errors of the same logits in pcmcnet and other packages.
 
-Three problems on packaged tables: Greene's choice of travel mode, and the Swissmetro survey as a multinomial and as a
-nested logit. The packages are statsmodels (ConditionalLogit), xlogit and Biogeme; each runs in a process of its own by
-``benchmarks/peers_ways.py``. They live in environments of their own, whose interpreters PCMCNET_PEERS names, separated
-by colons; a package that none of them has is skipped::
+There are three problems on packaged tables: Greene's travel modes, and the Swissmetro survey as a multinomial and as a
+nested logit. The packages are statsmodels (ConditionalLogit), xlogit and Biogeme; each runs in a separate process with
+``benchmarks/peers_ways.py``. They can be in separate environments: set PCMCNET_PEERS to their interpreters, separated
+by colons. A missing package is skipped::
 
     python3 -m venv ../peers && ../peers/bin/pip install statsmodels==0.15.0 xlogit==0.2.7 pandas
     python3 -m venv ../biogeme && ../biogeme/bin/pip install biogeme==3.2.14 'tomlkit<0.14'
@@ -29,7 +29,7 @@ from benchmarks.peers_ways import WAYS
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import DatasetError
 
-AGREE = 2e-3  # how far log-likelihoods may be apart; each package has its own rule for when to stop
+AGREE = 2e-3  # largest difference of log-likelihoods; packages have different stopping rules
 COLUMNS = {"package": "", "log-likelihood": ".4f", "estimate apart": ".0e", "classical": ".1e", "robust": ".1e"}
 
 
@@ -45,7 +45,7 @@ def travel_mode(path: Path) -> dict[str, Any]:
 
 
 def swissmetro(path: Path, nests: dict[str, str] | None = None) -> dict[str, Any]:
-    """Write the survey with a row for each alternative on offer, time and cost in hundreds."""
+    """Write the survey with a row for each available alternative, time and cost in hundreds."""
     rows = packaged.load("swissmetro")
     table = {name: rows[name].to_numpy() for name in rows.column_names}
     parts = []
@@ -76,7 +76,7 @@ def _written(path: Path, columns: dict[str, Any], features: list[str]) -> dict[s
 
 
 def in_own_process(way: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Run a way by the first interpreter that has its package."""
+    """Run a way with the first interpreter that has its package."""
     named = os.environ.get("PCMCNET_PEERS", sys.executable).split(os.pathsep)
     result: dict[str, Any] = {"missing": "no interpreter"}
     for python in [sys.executable] if way == "pcmcnet" else [str(Path(name).absolute()) for name in named]:
@@ -84,21 +84,21 @@ def in_own_process(way: str, task: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1])
         if done.returncode:
             raise RuntimeError(f"{way} failed:\n{done.stderr}")
-        result = json.loads(done.stdout.splitlines()[-1])  # a package may print lines of its own before
+        result = json.loads(done.stdout.splitlines()[-1])  # a package may print other lines first
         if "missing" not in result:
             break  # this one has the package
     return result
 
 
 def compare(title: str, task: dict[str, Any]) -> list[Row]:
-    """Print the log-likelihood of each package, and how far its numbers are from ours, relative to standard errors."""
+    """Print the log-likelihood of each package, and the differences of its results from ours."""
     table = Table(title, COLUMNS)
     ours: dict[str, Any] = {}
     for way in WAYS:
         found = in_own_process(way, task)
         if "missing" in found:
             print(f"(skipped: {way}, which cannot be imported: {found['missing']})")
-        if "values" not in found:  # not there, or without such a model
+        if "values" not in found:  # not installed, or without such a model
             continue
         ours = ours or found
         if not abs(found["log_likelihood"] - ours["log_likelihood"]) < AGREE:
@@ -114,9 +114,9 @@ def compare(title: str, task: dict[str, Any]) -> list[Row]:
 
 
 def main() -> list[Row]:
-    """Compare on the three problems."""
+    """Compare the packages on the three problems."""
     print("logits by several packages: log-likelihood; largest difference of estimates from ours, in standard errors;")
-    print("largest relative difference of classical and of robust standard errors (nan: the package was not asked)")
+    print("largest relative difference of classical and of robust standard errors (nan: not computed)")
     found: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path, nests = Path(folder) / "choices.csv", {"1": "existing", "2": "new", "3": "existing"}

@@ -1,9 +1,10 @@
-"""One logit by pcmcnet, statsmodels, xlogit or Biogeme: ``python -m benchmarks.peers_ways WAY TASK``.
+"""Fit one logit with pcmcnet, statsmodels, xlogit or Biogeme: ``python -m benchmarks.peers_ways WAY TASK``.
 
-Run with the interpreter of an environment that has the package; imports nothing but that package and pandas. TASK is
-JSON: a CSV with the columns ``set``, ``alternative`` (1, 2, ...), ``chosen`` and the features, each of which has one
-coefficient; and the nests of the alternatives, or null. What is printed is JSON: the log-likelihood, the estimates in
-the order of the features (then the log-sum), and standard errors by kind; nothing where the package has no nests.
+Run it with the interpreter of an environment that has the package; it imports only that package and pandas. TASK is
+JSON: a CSV file, the features and the nests of the alternatives, or null. The CSV has the columns ``set``,
+``alternative`` (1, 2, ...), ``chosen`` and the features; each feature has one coefficient. The output is JSON: the
+log-likelihood, the estimates in the order of the features (then the log-sum), and standard errors by kind. It is empty
+if the package has no nests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Found = dict[str, Any]
 
 
 def pcmcnet(task: dict[str, Any]) -> Found:
-    """Fit by a formula without constants, which are columns of the table."""
+    """Fit with pcmcnet; constants are columns of the table."""
     import pcmcnet as pn
 
     roles: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "alternative"}
@@ -36,7 +37,7 @@ def pcmcnet(task: dict[str, Any]) -> Found:
 
 
 def statsmodels(task: dict[str, Any]) -> Found | None:
-    """Condition on each set having one choice."""
+    """Fit with statsmodels, conditional on one choice per set."""
     from statsmodels.discrete.conditional_models import ConditionalLogit
 
     if task["nests"]:
@@ -53,7 +54,7 @@ def statsmodels(task: dict[str, Any]) -> Found | None:
 
 
 def xlogit(task: dict[str, Any]) -> Found | None:
-    """Pad every set to all alternatives, and say which rows are real."""
+    """Fit with xlogit; sets are padded to all alternatives, with a mask of the real rows."""
     import numpy as np
     from xlogit import MultinomialLogit
 
@@ -75,7 +76,7 @@ def xlogit(task: dict[str, Any]) -> Found | None:
 
 
 def biogeme(task: dict[str, Any]) -> Found:
-    """Write a utility for each alternative, from a row for each set; it keeps files where it runs."""
+    """Fit with Biogeme from one row per set; it writes files to the working folder."""
     import biogeme.biogeme as bio
     import biogeme.database as db
     import numpy as np
@@ -109,7 +110,7 @@ def biogeme(task: dict[str, Any]) -> Found:
     table = results.get_estimated_parameters(only_robust=False).sort_index()
     values, errors = table["Value"].to_numpy(), {"classical": table["Std err"], "robust": table["Rob. Std err"]}
     scale = np.ones(len(values))
-    if task["nests"]:  # a log-sum is 1 / mu, and its error that of mu over mu^2
+    if task["nests"]:  # the log-sum is 1 / mu; its standard error is that of mu divided by mu^2
         scale[-1] = 1 / values[-1] ** 2
         values = np.append(values[:-1], 1 / values[-1])
     found = {kind: (column.to_numpy() * scale).tolist() for kind, column in errors.items()}
@@ -131,7 +132,7 @@ def _frame(task: dict[str, Any]) -> Any:
 
 
 def main(way: str, task: dict[str, Any]) -> None:
-    """Import the package, fit, print what came of it; or print what is missing."""
+    """Import the package, fit and print the results; or print the missing package."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Products in float32 and in bfloat16: what is learnt, and on a CPU the speed of training beside the paper's way."""
+"""Products in float32 and in bfloat16: NLL of the fit, and training speed on a CPU against the paper's way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASE = Case(AIRLINE, 16, sets=64, paper_steps=4, lu_steps=0)
 
 
 def learnt(*, sets: int, seeds: int, device: str) -> list[Row]:
-    """NLL on fresh sets after 5 epochs on simulated airline choices."""
+    """Compare the NLL on fresh sets after 5 epochs on simulated airline choices."""
     data = ChoiceData.from_long(airline.simulate(sets, seed=0), **airline.ROLES)
     train, test = data.split((0.8, 0.2), seed=0)
     columns = {"products in": "", "mean NLL": ".4f", **{f"seed {seed}": ".4f" for seed in range(seeds)}}
@@ -35,7 +35,7 @@ def learnt(*, sets: int, seeds: int, device: str) -> list[Row]:
 
 
 def speed() -> list[Row]:
-    """Training speed at the airline shape on one CPU thread."""
+    """Measure the training speed at the airline shape on one CPU thread."""
     data, few = made(AIRLINE, CASE.sets), made(AIRLINE, CASE.paper_steps * AIRLINE.paper_batch)
     ways = {"paper way": lambda: paper_way.sets_per_second(AIRLINE, few, steps=CASE.paper_steps, device="cpu")}
     ways |= {kind: lambda kind=kind: ours(CASE, data, precision=kind) for kind in KINDS}
@@ -48,10 +48,10 @@ def speed() -> list[Row]:
 
 
 def main() -> list[Row]:
-    """Compare both on a CPU, where it has instructions for products in bfloat16; the losses on all cores."""
+    """Compare both on a CPU with matrix instructions for bfloat16; the NLL is measured on all cores."""
     info = Path("/proc/cpuinfo")
     if not info.exists() or "amx_bf16" not in info.read_text():
-        print("(this processor has no matrix instructions for bfloat16: nothing is measured)")
+        print("(skipped: this processor has no matrix instructions for bfloat16)")
         return []
     rows, threads = speed(), torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)

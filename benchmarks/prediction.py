@@ -1,13 +1,13 @@
-"""Prediction beside the bare products of the hidden layers after the first: one set of 50, and many sets.
+"""Prediction compared with the matrix products of the hidden layers after the first: one set of 50, and many sets.
 
     python -m benchmarks.prediction [CPU threads]
 
-products   on the real pairs, forward, in the type that the network uses
-network    from encoded sets on the device to log-probabilities there
+products   on the real pairs, forward, in the number type of the network
+network    from encoded sets on the device to log-probabilities on the device
 table      ``predict_proba``, from choice sets to an array
 
-Then ``predict_proba`` from a Parquet file, a frame and an Arrow table; and what it takes to decode the file, and to
-read and encode it, without the network. ``/ network`` is the time as a multiple of the network's own.
+Then ``predict_proba`` from a Parquet file, a data frame and an Arrow table; decoding the file, and reading and encoding
+it, without the network. ``/ network`` is the time relative to the network alone.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SOURCES = {"from": "", "ms": ",.1f", "sets/s": ",.0f", "/ network": ".2f"}
 
 
 def measure(model: PCMCNet, data: ChoiceData, name: str, *, rounds: int, device: str = "cpu") -> Row:
-    """Time a fitted model on some sets; the ways take turns, and the best of each counts."""
+    """Time a fitted model on some sets; the ways run in turn, and the best time of each counts."""
     encoded = model.encoder_.encode(data).to(torch.device(device))
     pairs = int((data.sizes**2).sum())
     kind = compute_dtype("auto", torch.device(device), model.config.hidden)
-    part = min(pairs, 2**20)  # many pairs are multiplied a part at a time, as they would not fit
+    part = min(pairs, 2**20)  # many pairs do not fit into memory and are multiplied in chunks
     operands = [
         (torch.randn(part, a, device=device).to(kind), torch.randn(a, b, device=device).to(kind))
         for a, b in pairwise(model.config.hidden)
@@ -78,7 +78,7 @@ def measure(model: PCMCNet, data: ChoiceData, name: str, *, rounds: int, device:
 
 
 def compare(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[Row]:
-    """Measure one set of 50 and many sets of the airline shape, with a network trained for an epoch."""
+    """Measure one set of 50 and many sets of the airline shape, with a network trained for one epoch."""
     table = Table(title, COLUMNS)
     model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=16, epochs=1, **NETWORK)
     model.fit(AIRLINE.data(32), device=device, progress=False)
@@ -89,7 +89,7 @@ def compare(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[
 
 
 def from_tables(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[Row]:
-    """Predict from tables in memory and on disk, beside the network alone; the ways take turns."""
+    """Time predictions from tables in memory and on disk, and the network alone, in turn."""
     table = Table(title, SOURCES, first=34)
     model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=16, epochs=1, **NETWORK)
     model.fit(AIRLINE.data(32), device=device, progress=False)
@@ -111,14 +111,14 @@ def from_tables(title: str, sets: int, *, rounds: int, device: str = "cpu") -> l
         if find_spec("pandas"):
             ways["pandas frame"] = partial(model.predict_proba, columns.to_pandas())
         times = best_seconds(ways, rounds, device)
-    own = times["network, from encoded sets"]
+    alone = times["network, from encoded sets"]
     for name, value in times.items():
-        table.add({"from": name, "ms": value * 1e3, "sets/s": sets / value, "/ network": value / own})
+        table.add({"from": name, "ms": value * 1e3, "sets/s": sets / value, "/ network": value / alone})
     return table.rows
 
 
 def encode_only(model: PCMCNet, file: Path, device: str) -> None:
-    """Read and encode a Parquet file as a prediction on the device does, and predict nothing."""
+    """Read and encode a Parquet file as a prediction on the device does, without predicting."""
     schema, place = model.schema.for_prediction(), torch.device(device)
     source = chunk_source(file, schema) if device == "cuda" else None
     if source is None:
@@ -134,7 +134,7 @@ def _drain(model: PCMCNet, encoded: EncodedSets, device: str) -> None:
 
 
 def main(threads: int = 1) -> list[Row]:
-    """Compare on one CPU thread, or on several."""
+    """Measure on one CPU thread or on several."""
     torch.set_num_threads(threads)
     used = "one CPU thread" if threads == 1 else f"{threads} CPU threads"
     rows = compare(f"prediction at the airline shape, {used}", 64, rounds=3)

@@ -1,7 +1,8 @@
-"""How far PCMC-Net 3x16 can be pushed on the paper's first experiment: 641 parameters and 20,000 sets, other options.
+"""The best divergence of PCMC-Net 3x16 on the paper's first experiment: 641 parameters, 20,000 sets, other options.
 
-What is tried is written below, one line each. The divergence is that from the true model on 10,000 fresh sets, which
-no fit sees. Run it by ``python -m benchmarks.push [SEEDS]``: a quarter of an hour on one CPU thread with two seeds.
+The options tried are listed below, one line each. The divergence is from the true model on 10,000 new sets, which are
+not used in fits. Run it with ``python -m benchmarks.push [SEEDS]``: a quarter of an hour on one CPU thread with two
+seeds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TRIED: list[dict[str, Any]] = [
 
 
 def main(seeds: int = 2) -> None:
-    """Fit each line from several seeds; print seconds and the divergence on fresh sets."""
+    """Fit each line with several seeds; print seconds and the divergence on new sets."""
     torch.set_num_threads(1)
     train, (test, truth) = training_table(), held_out()
     print(f"PCMC-Net 3x16 on 20,000 simulated choice sets, {seeds} seeds, one CPU thread (the paper's KL: .009)")

@@ -1,9 +1,9 @@
-"""What the default recipe brings on the development tables: a validation part, several members, a temperature.
+"""Gain from a validation part, several members and a temperature, on the development tables.
 
     python -m benchmarks.recipe [TABLE ...]
 
-Each table is cut into 70% to fit, 15% to validate and 15% to test, by person where persons are known. All differences
-are taken set by set against ``fit(train)`` on the test part, with their standard errors.
+Each table is split into 70% for training, 15% for validation and 15% for testing, by person if persons are known. All
+differences are taken set by set against ``fit(train)`` on the test part, with their standard errors.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MEMBERS = 3
 def losses(model: ChoiceModel, data: ChoiceData) -> Floats:
     """(S,) negative log-likelihoods of the choices."""
     log_p = data.from_rows(model.predict_log_proba(data))
-    found: Floats = -log_p[data.offsets[:-1] + data.require_chosen("a benchmark")]
-    return found
+    nll: Floats = -log_p[data.offsets[:-1] + data.require_chosen("a benchmark")]
+    return nll
 
 
 def ways(train: ChoiceData, valid: ChoiceData) -> Iterator[tuple[str, ChoiceModel, float]]:
-    """Yield the name of each way to fit, the model it gives and the seconds it took."""
+    """Yield the name of each way to fit, the fitted model, and the seconds of the fit."""
     start = time.perf_counter()
     plain = PCMCNet(members=1).fit(train, progress=False)
     yield "fit(train)", plain, time.perf_counter() - start
@@ -43,8 +43,8 @@ def ways(train: ChoiceData, valid: ChoiceData) -> Iterator[tuple[str, ChoiceMode
     members: Any = Ensemble(PCMCNet(members=1), MEMBERS).fit(train, progress=False)
     yield f"{MEMBERS} members", members, time.perf_counter() - start
     start = time.perf_counter()
-    warmth = find_temperature(plain, valid)
-    yield f"temperature {warmth.value:.2f}", Calibrated(plain, temperature=warmth), time.perf_counter() - start
+    temperature = find_temperature(plain, valid)
+    yield f"temperature {temperature.value:.2f}", Calibrated(plain, temperature=temperature), time.perf_counter() - start
 
 
 def main(names: list[str]) -> None:
@@ -56,11 +56,11 @@ def main(names: list[str]) -> None:
         train, valid, test = data.split((0.7, 0.15, 0.15), seed=0)
         first: Floats | None = None
         for way, model, seconds in ways(train, valid):
-            found = losses(model, test)
-            first = found if first is None else first
-            gap = found - first
-            told = "-" if found is first else f"{gap.mean():+.4f} ± {gap.std() / np.sqrt(len(gap)):.4f}"
-            print(f"| {name} | {way} | {found.mean():.4f} | {told} | {seconds:.0f} |", flush=True)
+            nll = losses(model, test)
+            first = nll if first is None else first
+            gap = nll - first
+            difference = "-" if nll is first else f"{gap.mean():+.4f} ± {gap.std() / np.sqrt(len(gap)):.4f}"
+            print(f"| {name} | {way} | {nll.mean():.4f} | {difference} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

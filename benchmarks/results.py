@@ -1,4 +1,4 @@
-"""The record of a run -> a row of benchmarks/RESULTS.md.
+"""Convert the record of a run to a row of benchmarks/RESULTS.md.
 
 python -m benchmarks.results runs/bench-cpu.json
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-Pick = tuple[str, dict[str, Any], str, str]  # section, which row, which column, format
+Pick = tuple[str, dict[str, Any], str, str]  # section, row, column, format
 
 CPU: dict[str, Pick] = {
     "mlba sets/s, batch 64": ("training", {"shape": "mlba", "batch": 64}, "ours", ",.0f"),
@@ -42,7 +42,7 @@ GPU: dict[str, Pick] = {
 
 
 def cell(figures: dict[str, Any], pick: Pick) -> str:
-    """Find a figure; a dash where it was not measured."""
+    """Return a figure, or a dash if it was not measured."""
     section, which, column, form = pick
     for row in figures.get(section, []):
         if all(row.get(key) == value for key, value in which.items()) and row.get(column) is not None:
@@ -51,7 +51,7 @@ def cell(figures: dict[str, Any], pick: Pick) -> str:
 
 
 def lines(record: dict[str, Any]) -> list[str]:
-    """Write header, rule and row of the table for the run's kind."""
+    """Return header, rule and row of the table."""
     picks = GPU if record["command"].startswith("python -m benchmarks.gpu") else CPU
     versions = f"torch {record['versions']['torch']}"
     start = [record["date"][:10], f"{record['machine']}; {versions}", f"`{record['command']}`"]

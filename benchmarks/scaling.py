@@ -1,9 +1,9 @@
-"""How the time of a training step grows with the size of the sets, and with their number.
+"""Time of a training step by the size of the sets and by their number.
 
     python -m benchmarks.scaling [--device cuda] [--picture docs/scaling.png] [--json FILE]
 
-A step is forward and backward of a PCMC-Net of two hidden layers of 64 units on one batch. The exponent is the slope
-of a line through the logarithms of the largest sizes, by least squares: 2 in n, as there are n^2 pairs, and 1 in sets.
+A step is forward and backward of a PCMC-Net with two hidden layers of 64 units on one batch. The exponent is the slope
+of a least-squares line through the logarithms of the largest sizes: 2 in n, because there are n^2 pairs, and 1 in sets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 
 SHAPE = Shape("scaling", individual=8, features=16, hidden=(64, 64), dropout=0.0, paper_batch=1)
-SETS, PLACES = 8, 32  # fixed, while the other one grows
+SETS, PLACES = 8, 32  # fixed while the other one grows
 SIZES = {"cpu": (8, 16, 32, 64, 128, 256, 512), "cuda": (8, 16, 32, 64, 128, 256, 512, 1024)}
 NUMBERS = {"cpu": (1, 4, 16, 64, 256, 1024), "cuda": (16, 64, 256, 1024, 4096, 16384)}
 
 
 class Curve(NamedTuple):
-    """Seconds of a step by a size, and the line through the last points."""
+    """Seconds of a step by size, and the line through the last points."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     seconds: np.ndarray
     exponent: float
     factor: float
-    fitted: int  # points, the last ones
+    fitted: int  # number of last points used
 
 
 def step(sets: int, n: int, device: str) -> Callable[[], None]:
@@ -60,7 +60,7 @@ def step(sets: int, n: int, device: str) -> Callable[[], None]:
 def measure(
     name: str, label: str, sizes: Sequence[int], make: Callable[[int], Callable[[], None]], device: str
 ) -> Curve:
-    """Time steps of growing size, best of some rounds, and fit the exponent over the upper half of the range."""
+    """Time steps of growing size, best of some rounds, and fit the exponent in the upper half of the range."""
     times = []
     for size in sizes:
         run = make(size)
@@ -73,7 +73,7 @@ def measure(
 
 
 def draw(curves: Sequence[Curve], path: Path, title: str) -> None:
-    """Draw each curve in a panel of its own, with its line."""
+    """Draw each curve in a panel, with its line."""
     from matplotlib.figure import Figure
 
     from pcmcnet.plots.style import save_picture
@@ -122,16 +122,16 @@ def scale(device: str, picture: Path | None) -> list[Row]:
 
 
 def main() -> None:
-    """Measure on the device asked for."""
+    """Measure on the device given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=list(SIZES), default="cpu")
-    parser.add_argument("--picture", type=Path, help="where the picture goes: .png, .pdf or .svg")
-    parser.add_argument("--json", type=Path, default=RUNS / "scaling.json", help="where the figures go")
+    parser.add_argument("--picture", type=Path, help="file of the picture: .png, .pdf or .svg")
+    parser.add_argument("--json", type=Path, default=RUNS / "scaling.json", help="file of the results")
     given = parser.parse_args()
     if given.device == "cpu":
         torch.set_num_threads(1)
     elif not torch.cuda.is_available():
-        parser.error(f"--device cuda: torch {torch.__version__} finds no CUDA device")
+        parser.error(f"--device cuda: torch {torch.__version__} found no CUDA device")
     record = surroundings(f"python -m benchmarks.scaling --device {given.device}")
     record["figures"] = {"scaling": scale(given.device, given.picture)}
     given.json.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""One fit of a million choice sets from disk on one GPU, held against the plan.
+"""One fit of a million choice sets from disk on one GPU, compared with the plan.
 
     python -m benchmarks.scaling_check [--sets 1_000_000] [--workers N] [--device cuda] [--json FILE]
 
-The table has the sizes of sets of the airline shape and 15 columns, as the plan's: 40 Parquet files in a temporary
-folder. A quarter of it is scanned by one, two and more processes in turn, which must give the same shards. Then all of
-it is scanned and learnt from by all of them, and fitted for three epochs. The first epoch of a GPU compiles kernels and
-records steps, which is not in the plan: the mean of the others is held against it.
+The table has the set sizes of the airline shape and 15 columns, as in the plan: 40 Parquet files in a temporary folder.
+A quarter of it is scanned by one, two and more processes in turn, which must give the same shards. Then all processes
+scan the whole table and learn its encoder, and it is fitted for three epochs. On a GPU, the first epoch compiles
+kernels and records steps, which is not in the plan; the mean of the other epochs is compared.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ MEMORY = "4 GiB"
 
 
 def write_file(folder: Path, sets: int, file: int) -> None:
-    """Write sets whose choices follow a logit."""
+    """Write sets with choices drawn from a logit."""
     rng = np.random.default_rng(file)
     sizes = AIRLINE.sizes(sets, rng)
     owner, n = np.repeat(np.arange(sets), sizes), int(sizes.sum())
     x = rng.standard_normal((len(FEATURES), n), np.float32)
-    np.exp(x[3:6], out=x[3:6])  # some columns have long tails, and are bent
+    np.exp(x[3:6], out=x[3:6])  # some columns have long tails and are transformed
     utility = (2 * x[0] - x[1] + rng.gumbel(size=n)).astype(np.float32)
     chosen = np.zeros(n, bool)
     chosen[np.lexsort((-utility, owner))[np.cumsum(sizes) - sizes]] = True
@@ -74,20 +74,20 @@ def write_file(folder: Path, sets: int, file: int) -> None:
 
 
 def write_table(folder: Path, sets: int) -> None:
-    """Write all files, several at a time."""
+    """Write all files in parallel."""
     folder.mkdir()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(partial(write_file, folder, sets // FILES), range(FILES)))
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a call returns, and its seconds."""
+    """Return the result of a call and its seconds."""
     began = time.perf_counter()
     return work(), time.perf_counter() - began
 
 
 def scans(folder: Path, cache: Path, workers: int) -> list[Row]:
-    """Scan a table by one, two and more processes; shards must be the same."""
+    """Scan a table with one, two and more processes; the shards must be the same."""
     table = Table("scans of a quarter of the table", {"workers": "", "seconds": ".1f", "x one": ".2f"})
     prints = set()
     for count in sorted({1, 2, workers}):
@@ -103,7 +103,7 @@ def scans(folder: Path, cache: Path, workers: int) -> list[Row]:
 
 
 def measured(folder: Path, workers: int, device: str) -> tuple[Row, Job]:
-    """Scan, learn and fit; returns seconds by part, and what the plan has to know of the table."""
+    """Scan, learn and fit; return seconds by part, and the properties of the table for the plan."""
     data, scan = timed(lambda: pn.ChoiceData.scan(folder, memory=MEMORY, workers=workers, **ROLES))
     _, learn = timed(lambda: learn_or_load_encoder(data, bend=True))
     options = {"hidden": HIDDEN, "batch_size": BATCH, "epochs": EPOCHS, "pair_budget": 4_000_000, "dropout": 0.5}
@@ -128,7 +128,7 @@ def measured(folder: Path, workers: int, device: str) -> tuple[Row, Job]:
 
 
 def check(sets: int, workers: int, device: str) -> dict[str, list[Row]]:
-    """Measure, and print it beside the plan."""
+    """Measure the fit and compare it with the plan."""
     rates, shown = on_gpu(figures()), dict[str, list[Row]]()
     with tempfile.TemporaryDirectory() as place:
         folder, quarter = Path(place) / "table", Path(place) / "quarter"
@@ -148,29 +148,29 @@ def check(sets: int, workers: int, device: str) -> dict[str, list[Row]]:
     columns = {"part": "", "planned": ".2f", "measured": ".2f", "error": "+.0%"}
     table = Table(
         f"{job.sets:,} sets of {job.alternatives:.1f}, {found['shards']} shards, {found['buffers']} buffers; seconds, "
-        f"scan and learn by {workers} processes",
+        f"scan and learn with {workers} processes",
         columns,
     )
     for name, planned in said.items():
         table.add({"part": name, "planned": planned, "measured": found[name], "error": planned / found[name] - 1})
-    print(f"epochs: {', '.join(f'{t:.2f}' for t in found['epochs'])} s; fit in all {found['fit']:.1f} s")
+    print(f"epochs: {', '.join(f'{t:.2f}' for t in found['epochs'])} s; fit in total {found['fit']:.1f} s")
     print("parts of the planned epoch: " + ", ".join(f"{k} {v:.2f}" for k, v in parts(job, rates)._asdict().items()))
     shown["check"] = [{**row, "found": found} for row in table.rows]
     return shown
 
 
 def main() -> None:
-    """Check the plan and write the record."""
+    """Compare the plan with a fit and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=1_000_000, help="choice sets (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 12), help="processes of the scan")
-    parser.add_argument("--device", default="cuda", help="of the fit (default: %(default)s)")
-    parser.add_argument("--json", type=Path, default=RUNS / "scaling-check.json", help="where the figures go")
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 12), help="number of processes of the scan")
+    parser.add_argument("--device", default="cuda", help="device of the fit (default: %(default)s)")
+    parser.add_argument("--json", type=Path, default=RUNS / "scaling-check.json", help="file of the results")
     given = parser.parse_args()
     record = surroundings("python -m benchmarks.scaling_check")
     print(f"{record['machine']}; {', '.join(f'{k} {v}' for k, v in record['versions'].items())}")
     record["figures"], seconds = timed(lambda: check(given.sets, given.workers, given.device))
-    print(f"({seconds:.0f} s in all)")
+    print(f"({seconds:.0f} s in total)")
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(record, indent=2))
 

@@ -1,7 +1,7 @@
-"""Fits beside other work: on all cores alone, and beside as many busy loops as there are cores.
+"""Fits on a busy machine: on all cores alone, and with as many busy loops as cores.
 
-Who shares the cores fairly takes twice its time then, or less. The loops are processes of the same priority. Times of
-the processor tell whether threads wait by keeping a core busy: they must not grow.
+With a fair share of the cores, a fit takes at most twice as long. The loops are processes of the same priority. The CPU
+time shows whether waiting threads keep a core busy: it must not grow.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CORES = os.cpu_count() or 1
 COLUMNS = {
     "fit": "",
     "one thread": ".2f",
-    "all": ".2f",
-    "beside": ".2f",
-    "x one": ".2f",
-    "x beside": ".2f",
-    "x CPU": ".2f",
+    "all cores": ".2f",
+    "busy": ".2f",
+    "all / one": ".2f",
+    "wall, busy / idle": ".2f",
+    "CPU, busy / idle": ".2f",
 }
 
 
 def main() -> list[Row]:
-    """Fit on one thread, on all, and on all beside busy loops, in turns."""
+    """Fit on one thread, on all cores, and on all cores with busy loops, in turn."""
     before = torch.get_num_threads()
     table = Table(
-        f"seconds of fits, {CORES} cores, on all of them also beside {CORES} busy loops; best of {ROUNDS}", COLUMNS
+        f"seconds per fit, {CORES} cores; busy: with {CORES} busy loops; best of {ROUNDS}", COLUMNS
     )
     try:
         for name, fit in fits().items():
@@ -50,7 +50,7 @@ def main() -> list[Row]:
 
 
 def fits() -> dict[str, Callable[[], Any]]:
-    """Fits by default options, whose steps are compiled, and one of a wide network, by PyTorch."""
+    """Return fits with default options, which use compiled steps, and a fit of a wide network with PyTorch."""
     made: dict[str, Callable[[], Any]] = {}
     for name in ("mode-canada", "mtc-work"):
         rows, schema = packaged.long_form(name)
@@ -67,8 +67,8 @@ def fits() -> dict[str, Callable[[], Any]]:
 
 
 def measured(fit: Callable[[], Any]) -> Row:
-    """Time a fit in all ways; ratios are to the fit on all cores alone."""
-    cpu: dict[str, list[float]] = {"all": [], "beside": []}
+    """Time a fit in all ways."""
+    cpu: dict[str, list[float]] = {"all cores": [], "busy": []}
 
     def timed(name: str, threads: int, loops: int) -> float:
         torch.set_num_threads(threads)
@@ -78,16 +78,16 @@ def measured(fit: Callable[[], Any]) -> Row:
             cpu.setdefault(name, []).append(time.process_time() - spent)
             return time.perf_counter() - wall
 
-    ways = {"one thread": (1, 0), "all": (CORES, 0), "beside": (CORES, CORES)}
-    found = in_turn({name: lambda name=name, way=way: timed(name, *way) for name, way in ways.items()}, ROUNDS)
-    best = {name: min(times) for name, times in found.items()}
-    ratios = {"x one": best["all"] / best["one thread"], "x beside": best["beside"] / best["all"]}
-    return {**best, **ratios, "x CPU": min(cpu["beside"]) / min(cpu["all"])}
+    ways = {"one thread": (1, 0), "all cores": (CORES, 0), "busy": (CORES, CORES)}
+    times_by_way = in_turn({name: lambda name=name, way=way: timed(name, *way) for name, way in ways.items()}, ROUNDS)
+    best = {name: min(times) for name, times in times_by_way.items()}
+    ratios = {"all / one": best["all cores"] / best["one thread"], "wall, busy / idle": best["busy"] / best["all cores"]}
+    return {**best, **ratios, "CPU, busy / idle": min(cpu["busy"]) / min(cpu["all cores"])}
 
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep cores busy by so many processes."""
+    """Keep cores busy with this many processes."""
     running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
     try:
         yield

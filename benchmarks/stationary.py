@@ -1,6 +1,6 @@
-"""The stationary layer alone: elimination (ours) beside LU, forward and backward, with the accuracy of both.
+"""The stationary layer alone: elimination (this library) against LU, forward and backward, with the accuracy of both.
 
-On a CUDA device ours is also timed as part of a recorded graph, as in training, and the ratio is to that.
+On a CUDA device, elimination is also timed as part of a recorded graph, as in training; the ratio uses that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPLAYS = 10
 
 
 def by_lu(rates: Tensor) -> Tensor:
-    """The paper's solve, batched: the last column of the generator replaced by ones."""
+    """Solve as in the paper, batched: the last column of the generator is replaced by ones."""
     n = rates.shape[-1]
     off = rates * (1 - torch.eye(n, dtype=rates.dtype, device=rates.device))
     system = (off - torch.diag_embed(off.sum(-1))).clone()
@@ -36,18 +36,18 @@ def by_lu(rates: Tensor) -> Tensor:
 
 
 def measure(sets: int, n: int, sigma: float, *, device: str = "cpu", rounds: int = 7) -> Row:
-    """Time both on log-normal rates; errors are the largest of a component against the float64 law of these rates."""
+    """Time both on log-normal rates; errors are the largest relative errors against the solution in float64."""
     generator = torch.Generator().manual_seed(0)
     rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * sigma).exp().float()
     exact = solve_chain(rates.double(), torch.ones(sets, n, dtype=torch.bool))
     rates, mask = rates.to(device).requires_grad_(), torch.ones(sets, n, dtype=torch.bool, device=device)
-    by = torch.randn(sets, n, generator=generator).to(device)
+    gradient = torch.randn(sets, n, generator=generator).to(device)
 
     def ours() -> None:
-        torch.autograd.grad(solve_chain(rates, mask), rates, by)
+        torch.autograd.grad(solve_chain(rates, mask), rates, gradient)
 
     def lu() -> None:
-        torch.autograd.grad(by_lu(rates), rates, by)
+        torch.autograd.grad(by_lu(rates), rates, gradient)
 
     times = {name: value * 1e3 for name, value in best_seconds({"ours": ours, "lu": lu}, rounds, device).items()}
     replayed = None
@@ -55,8 +55,8 @@ def measure(sets: int, n: int, sigma: float, *, device: str = "cpu", rounds: int
         replay = recorded(ours, REPLAYS)
         replayed = min(seconds(replay, device) for _ in range(rounds)) / REPLAYS * 1e3
     with torch.no_grad():
-        laws = {"our error": solve_chain(rates, mask), "LU error": by_lu(rates)}
-    errors = {name: float(((law.double().cpu() - exact) / exact).abs().max()) for name, law in laws.items()}
+        solutions = {"our error": solve_chain(rates, mask), "LU error": by_lu(rates)}
+    errors = {name: float(((p.double().cpu() - exact) / exact).abs().max()) for name, p in solutions.items()}
     row = {"sets of n, sigma": f"{sets:,} of {n:,}, {sigma:g}", "ours, ms": times["ours"], "replayed, ms": replayed}
     return {**row, "LU, ms": times["lu"], "LU / ours": times["lu"] / (replayed or times["ours"]), **errors}
 

@@ -1,4 +1,4 @@
-"""Training speed at the airline shape by the number of CPU threads, beside the bare products on as many."""
+"""Training speed at the airline shape by number of CPU threads, compared with the matrix products alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = {"threads": ",", "bound": ",.0f", "float32": ",.0f", "x one thread": "
 
 
 def main() -> list[Row]:
-    """Double the threads until all cores are in use."""
+    """Double the number of threads until all cores are in use."""
     before = torch.get_num_threads()
     table = Table(f"training at the airline shape, batches of {BATCH}, choice sets per second", COLUMNS)
     threads = 1
@@ -30,11 +30,11 @@ def main() -> list[Row]:
 
 
 def measured(threads: int, one: float | None) -> Row:
-    """Train on half as many batches as there are threads, but two at least."""
+    """Measure the speed on half as many batches as threads, but at least two."""
     sets = BATCH * max(2, threads // 2)
     data, case = made(AIRLINE, sets), Case(AIRLINE, BATCH, sets=sets, paper_steps=0, lu_steps=0)
     ways = {"bound": lambda: bound(AIRLINE, data, sets=BATCH), "float32": lambda: ours(case, data, precision="float32")}
-    best = {name: max(found) for name, found in in_turn(ways, ROUNDS).items()}
+    best = {name: max(speeds) for name, speeds in in_turn(ways, ROUNDS).items()}
     return {
         "threads": threads,
         **best,
