@@ -30,11 +30,11 @@ class BatchedNetwork(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise((*shape.hidden, 1)))
         self.dropout = shape.dropout
 
-    def forward(self, who: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, individual: Tensor, x: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> probabilities (B, J)."""
         h = self.leave(x).unsqueeze(2) + self.enter(x).unsqueeze(1)  # (B, J, J, H)
         if self.who is not None:
-            h = h + self.who(who)[:, None, None]
+            h = h + self.who(individual)[:, None, None]
         for layer in self.layers:
             h = layer(F.dropout(F.leaky_relu(h), self.dropout, self.training))
         return solved(F.relu(h.squeeze(-1)) + 0.5, mask)
@@ -54,10 +54,11 @@ def solved(rates: Tensor, mask: Tensor) -> Tensor:
 def to_tensors(data: ChoiceData) -> tuple[Tensor, list[Tensor], Tensor]:
     """Return individuals (S, D0), alternatives by set (n, D), and choices (S,)."""
     x = np.stack([c.values for c in data.features.values()], 1).astype(np.float32)
-    who = np.zeros((len(data), len(data.individual)), np.float32)
+    individual = np.zeros((len(data), len(data.individual)), np.float32)
     for at, column in enumerate(data.individual.values()):
-        who[:, at] = column.values
-    return torch.from_numpy(who), list(torch.from_numpy(x).split(data.sizes.tolist())), torch.from_numpy(data.chosen)
+        individual[:, at] = column.values
+    alternatives = list(torch.from_numpy(x).split(data.sizes.tolist()))
+    return torch.from_numpy(individual), alternatives, torch.from_numpy(data.chosen)
 
 
 def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int, batch_size: int, device: str = "cpu") -> float:
@@ -65,14 +66,14 @@ def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int, batch_size: i
     torch.manual_seed(0)
     network = BatchedNetwork(shape).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.001)
-    who, x, chosen = to_tensors(data)
+    individual, x, chosen = to_tensors(data)
     sizes = torch.from_numpy(data.sizes)
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(data)))
     began, done = time.perf_counter(), 0
     for batch in order.split(batch_size)[:steps]:
         padded = pad_sequence([x[i] for i in batch], batch_first=True).to(device)
         mask = torch.arange(padded.shape[1]) < sizes[batch].unsqueeze(1)
-        p = network(who[batch].to(device), padded, mask.to(device))
+        p = network(individual[batch].to(device), padded, mask.to(device))
         loss = -p.gather(1, chosen[batch].long().to(device).unsqueeze(1)).log().mean()
         optimiser.zero_grad()
         loss.backward()

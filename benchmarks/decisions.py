@@ -47,8 +47,8 @@ def chains() -> list[Row]:
     table = Table(title, {"chains": "", **numbers, "local": ".2f", "ordered": ".1f"})
     for n in (20, 30, 50):
         for sigma in (1, 2):
-            found = [_chain(n, sigma, seed) for seed in range(SEEDS)]
-            columns = {key: [row[key] for row in found] for key in found[0]}
+            rows = [_chain(n, sigma, seed) for seed in range(SEEDS)]
+            columns = {key: [row[key] for row in rows] for key in rows[0]}
             table.add(
                 {
                     "chains": f"n = {n}, sigma = {sigma}",
@@ -59,7 +59,7 @@ def chains() -> list[Row]:
                     "nodes": float(np.median(columns["nodes"])),
                     "local": 100 * float(np.mean(columns["local"])),
                     "ordered": 100 * float(np.mean(columns["ordered"])),
-                    "each": found,
+                    "each": rows,
                 }
             )
     return table.rows
@@ -72,16 +72,16 @@ def _chain(n: int, sigma: int, seed: int) -> dict[str, float]:
     rows = ConstraintRows.unconstrained(np.arange(n + 1) == 0)
     began = time.process_time()
     offer, near = _local(value, rows)
-    found = best_chain_offer(value, rows, offer, stop=lambda: time.process_time() - began > LIMIT)
+    proof = best_chain_offer(value, rows, offer, stop=lambda: time.process_time() - began > LIMIT)
     ended = time.process_time()
     ordered = np.tri(n, dtype=np.bool_)[:, np.argsort(np.argsort(-value.revenue[1:]))]
     by_revenue = expected_revenue(value, np.insert(ordered, 0, True, axis=1)).max()
     return {
         "seconds": ended - began,
-        "gap": found.gap,
-        "nodes": found.nodes,
-        "local": max(1 - float(near) / found.value, 0.0),
-        "ordered": 1 - float(by_revenue) / found.value,
+        "gap": proof.gap,
+        "nodes": proof.nodes,
+        "local": max(1 - float(near) / proof.value, 0.0),
+        "ordered": 1 - float(by_revenue) / proof.value,
     }
 
 
@@ -96,8 +96,8 @@ def mixtures() -> list[Row]:
     sizes = ((50, 5), (100, 5), (50, 10), (200, 5), (100, 25), (200, 25))
     kinds = [(n, C, "segments") for n, C in sizes] + [(n, 1_000, "draws") for n in (20, 50)]
     for n, C, what in kinds:
-        found = [_mixture(n, C, what, seed) for seed in range(3)]
-        columns = {key: [row[key] for row in found] for key in found[0]}
+        rows = [_mixture(n, C, what, seed) for seed in range(3)]
+        columns = {key: [row[key] for row in rows] for key in rows[0]}
         table.add(
             {
                 "mixtures": f"{n} products, {C:,} {what}",
@@ -125,13 +125,13 @@ def _mixture(n: int, C: int, what: str, seed: int) -> dict[str, float]:
     rows = ConstraintRows.unconstrained(np.arange(n + 1) == 0)
     began = time.process_time()
     offer, near = _local(value, rows)
-    found = best_mixture_offer(value, rows, offer, stop=lambda: time.process_time() - began > BRIEF)
+    proof = best_mixture_offer(value, rows, offer, stop=lambda: time.process_time() - began > BRIEF)
     seconds = time.process_time() - began
     return {
         "seconds": seconds,
-        "gap": found.gap,
-        "nodes": found.nodes,
-        "local": max(1 - float(near) / found.value, 0.0),
+        "gap": proof.gap,
+        "nodes": proof.nodes,
+        "local": max(1 - float(near) / proof.value, 0.0),
     }
 
 

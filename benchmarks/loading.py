@@ -92,9 +92,9 @@ def choice_sets(path: Path) -> dict[str, float]:
     ChoiceData.from_long(table, individual=INDIVIDUAL, features=FEATURES, **roles)
     grouping = clock()["seconds"]
     arrays = [*map(stored_values, columns), data.rows, data.offsets, data.set_ids, data.weights, data.chosen]
-    kept = sum(array.nbytes for array in arrays if array is not None)
+    column_bytes = sum(array.nbytes for array in arrays if array is not None)
     times = {"grouping": grouping, "coded": coded, "tensors": coded}
-    return {**read, **times, "kept": kept, "sets": len(sets), "rows": len(sets.numeric)}
+    return {**read, **times, "kept": column_bytes, "sets": len(sets), "rows": len(sets.numeric)}
 
 
 def data_frames(path: Path) -> dict[str, float]:
@@ -174,8 +174,8 @@ def main() -> list[Row]:
     for key, label in STEPS.items():
         frames, ours = (min(run[key] for run in runs[way]) for way in ("frames", "ours"))
         table.add({"step": label, "one frame per set": frames, "pcmcnet": ours, "ratio": ours / frames})
-    kept = runs["ours"][0]["kept"] / 1e6
-    print(f"(the columns take {kept:.0f} MB in memory; as 64-bit numbers they would take {rows * 18 * 8 / 1e6:.0f} MB)")
+    size, wide_size = runs["ours"][0]["kept"] / 1e6, rows * 18 * 8 / 1e6
+    print(f"(the columns take {size:.0f} MB in memory; as 64-bit numbers they would take {wide_size:.0f} MB)")
     return table.rows
 
 

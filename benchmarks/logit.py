@@ -78,7 +78,8 @@ def simulated(path: Path, seed: int = 0) -> dict[str, Any]:
 
 def in_own_process(way: str, task: dict[str, Any], cache: str) -> dict[str, Any]:
     """Run a way on a task with one thread; peers run with the interpreter in PCMCNET_PEERS."""
-    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()  # do not resolve links: they identify the environment
+    # Links are not resolved: they identify the environment.
+    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()
     python = sys.executable if way == "pcmcnet" else str(peers)
     command = [python, "-m", "benchmarks.logit_ways", way, json.dumps(task)]
     surroundings = {**os.environ, **ONE_THREAD, "NUMBA_CACHE_DIR": cache}

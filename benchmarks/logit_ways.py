@@ -55,8 +55,8 @@ def larch(task: dict[str, Any]) -> Steps:
     model.unmangle(force=True)  # otherwise the fit would prepare the arrays
     yield None
     result = model.maximize_loglike(stderr=True, quiet=True)
-    found = model.parameters.sel(param_name=task["features"])
-    yield float(result.loglike), found["value"].values.tolist(), found["std_err"].values.tolist()
+    estimates = model.parameters.sel(param_name=task["features"])
+    yield float(result.loglike), estimates["value"].values.tolist(), estimates["std_err"].values.tolist()
 
 
 def xlogit(task: dict[str, Any]) -> Steps:

@@ -44,16 +44,16 @@ def installed(ways: list[str]) -> dict[str, tuple[str, str]]:
     """Return interpreter and label of each way; print those that are skipped."""
     named = os.environ.get("PCMCNET_PEERS", sys.executable).split(os.pathsep)
     peers = [str(Path(python).absolute()) for python in named]  # do not resolve links: they identify the environment
-    found = {"pcmcnet": (sys.executable, "pcmcnet")} if "pcmcnet" in ways else {}
+    ways_found = {"pcmcnet": (sys.executable, "pcmcnet")} if "pcmcnet" in ways else {}
     for way in [way for way in ways if way != "pcmcnet"]:
         for python in peers:
             command = [python, "-c", f"from importlib.metadata import version; print(version({way!r}))"]
-            asked = subprocess.run(command, check=False, capture_output=True, text=True)
-            if not asked.returncode:
-                found.setdefault(way, (python, f"{way} {asked.stdout.strip()}"))
-        if way not in found:
+            check = subprocess.run(command, check=False, capture_output=True, text=True)
+            if not check.returncode:
+                ways_found.setdefault(way, (python, f"{way} {check.stdout.strip()}"))
+        if way not in ways_found:
             print(f"(skipped: {way} is not installed)")
-    return {way: found[way] for way in WAYS if way in found}  # pcmcnet is last, because it uses the results of the others
+    return {way: ways_found[way] for way in WAYS if way in ways_found}  # pcmcnet last: it uses the results of others
 
 
 def in_own_process(way: str, python: str, task: dict[str, Any], limit: float) -> Run:
@@ -76,32 +76,32 @@ def in_own_process(way: str, python: str, task: dict[str, Any], limit: float) ->
 
 def take_turn(pythons: dict[str, str], task: dict[str, Any], limit: float) -> dict[str, Run]:
     """Run each way once; check that the likelihood with the draws of a peer equals that of the peer."""
-    found: dict[str, Run] = {}
+    runs: dict[str, Run] = {}
     with tempfile.TemporaryDirectory() as folder:
         for way, python in pythons.items():
-            peers = {peer: {**run, "keep": f"{folder}/{peer}.npy"} for peer, run in found.items() if "estimates" in run}
-            own = {**task, "keep": f"{folder}/{way}.npy", "peers": peers}
-            found[way] = in_own_process(way, python, own, limit)
-    for peer, reached in found.get("pcmcnet", {}).get("at_theirs", {}).items():
-        found[peer]["apart"] = abs(reached - found[peer]["log_likelihood"])
-        if not found[peer]["apart"] < AGREE:
-            raise RuntimeError(f"log-likelihoods at the estimates of {peer} differ by {found[peer]['apart']}")
-    return found
+            peers = {peer: {**run, "keep": f"{folder}/{peer}.npy"} for peer, run in runs.items() if "estimates" in run}
+            own_task = {**task, "keep": f"{folder}/{way}.npy", "peers": peers}
+            runs[way] = in_own_process(way, python, own_task, limit)
+    for peer, reached in runs.get("pcmcnet", {}).get("at_theirs", {}).items():
+        runs[peer]["apart"] = abs(reached - runs[peer]["log_likelihood"])
+        if not runs[peer]["apart"] < AGREE:
+            raise RuntimeError(f"log-likelihoods at the estimates of {peer} differ by {runs[peer]['apart']}")
+    return runs
 
 
-def compare(given: argparse.Namespace) -> list[Run]:
+def compare(arguments: argparse.Namespace) -> list[Run]:
     """Print medians of all ways; the ratio is relative to the seconds of pcmcnet."""
-    found = installed(given.ways)
-    print(f"electricity, 6 normal coefficients, {given.draws:,} draws, seconds to estimates with errors, ", end="")
-    print(f"median of {given.rounds}")
+    labels = installed(arguments.ways)
+    print(f"electricity, 6 normal coefficients, {arguments.draws:,} draws, seconds to estimates with errors, ", end="")
+    print(f"median of {arguments.rounds}")
     columns = ("package", "threads", "seconds", "ratio", "CPU s", "log-likelihood", "apart")
     table = Table("", dict.fromkeys(columns, ""), first=16)
-    for threads in given.threads:
-        task = {"file": str(packaged.path("electricity")), "draws": given.draws, "threads": threads}
-        pythons = {way: python for way, (python, _) in found.items()}
-        rounds = [take_turn(pythons, task, given.limit) for _ in range(given.rounds)]
-        medians = {way: {k: statistics.median(r[way][k] for r in rounds) for k in ("seconds", "cpu")} for way in found}
-        for way, (_, label) in found.items():
+    for threads in arguments.threads:
+        task = {"file": str(packaged.path("electricity")), "draws": arguments.draws, "threads": threads}
+        pythons = {way: python for way, (python, _) in labels.items()}
+        rounds = [take_turn(pythons, task, arguments.limit) for _ in range(arguments.rounds)]
+        medians = {way: {k: statistics.median(r[way][k] for r in rounds) for k in ("seconds", "cpu")} for way in labels}
+        for way, (_, label) in labels.items():
             run, median = rounds[0][way], medians[way]
             ended = all(r[way]["log_likelihood"] is not None for r in rounds)
             row: Run = {"package": label, "threads": str(threads), "seconds": f"{median['seconds']:.2f}"}
@@ -111,7 +111,7 @@ def compare(given: argparse.Namespace) -> list[Run]:
             if ended:
                 row["log-likelihood"] = f"{run['log_likelihood']:.3f}"
             else:
-                row |= {"seconds": f"> {given.limit:.0f}", "ratio": f"> {row['ratio']}" if "ratio" in row else None}
+                row |= {"seconds": f"> {arguments.limit:.0f}", "ratio": f"> {row['ratio']}" if "ratio" in row else None}
             table.add(row)
     print("(apart: difference of the log-likelihoods of pcmcnet and the package, with its draws and estimates)")
     return table.rows
@@ -145,24 +145,24 @@ def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons
     from pcmcnet.models.logit.random_coefficients import Distribution, MixingDistribution, RandomCoefficient
 
     rng = np.random.default_rng(0)
-    others = rng.integers(sizes[0] - 1, sizes[1], sets)
-    offsets = np.concatenate([[0], np.cumsum(others)])
+    sizes_without_chosen = rng.integers(sizes[0] - 1, sizes[1], sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes_without_chosen)])
     names = tuple(f"x{k}" for k in range(columns))
     mixing = MixingDistribution(
         names, columns, tuple(RandomCoefficient(k, Distribution("normal")) for k in range(columns))
     )
     z, person, keys = rng.standard_normal((offsets[-1], columns)), np.arange(sets) % persons, np.arange(persons)
-    made = SimulatedLikelihood(
+    likelihood = SimulatedLikelihood(
         z, offsets, person, keys, np.zeros((persons, 0)), mixing, PersonDraws("sobol", columns, draws, 0), 2.0**30
     )
-    return made, np.full(2 * columns, 0.1)
+    return likelihood, np.full(2 * columns, 0.1)
 
 
 def memory() -> None:
     """Print seconds and memory of one evaluation of a large problem: likelihood and scores."""
-    made, x = problem(100_000, (4, 4), 10, 1000, 100_000)
+    likelihood, x = problem(100_000, (4, 4), 10, 1000, 100_000)
     began = time.perf_counter()
-    ll, scores, _ = made.evaluate(x, "float32")
+    ll, scores, _ = likelihood.evaluate(x, "float32")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"100,000 choices of 4, 10 random coefficients, 1,000 draws: {time.perf_counter() - began:.1f} s, ", end="")
     print(f"peak {most:.2f} GiB; log-likelihood {ll.sum():.1f}, scores {scores.shape}")
@@ -171,9 +171,10 @@ def memory() -> None:
 def unequal() -> None:
     """Print the time per utility and draw, including scores, for equal and unequal choice sets."""
     for title, sizes in {"sets of 4": (4, 4), "sets of 2 to 6": (2, 6), "sets of 2 to 30": (2, 30)}.items():
-        made, x = problem(3000, sizes, 6, 1000, 3000)
-        best = min(_timed(lambda made=made, x=x: made.evaluate(x, "float32")) for _ in range(4))
-        print(f"{title:<16} {len(made.z) * 1000:>12,} utilities  {best / len(made.z) / 1000 * 1e9:5.2f} ns each")
+        likelihood, x = problem(3000, sizes, 6, 1000, 3000)
+        best = min(_timed(lambda likelihood=likelihood, x=x: likelihood.evaluate(x, "float32")) for _ in range(4))
+        utilities = len(likelihood.z) * 1000
+        print(f"{title:<16} {utilities:>12,} utilities  {best / utilities * 1e9:5.2f} ns each")
 
 
 def _timed(run: Any) -> float:
@@ -198,15 +199,15 @@ def main() -> None:
     options.add_argument("--gpu", action="store_true")
     options.add_argument("--memory", action="store_true")
     options.add_argument("--unequal", action="store_true")
-    given = options.parse_args()
-    if given.gpu:
+    arguments = options.parse_args()
+    if arguments.gpu:
         gpu()
-    elif given.memory:
+    elif arguments.memory:
         memory()
-    elif given.unequal:
+    elif arguments.unequal:
         unequal()
     else:
-        compare(given)
+        compare(arguments)
 
 
 if __name__ == "__main__":

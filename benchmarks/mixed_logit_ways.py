@@ -39,10 +39,10 @@ def xlogit(task: dict[str, Any]) -> dict[str, Any]:
     from xlogit import MixedLogit
 
     frame, model = pd.read_csv(task["file"]), MixedLogit()
-    made = model._generate_draws
+    generate = model._generate_draws
 
-    def keep(*given: Any, **options: Any) -> Any:
-        draws = made(*given, **options)
+    def keep(*values: Any, **options: Any) -> Any:
+        draws = generate(*values, **options)
         np.save(task["keep"], draws)
         return draws
 
@@ -52,8 +52,8 @@ def xlogit(task: dict[str, Any]) -> dict[str, Any]:
         X=frame[NAMES], y=frame["choice"], varnames=NAMES, ids=frame["chid"], panels=frame["id"], alts=frame["alt"],
         n_draws=task["draws"], randvars=dict.fromkeys(NAMES, "n"), verbose=0,
     )  # fmt: skip
-    found = [float(value) for value in model.coeff_]
-    return {**clock.read(), "log_likelihood": float(model.loglikelihood), "estimates": found}
+    estimates = [float(value) for value in model.coeff_]
+    return {**clock.read(), "log_likelihood": float(model.loglikelihood), "estimates": estimates}
 
 
 def torchdcm(task: dict[str, Any]) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def torchdcm(task: dict[str, Any]) -> dict[str, Any]:
     )
 
     def utilities(start: dict[str, float]) -> Any:
-        made = UtilitySpec()
+        spec = UtilitySpec()
         for alternative in data.alt_names:
-            made.utility(alternative, sum(Beta(name, init=start[name]) * name for name in NAMES))
-        return made
+            spec.utility(alternative, sum(Beta(name, init=start[name]) * name for name in NAMES))
+        return spec
 
     clock = Clock()
     plain = MultinomialLogit(utilities(dict.fromkeys(NAMES, 0.0))).fit(data)
@@ -166,16 +166,14 @@ def with_draws_of(model: Any, data: Any, theirs: dict[str, Any]) -> float:
     sets = LogitLikelihood.from_matrix(model.design_.matrix(data), data.offsets, data.chosen)
     draws = FileDraws("sobol", len(NAMES), normal.shape[-1], 0)
     mixing = dataclasses.replace(model.mixing_, mirror=())
-    made = SimulatedLikelihood.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
-    return float(made.evaluate(np.array(theirs["estimates"]), "float64", scores=False)[0].sum())
+    likelihood = SimulatedLikelihood.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
+    return float(likelihood.evaluate(np.array(theirs["estimates"]), "float64", scores=False)[0].sum())
 
 
 WAYS = {"xlogit": xlogit, "biogeme": biogeme, "torchdcm": torchdcm, "pcmcnet": pcmcnet}
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[2])
-    os.sched_setaffinity(
-        0, sorted(os.sched_getaffinity(0))[-given["threads"] :]
-    )  # some packages ignore OMP_NUM_THREADS
+    task = json.loads(sys.argv[2])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-task["threads"] :])  # some packages ignore OMP_NUM_THREADS
     sys.path.pop(0)  # modules of this folder must not hide packages
-    print(json.dumps(WAYS[sys.argv[1]](given)))
+    print(json.dumps(WAYS[sys.argv[1]](task)))

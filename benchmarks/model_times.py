@@ -25,15 +25,15 @@ def main(tables: Sequence[str], models: Sequence[str] | None = None) -> list[Row
     """Fit every model once to each table; print one row per model."""
     read = {table.name: table.read(MAX_SETS).data for table in require_tables(list(tables), None)}
     titles = {name: f"{name}, {len(data):,} sets" for name, data in read.items()}
-    found = Table("default fits, seconds of one CPU thread", {"model": "", **dict.fromkeys(titles.values(), ".1f")})
+    table = Table("default fits, seconds of one CPU thread", {"model": "", **dict.fromkeys(titles.values(), ".1f")})
     for label, contestant in require_contestants(models).items():
         row: Row = {"model": label}
         for name, data in read.items():
             present, _ = build_contestants({label: contestant}, data)
             if label in present:
                 row[titles[name]] = seconds(present[label], data)
-        found.add(row)
-    return found.rows
+        table.add(row)
+    return table.rows
 
 
 def seconds(model: ChoiceModel, data: ChoiceData) -> float | None:
@@ -50,6 +50,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", default=["mtc-work", "swissmetro"])
     parser.add_argument("--models", nargs="+")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    main(given.tables, given.models)
+    main(arguments.tables, arguments.models)

@@ -72,9 +72,8 @@ def main(names: list[str]) -> None:
             difference = "-" if nll is first else f"{gap.mean():+.4f} ± {gap.std() / np.sqrt(len(gap)):.4f}"
             wrong = (largest_rises(model, test, column, grid) > TOLERANCE).mean()
             signs = own_elasticities(model, test, column)
-            print(
-                f"| {name} | {way} | {nll.mean():.4f} | {difference} | {wrong:.1%} | {signs} | {seconds:.0f} |", flush=True
-            )
+            scores = f"{nll.mean():.4f} | {difference} | {wrong:.1%}"
+            print(f"| {name} | {way} | {scores} | {signs} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -95,20 +95,20 @@ def compare(title: str, task: dict[str, Any]) -> list[Row]:
     table = Table(title, COLUMNS)
     ours: dict[str, Any] = {}
     for way in WAYS:
-        found = in_own_process(way, task)
-        if "missing" in found:
-            print(f"(skipped: {way}, which cannot be imported: {found['missing']})")
-        if "values" not in found:  # not installed, or without such a model
+        result = in_own_process(way, task)
+        if "missing" in result:
+            print(f"(skipped: {way}, which cannot be imported: {result['missing']})")
+        if "values" not in result:  # not installed, or without such a model
             continue
-        ours = ours or found
-        if not abs(found["log_likelihood"] - ours["log_likelihood"]) < AGREE:
-            raise RuntimeError(f"{way} and pcmcnet disagree: {found} and {ours}")
+        ours = ours or result
+        if not abs(result["log_likelihood"] - ours["log_likelihood"]) < AGREE:
+            raise RuntimeError(f"{way} and pcmcnet disagree: {result} and {ours}")
         errors = np.array(ours["classical"])
-        row = {"package": f"{way} {found['version']}", "log-likelihood": found["log_likelihood"]}
-        row["estimate apart"] = float(np.abs((np.array(found["values"]) - ours["values"]) / errors).max())
+        row = {"package": f"{way} {result['version']}", "log-likelihood": result["log_likelihood"]}
+        row["estimate apart"] = float(np.abs((np.array(result["values"]) - ours["values"]) / errors).max())
         for kind in ("classical", "robust"):
-            same = np.array(found.get(kind) or [np.nan]) / np.array(ours[kind])
-            row[kind] = float(np.abs(same - 1).max())
+            ratio = np.array(result.get(kind) or [np.nan]) / np.array(ours[kind])
+            row[kind] = float(np.abs(ratio - 1).max())
         table.add(row)
     return [{"problem": title.strip(), **row} for row in table.rows]
 
@@ -117,7 +117,7 @@ def main() -> list[Row]:
     """Compare the packages on the three problems."""
     print("logits by several packages: log-likelihood; largest difference of estimates from ours, in standard errors;")
     print("largest relative difference of classical and of robust standard errors (nan: not computed)")
-    found: list[Row] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path, nests = Path(folder) / "choices.csv", {"1": "existing", "2": "new", "3": "existing"}
         problems = (
@@ -127,10 +127,10 @@ def main() -> list[Row]:
         )
         for title, task in problems:
             try:
-                found += compare(title, task())
+                rows += compare(title, task())
             except DatasetError as error:
                 print(f"(skipped: {title.strip()}. {error})")
-    return found
+    return rows
 
 
 if __name__ == "__main__":

@@ -66,13 +66,13 @@ def xlogit(task: dict[str, Any]) -> Found | None:
     x, chosen, available = np.zeros((n * J, len(task["features"]))), np.zeros(n * J), np.zeros(n * J)
     x[rows], chosen[rows], available[rows] = frame[task["features"]], frame["chosen"], 1
     ids, alternatives = np.repeat(np.arange(n), J), np.tile(np.arange(J), n)
-    found: Found = {}
+    errors: Found = {}
     for kind in ("classical", "robust"):
         model = MultinomialLogit()
         options = {"avail": available, "verbose": 0, "robust": kind == "robust"}
         model.fit(x, chosen, task["features"], alternatives, ids, **options)
-        found[kind] = model.stderr.tolist()
-    return {"log_likelihood": float(model.loglikelihood), "values": model.coeff_.tolist(), **found}
+        errors[kind] = model.stderr.tolist()
+    return {"log_likelihood": float(model.loglikelihood), "values": model.coeff_.tolist(), **errors}
 
 
 def biogeme(task: dict[str, Any]) -> Found:
@@ -113,8 +113,8 @@ def biogeme(task: dict[str, Any]) -> Found:
     if task["nests"]:  # the log-sum is 1 / mu; its standard error is that of mu divided by mu^2
         scale[-1] = 1 / values[-1] ** 2
         values = np.append(values[:-1], 1 / values[-1])
-    found = {kind: (column.to_numpy() * scale).tolist() for kind, column in errors.items()}
-    return {"log_likelihood": float(results.data.logLike), "values": values.tolist(), **found}
+    by_kind = {kind: (column.to_numpy() * scale).tolist() for kind, column in errors.items()}
+    return {"log_likelihood": float(results.data.logLike), "values": values.tolist(), **by_kind}
 
 
 WAYS: dict[str, Callable[[dict[str, Any]], Found | None]] = {
@@ -138,11 +138,11 @@ def main(way: str, task: dict[str, Any]) -> None:
     try:
         for name in (way,) if way == "pcmcnet" else (way, "pandas"):
             import_module(name)
-        found = WAYS[way](task)
+        result = WAYS[way](task)
     except ImportError as error:
         print(json.dumps({"missing": str(error)}))
         return
-    print(json.dumps({"version": version(way), **(found or {})}))
+    print(json.dumps({"version": version(way), **(result or {})}))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch
 from benchmarks import paper_way
 from benchmarks.harness import Row, Table, in_turn
 from benchmarks.shapes import AIRLINE
-from benchmarks.training import ROOM, Case, made, ours
+from benchmarks.training import ROOM, Case, cached_data, ours
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.datasets import airline
 
@@ -36,7 +36,7 @@ def learnt(*, sets: int, seeds: int, device: str) -> list[Row]:
 
 def speed() -> list[Row]:
     """Measure the training speed at the airline shape on one CPU thread."""
-    data, few = made(AIRLINE, CASE.sets), made(AIRLINE, CASE.paper_steps * AIRLINE.paper_batch)
+    data, few = cached_data(AIRLINE, CASE.sets), cached_data(AIRLINE, CASE.paper_steps * AIRLINE.paper_batch)
     ways = {"paper way": lambda: paper_way.sets_per_second(AIRLINE, few, steps=CASE.paper_steps, device="cpu")}
     ways |= {kind: lambda kind=kind: ours(CASE, data, precision=kind) for kind in KINDS}
     best = {name: max(found) for name, found in in_turn(ways, 3).items()}

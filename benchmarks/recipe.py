@@ -44,7 +44,8 @@ def ways(train: ChoiceData, valid: ChoiceData) -> Iterator[tuple[str, ChoiceMode
     yield f"{MEMBERS} members", members, time.perf_counter() - start
     start = time.perf_counter()
     temperature = find_temperature(plain, valid)
-    yield f"temperature {temperature.value:.2f}", Calibrated(plain, temperature=temperature), time.perf_counter() - start
+    calibrated = Calibrated(plain, temperature=temperature)
+    yield f"temperature {temperature.value:.2f}", calibrated, time.perf_counter() - start
 
 
 def main(names: list[str]) -> None:

@@ -23,7 +23,7 @@ from benchmarks.shapes import Shape
 from pcmcnet.data import Encoder
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.pcmcnet import PCMCNetConfig
 
 SHAPE = Shape("scaling", individual=8, features=16, hidden=(64, 64), dropout=0.0, paper_batch=1)
 SETS, PLACES = 8, 32  # fixed while the other one grows
@@ -127,15 +127,15 @@ def main() -> None:
     parser.add_argument("--device", choices=list(SIZES), default="cpu")
     parser.add_argument("--picture", type=Path, help="file of the picture: .png, .pdf or .svg")
     parser.add_argument("--json", type=Path, default=RUNS / "scaling.json", help="file of the results")
-    given = parser.parse_args()
-    if given.device == "cpu":
+    arguments = parser.parse_args()
+    if arguments.device == "cpu":
         torch.set_num_threads(1)
     elif not torch.cuda.is_available():
         parser.error(f"--device cuda: torch {torch.__version__} found no CUDA device")
-    record = surroundings(f"python -m benchmarks.scaling --device {given.device}")
-    record["figures"] = {"scaling": scale(given.device, given.picture)}
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(record, indent=2))
+    record = surroundings(f"python -m benchmarks.scaling --device {arguments.device}")
+    record["figures"] = {"scaling": scale(arguments.device, arguments.picture)}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(record, indent=2))
 
 
 if __name__ == "__main__":

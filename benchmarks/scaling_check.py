@@ -123,8 +123,8 @@ def measured(folder: Path, workers: int, device: str) -> tuple[Row, Job]:
         shards=len(data.manifest.shards),
     )
     later = float(np.mean(epochs[1:]))
-    found = {"scan": scan, "learn": learn, "first epoch": epochs[0], "epoch": later, "fit": fit}
-    return {**found, "epochs": epochs, "rows": data.n_rows, "shards": job.shards, "buffers": len(data.buffers())}, job
+    results = {"scan": scan, "learn": learn, "first epoch": epochs[0], "epoch": later, "fit": fit}
+    return {**results, "epochs": epochs, "rows": data.n_rows, "shards": job.shards, "buffers": len(data.buffers())}, job
 
 
 def check(sets: int, workers: int, device: str) -> dict[str, list[Row]]:
@@ -138,8 +138,8 @@ def check(sets: int, workers: int, device: str) -> dict[str, list[Row]]:
         for file in sorted(folder.iterdir())[: FILES // 4]:
             (quarter / file.name).hardlink_to(file)
         shown["scans"] = scans(quarter, Path(place) / "cache", workers)
-        found, job = measured(folder, workers, device)
-    said = {
+        results, job = measured(folder, workers, device)
+    planned_seconds = {
         "scan": scan_seconds(job, rates) / workers,
         "learn": learn_seconds(job, rates) / workers,
         "epoch": epoch_seconds(job, rates),
@@ -147,15 +147,15 @@ def check(sets: int, workers: int, device: str) -> dict[str, list[Row]]:
     print()
     columns = {"part": "", "planned": ".2f", "measured": ".2f", "error": "+.0%"}
     table = Table(
-        f"{job.sets:,} sets of {job.alternatives:.1f}, {found['shards']} shards, {found['buffers']} buffers; seconds, "
-        f"scan and learn with {workers} processes",
+        f"{job.sets:,} sets of {job.alternatives:.1f}, {results['shards']} shards, {results['buffers']} buffers; "
+        f"seconds, scan and learn with {workers} processes",
         columns,
     )
-    for name, planned in said.items():
-        table.add({"part": name, "planned": planned, "measured": found[name], "error": planned / found[name] - 1})
-    print(f"epochs: {', '.join(f'{t:.2f}' for t in found['epochs'])} s; fit in total {found['fit']:.1f} s")
+    for name, planned in planned_seconds.items():
+        table.add({"part": name, "planned": planned, "measured": results[name], "error": planned / results[name] - 1})
+    print(f"epochs: {', '.join(f'{t:.2f}' for t in results['epochs'])} s; fit in total {results['fit']:.1f} s")
     print("parts of the planned epoch: " + ", ".join(f"{k} {v:.2f}" for k, v in parts(job, rates)._asdict().items()))
-    shown["check"] = [{**row, "found": found} for row in table.rows]
+    shown["check"] = [{**row, "found": results} for row in table.rows]
     return shown
 
 
@@ -163,16 +163,16 @@ def main() -> None:
     """Compare the plan with a fit and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=1_000_000, help="choice sets (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 12), help="number of processes of the scan")
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 12), help="processes of the scan")
     parser.add_argument("--device", default="cuda", help="device of the fit (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=RUNS / "scaling-check.json", help="file of the results")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     record = surroundings("python -m benchmarks.scaling_check")
     print(f"{record['machine']}; {', '.join(f'{k} {v}' for k, v in record['versions'].items())}")
-    record["figures"], seconds = timed(lambda: check(given.sets, given.workers, given.device))
+    record["figures"], seconds = timed(lambda: check(arguments.sets, arguments.workers, arguments.device))
     print(f"({seconds:.0f} s in total)")
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(record, indent=2))
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(record, indent=2))
 
 
 if __name__ == "__main__":

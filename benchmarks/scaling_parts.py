@@ -1,18 +1,18 @@
-"""The parts of an epoch one by one: what `benchmarks.scaling_plan` reckons with.
+"""Measure the parts of an epoch separately, as rates for `benchmarks.scaling_plan`.
 
     python -m benchmarks.scaling_parts [--json FILE] [tables] [steps] [group] [shared] [own] [checkpoint] [stream]
 
-tables      scan, look at hashes, learn the encoder, read and encode shards, look at sizes alone, plan batches; and
-            read as one of two workers, which is not a part, but what these are held against
-steps       training steps on one CPU thread, by the number of sets of a batch
-group       sums over two processes by gloo, by the number of bytes
-shared      epochs of one and of two workers: not a part, but what the sum of the parts is held against
-own         the same, of workers that read their own shards of a table on disk
+tables      scan, check hashes, learn the encoder, read and encode shards, read sizes only, plan batches;
+            also reading as one of two workers, for validation
+steps       training steps on one CPU thread, by batch size
+group       sums over two processes with gloo, by number of bytes
+shared      epochs of one and of two workers, for validation
+own         the same with workers that read their own shards of a table on disk
 checkpoint  writing the state of a run
-stream      a large table scanned and fitted for one epoch: likewise
+stream      scanning a large table and fitting it for one epoch, for validation
 
-Times are given twice. Wall time is what passes, and on a shared machine mostly that of others; CPU time is what this
-process was given of it, all its threads together. The least of some rounds counts.
+Times are given twice. Wall time depends on the load of a shared machine. CPU time is that of this process and all its
+threads. The minimum of some rounds counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pcmcnet.datasets import airline
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 
 ROUNDS = 4
-NOBODY = 10**6  # a worker among so many has no shard of its own
+LAST_RANK = 10**6  # a worker with this rank has no shards
 BIG = streaming.ROWS
 MESSAGES = (1_000, 16_000, 64_000, 256_000, 1_000_000)  # parameters
 BOTH = """
@@ -86,7 +86,7 @@ print(np.diff(marks).min(), min(entry["seconds"] for entry in model.history), mo
 
 
 class Spent(NamedTuple):
-    """Seconds that passed, and seconds of the processor."""
+    """Wall time and CPU time, in seconds."""
 
     wall: float
     cpu: float
@@ -100,14 +100,14 @@ def spent(work: Callable[[], Any]) -> Spent:
 
 
 def least(work: Callable[[], Any], rounds: int = ROUNDS) -> Spent:
-    """Time some calls; the least of each kind of time."""
-    found = [spent(work) for _ in range(rounds)]
-    return Spent(min(s.wall for s in found), min(s.cpu for s in found))
+    """Time several calls; return the minimum of each kind of time."""
+    times = [spent(work) for _ in range(rounds)]
+    return Spent(min(s.wall for s in times), min(s.cpu for s in times))
 
 
 @contextmanager
 def itineraries(sets: int = 30_000) -> Iterator[Path]:
-    """Yield a folder with simulated searches of flights, of 33 itineraries or so."""
+    """Yield a folder with simulated flight searches of about 33 itineraries."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "table"
         folder.mkdir()
@@ -116,15 +116,15 @@ def itineraries(sets: int = 30_000) -> Iterator[Path]:
 
 
 def tables() -> list[Row]:
-    """What the host does with two tables, per row."""
+    """Measure the work of the host on two tables, per row."""
     shown = Table(
         f"parts of an epoch on the host, one thread; CPU time, least of {ROUNDS}",
         {"part": "", "table": "", "seconds": ".3f", "rows/s": ",.0f", "sets/s": ",.0f", "wall": ".3f"},
         first=12,
     )
     searches = ("searches", streaming.tables(1_000_000), streaming.ROLES)
-    for name, made, roles in (searches, ("airline", itineraries(), airline.ROLES)):
-        with made as folder, tempfile.TemporaryDirectory() as cache:
+    for name, table, roles in (searches, ("airline", itineraries(), airline.ROLES)):
+        with table as folder, tempfile.TemporaryDirectory() as cache:
             numbers = iter(range(100))
 
             def scan(
@@ -133,9 +133,9 @@ def tables() -> list[Row]:
                 return pn.ChoiceData.scan(folder, memory=memory, cache=Path(cache) / str(next(k)), **roles)
 
             data, large = scan(), scan(memory="1 GiB")
-            encoder = Encoder.learn(data, bend=True)  # also looks at the hashes of all shards
+            encoder = Encoder.learn(data, bend=True)  # also checks the hashes of all shards
             stream = EncodedStream(data, encoder, torch.device("cpu"))
-            few = replace(stream, data=large)  # shards, for what opening a shard takes is not a matter of its sets
+            few = replace(stream, data=large)  # shards: the time to open a shard does not depend on its sets
             parts = list(stream.parts((0, 1)))
             about = {
                 "table": name,
@@ -153,7 +153,7 @@ def tables() -> list[Row]:
                 "check": lambda data=data: [hash_file(data.folder / shard.name) for shard in data.manifest.shards],
                 "learn": lambda data=data: Encoder.learn(data, bend=True),
                 "read": lambda stream=stream: [len(part.sizes) for part in stream.parts((0, 1))],
-                "sizes": lambda stream=few: _sizes(stream, rank=NOBODY, size=NOBODY + 1),
+                "sizes": lambda stream=few: _sizes(stream, rank=LAST_RANK, size=LAST_RANK + 1),
                 "read, 1 of 2": lambda stream=few: _sizes(stream, rank=0, size=2),
                 "plan": lambda parts=parts: [_planned(part) for part in parts],
             }
@@ -166,7 +166,7 @@ def tables() -> list[Row]:
 
 
 def _sizes(stream: EncodedStream, **which: int) -> list[int]:
-    """Go through an epoch as one of several workers."""
+    """Read an epoch as one of several workers."""
     return [len(part.sizes) for part in replace(stream, **which).parts((0, 1))]
 
 
@@ -175,7 +175,7 @@ def _planned(part: EncodedSets) -> int:
 
 
 def steps() -> list[Row]:
-    """Seconds of a training step by the sets of its batch, for the shapes that fits are held against."""
+    """Measure seconds of a training step by batch size, for the shapes of the validation fits."""
     shown = Table(
         "training steps on one CPU thread, CPU time",
         {"table": "", "hidden": "", "batch": ",", "ms a step": ".2f", "sets/s": ",.0f", "parameters": ","},
@@ -187,17 +187,17 @@ def steps() -> list[Row]:
     cases = [("searches", searches, streaming.OPTIONS["hidden"], batch) for batch in (64, 256)]
     cases += [("airline", flights, hidden, batch) for hidden in ((64, 64), (256, 256)) for batch in (16, 32, 64)]
     for name, data, hidden, batch in cases:
-        found: list[tuple[float, int]] = []
+        timings: list[tuple[float, int]] = []
         for _ in range(2):
             model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=1, **NETWORK)
-            model.fit(data.subset(np.arange(2 * batch)), device="cpu", progress=False)  # what is slow only once
+            model.fit(data.subset(np.arange(2 * batch)), device="cpu", progress=False)  # warm up
             marks: list[float] = []
             model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=3, **NETWORK)
             model.fit(
                 data, device="cpu", progress=False, on_epoch=lambda _, marks=marks: marks.append(time.process_time())
             )
-            found.append((float(np.diff(marks).min()), model.num_parameters))
-        (seconds, parameters), taken = min(found), -(-len(data) // batch)
+            timings.append((float(np.diff(marks).min()), model.num_parameters))
+        (seconds, parameters), taken = min(timings), -(-len(data) // batch)
         row = {"table": name, "hidden": "x".join(map(str, hidden)), "batch": batch, "ms a step": 1e3 * seconds / taken}
         pairs = float((data.sizes**2).mean())
         shown.add({**row, "sets/s": len(data) / seconds, "parameters": parameters, "pairs": pairs})
@@ -205,7 +205,7 @@ def steps() -> list[Row]:
 
 
 def group() -> list[Row]:
-    """Seconds to add up a message over two processes."""
+    """Measure seconds of a sum over two processes."""
     shown = Table("sums over two processes, gloo on one machine", {"numbers": ",", "ms": ".3f", "MB/s": ",.0f"})
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", BOTH]
@@ -220,7 +220,7 @@ def group() -> list[Row]:
 
 
 def shared() -> list[Row]:
-    """Processor's seconds of an epoch of each of some workers: not a part, but what the model is held against."""
+    """Measure CPU seconds of an epoch per worker, to validate the model."""
     columns = {"workers": "", "cpu": ".2f", "wall": ".2f", "parameters": ","}
     shown = Table("an epoch of 1,200 airline sets, 64x64, batches of 64; of each worker, the mean", columns)
     for size in (1, 2):
@@ -229,7 +229,7 @@ def shared() -> list[Row]:
 
 
 def own() -> list[Row]:
-    """Likewise of workers that read their own shards."""
+    """Measure CPU seconds of an epoch per worker, for workers that read their own shards."""
     columns = {"workers": "", "cpu": ".2f", "wall": ".2f", "parameters": ",", "shards": "", "buffers": ""}
     with streaming.tables(1_000_000) as folder:
         data = pn.ChoiceData.scan(folder, memory="64 MiB", **streaming.ROLES)
@@ -243,17 +243,17 @@ def own() -> list[Row]:
 
 
 def _by_workers(size: int, *table: str) -> Row:
-    """Train by some processes; seconds of an epoch of each, the mean."""
+    """Train with several processes; return the mean seconds of an epoch."""
     with tempfile.TemporaryDirectory() as folder:
         commands = [[sys.executable, "-c", SHARED, str(rank), str(size), folder, *table] for rank in range(size)]
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-        found = np.array([[float(x) for x in each.communicate()[0].split()] for each in running])
-    cpu, wall, parameters = found.mean(0)
+        timings = np.array([[float(x) for x in each.communicate()[0].split()] for each in running])
+    cpu, wall, parameters = timings.mean(0)
     return {"cpu": cpu, "wall": wall, "parameters": int(parameters)}
 
 
 def checkpoint() -> list[Row]:
-    """Seconds to write the state of a run with a million parameters: weights and two moments each."""
+    """Measure seconds to write the state of a run with a million parameters: weights and two moments each."""
     shown = Table("writing a checkpoint", {"parameters": ",", "ms": ".1f", "MB/s": ",.0f"})
     size = 1_000_000
     state = RunState(module={"w": torch.randn(size)}, optimiser={0: {"m": torch.randn(size), "v": torch.randn(size)}})
@@ -264,9 +264,9 @@ def checkpoint() -> list[Row]:
 
 
 def stream() -> list[Row]:
-    """Scan a large table and fit for one epoch, in CPU time and in wall time."""
+    """Measure the scan of a large table and a fit for one epoch, in CPU time and wall time."""
     shown = Table(
-        f"{BIG:,} rows asked for, memory={streaming.MEMORY!r}", {"part": "", "cpu": ",.1f", "wall": ",.1f", "rows": ","}
+        f"{BIG:,} rows requested, memory={streaming.MEMORY!r}", {"part": "", "cpu": ",.1f", "wall": ",.1f", "rows": ","}
     )
     with streaming.tables(BIG) as folder:
         state: dict[str, Any] = {}

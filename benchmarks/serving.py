@@ -1,14 +1,14 @@
-"""The server under load: a server in one process, clients in another, for a bounded time.
+"""Load test of the server: the server in one process, clients in another, for a limited time.
 
-Each client sends a request, waits for the answer and sends the next. Reported are latencies as the clients see them,
-throughput, answers by status, and the server's memory before and after: it should not grow.
+Each client sends a request, waits for the response and sends the next. Results: latencies seen by the clients,
+throughput, responses by status, and the memory of the server before and after, which should not grow.
 
     python -m benchmarks.serving --seconds 20
     python -m benchmarks.serving --hostile --seconds 60
 
-With ``--hostile``, 64 clients ask for so many seconds in calm, and for as many with a tenth of hostile clients beside
-them, in turns of ten seconds, so that whatever else the machine does meets both. The hostile ones leave large requests
-unanswered, send four megabytes of brackets or broken JSON, and send a head or a body byte by byte.
+With ``--hostile``, 64 clients send requests for ``--seconds`` without hostile clients, and for the same time with a
+tenth of hostile clients. Both alternate every ten seconds, so that other load on the machine affects both. Hostile
+clients abandon large requests, send four megabytes of brackets or broken JSON, or send a head or a body byte by byte.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline
 from pcmcnet.models import PCMCNet
 
-CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # the last in seconds
+CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # TURN: seconds
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
 def make_model(folder: Path, sets: int = 300) -> list[dict[str, Any]]:
-    """Fit and save the default network on itineraries, and return choice sets as requests."""
+    """Fit and save the default network on itineraries; return choice sets for requests."""
     data = ChoiceData.from_long(airline.simulate(sets, seed=0), **airline.ROLES)
     PCMCNet(epochs=1).fit(data, progress=False).save(folder)
-    found = []
+    bodies = []
     for s in range(100):
         one = data.subset([s])
         individual = {name: column.plain()[0] for name, column in one.individual.items()}
@@ -50,8 +50,8 @@ def make_model(folder: Path, sets: int = 300) -> list[dict[str, Any]]:
         if one.labels is not None:
             columns[str(one.schema.alternative)] = one.labels.plain()
         rows = [{name: values[i] for name, values in columns.items()} for i in range(int(one.sizes[0]))]
-        found.append({"individual": individual, "alternatives": rows})
-    plain: list[dict[str, Any]] = json.loads(json.dumps(found, default=lambda value: value.item()))
+        bodies.append({"individual": individual, "alternatives": rows})
+    plain: list[dict[str, Any]] = json.loads(json.dumps(bodies, default=lambda value: value.item()))
     return plain
 
 
@@ -60,25 +60,25 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     greeting = process.stderr.readline()
-    found = re.search(r"http://\S+", greeting)
-    if found is None:
+    url = re.search(r"http://\S+", greeting)
+    if url is None:
         raise SystemExit(greeting + process.stderr.read())
-    return process, found[0]
+    return process, url[0]
 
 
 def memory(pid: int) -> float:
-    """Resident memory of a process, in MB."""
+    """Return the resident memory of a process, in MB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def cpu(pid: int) -> float:
-    """Seconds of processor time that a process has used: on a busy machine they say more than latencies."""
+    """Return the CPU seconds of a process; on a busy machine they are more reliable than latencies."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def load(address: str, bodies: list[bytes], clients: int, seconds: float) -> dict[str, Any]:
-    """Ask from several clients, each over a connection of its own, until the time is over."""
+    """Send requests from several clients, each with its own connection, for some seconds."""
     host, port = address.removeprefix("http://").split(":")
     latencies: list[float] = []
     statuses: Counter[int] = Counter()
@@ -102,14 +102,14 @@ async def load(address: str, bodies: list[bytes], clients: int, seconds: float) 
 
 
 def request(sets: list[dict[str, Any]]) -> bytes:
-    """Write a whole request: a library for clients would be slower than the server."""
+    """Return a complete HTTP request; a client library would be slower than the server."""
     body = json.dumps({"sets": sets}).encode()
     head = "POST /v1/probabilities HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def attack(address: str, large: bytes, clients: int, seconds: float) -> dict[str, Any]:
-    """Be hostile from several clients, each in one way, until the time is over; returns the statuses by way."""
+    """Run hostile clients, each of one kind, for some seconds; return statuses by kind."""
     host, port = address.removeprefix("http://").split(":")
     statuses: dict[str, Counter[str]] = {"abandoned": Counter(), "malformed": Counter(), "slow": Counter()}
     head = b"POST /v1/probabilities HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -155,8 +155,8 @@ def in_own_process(queue: Any, what: Any, *arguments: Any) -> None:
     queue.put(asyncio.run(what(*arguments)))
 
 
-class Beside:
-    """Clients in a process of their own."""
+class ClientProcess:
+    """Runs clients in a separate process."""
 
     def __init__(self, what: Any, *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -165,18 +165,18 @@ class Beside:
         self.process.start()
 
     def result(self) -> Any:
-        found = self.queue.get()
+        result = self.queue.get()
         self.process.join()
-        return found
+        return result
 
 
 def measure(address: str, bodies: list[bytes], clients: int, seconds: float) -> dict[str, Any]:
-    found: dict[str, Any] = Beside(load, address, bodies, clients, seconds).result()
-    return found
+    result: dict[str, Any] = ClientProcess(load, address, bodies, clients, seconds).result()
+    return result
 
 
 def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[str, Any]], seconds: float) -> None:
-    """Ask in calm and beside hostile clients, in turns, and print what the good ones see of it."""
+    """Send requests with and without hostile clients, in turn, and print the latencies of the normal clients."""
     bodies = [request([one]) for one in sets]
     widest = max(sets, key=lambda one: len(one["alternatives"]))
     wide = {**widest, "alternatives": (widest["alternatives"] * 10)[:400]}
@@ -187,18 +187,18 @@ def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[s
     megabytes: dict[str, list[float]] = {name: [memory(process.pid)] for name in latencies}
     for _ in range(round(seconds / TURN)):
         for name in latencies:
-            enemy = Beside(attack, address, large, HOSTILE, TURN + 4) if name == "hostile" else None
+            enemy = ClientProcess(attack, address, large, HOSTILE, TURN + 4) if name == "hostile" else None
             if enemy is not None:
-                time.sleep(3)  # until they have begun
-            found = measure(address, bodies, CLIENTS, TURN)
-            latencies[name] += found["latencies"]
-            statuses[name] += found["statuses"]
-            others = "" if enemy is None else f"; hostile clients: {enemy.result()}"
+                time.sleep(3)  # until the hostile clients have started
+            result = measure(address, bodies, CLIENTS, TURN)
+            latencies[name] += result["latencies"]
+            statuses[name] += result["statuses"]
+            attacks = "" if enemy is None else f"; hostile clients: {enemy.result()}"
             megabytes[name].append(memory(process.pid))
-            p99 = 1e3 * np.quantile(found["latencies"], 0.99)
-            seen = f"{len(found['latencies'])} answers, p99 {p99:.0f} ms, {megabytes[name][-1]:.0f} MB"
-            print(f"{name}: {seen}{others}", flush=True)
-    print(f"{CLIENTS} clients, 1 set each; {HOSTILE} hostile ones beside them, or none")
+            p99 = 1e3 * np.quantile(result["latencies"], 0.99)
+            summary = f"{len(result['latencies'])} responses, p99 {p99:.0f} ms, {megabytes[name][-1]:.0f} MB"
+            print(f"{name}: {summary}{attacks}", flush=True)
+    print(f"{CLIENTS} clients, 1 set each; with and without {HOSTILE} hostile clients")
     slowest = []
     for name, all_ in latencies.items():
         p50, p99 = 1e3 * np.quantile(np.array(all_), [0.5, 0.99])
@@ -207,23 +207,23 @@ def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[s
             f"{name:<8} p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(all_) / seconds:.0f} requests/s, statuses "
             f"{dict(statuses[name])}, MB {megabytes[name][0]:.0f} to {megabytes[name][-1]:.0f}"
         )
-    print(f"p99 beside hostile clients / p99 in calm: {slowest[1] / slowest[0]:.2f}")
+    print(f"p99 with / without hostile clients: {slowest[1] / slowest[0]:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20, help="in all, shared by the rows of the table")
-    parser.add_argument("--hostile", action="store_true", help="64 clients in calm, and beside hostile ones")
-    asked = parser.parse_args()
-    seconds = asked.seconds / len(SHAPES)
+    parser.add_argument("--seconds", type=float, default=20, help="total time, shared by the rows of the table")
+    parser.add_argument("--hostile", action="store_true", help="64 clients, with and without hostile clients")
+    arguments = parser.parse_args()
+    seconds = arguments.seconds / len(SHAPES)
     with tempfile.TemporaryDirectory() as folder:
         sets = make_model(Path(folder) / "model")
         mean = np.mean([len(one["alternatives"]) for one in sets])
         process, address = start(Path(folder) / "model")
         print(f"itineraries, {mean:.0f} alternatives a set; network (64, 64)")
-        if asked.hostile:
+        if arguments.hostile:
             try:
-                with_hostile(process, address, sets, asked.seconds)
+                with_hostile(process, address, sets, arguments.seconds)
             finally:
                 process.terminate()
                 process.wait()
@@ -243,13 +243,13 @@ def main() -> None:
                 bodies = [request((sets * 2)[k : k + size]) for k in range(len(sets))]
                 asyncio.run(load(address, bodies, 1, 0.5))  # warm
                 before, used = memory(process.pid), cpu(process.pid)
-                found = measure(address, bodies, clients, seconds)
-                p50, p99 = 1e3 * np.quantile(found["latencies"], [0.5, 0.99])
-                spent = 1e3 * (cpu(process.pid) - used) / len(found["latencies"])
-                rate = len(found["latencies"]) / found["seconds"]
+                result = measure(address, bodies, clients, seconds)
+                p50, p99 = 1e3 * np.quantile(result["latencies"], [0.5, 0.99])
+                spent = 1e3 * (cpu(process.pid) - used) / len(result["latencies"])
+                rate = len(result["latencies"]) / result["seconds"]
                 print(
                     f"{name:<20}{p50:>8.1f}{p99:>8.1f}{rate:>12.0f}{rate * size:>8.0f}{spent:>16.1f}{before:>11.0f}"
-                    f"{memory(process.pid):>7.0f}  {dict(found['statuses'])}",
+                    f"{memory(process.pid):>7.0f}  {dict(result['statuses'])}",
                     flush=True,
                 )
             batches = re.findall(

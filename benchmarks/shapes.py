@@ -1,4 +1,4 @@
-"""The shapes that every benchmark uses."""
+"""Shapes of the experiments, used by all benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from pcmcnet import ChoiceData
 
-# The paper's network, weight for weight, and no search for the decay: what is timed is training itself.
+# The network of the paper, and no search for the weight decay: only training is timed.
 NETWORK: dict[str, Any] = {"labels": False, "utility": "none", "weight_decay": 0.03}
 
 
@@ -23,36 +23,36 @@ class Shape:
     hidden: tuple[int, ...]
     dropout: float
     paper_batch: int
-    size: int | None = None  # of every set
+    size: int | None = None  # alternatives of every set
 
     def sizes(self, sets: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw set sizes: all alike, or as in the itinerary table (mean 33, mean square about 1,340, at most 50)."""
+        """Draw set sizes: all equal, or as in the itinerary table (mean 33, mean square about 1,340, at most 50)."""
         if self.size is not None:
             return np.full(sets, self.size)
         return np.where(rng.random(sets) < 0.3, 50, rng.integers(1, 50, sets))
 
     def table(self, sets: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Make columns of that shape with choices drawn from a logit, so that there is something to learn."""
+        """Return a table of this shape, with choices drawn from a logit."""
         rng = np.random.default_rng(seed)
         sizes = self.sizes(sets, rng)
         owner = np.repeat(np.arange(sets), sizes)
         x = rng.standard_normal((len(owner), self.features)).astype(np.float32)
-        who = rng.standard_normal((sets, self.individual)).astype(np.float32)
+        individuals = rng.standard_normal((sets, self.individual)).astype(np.float32)
         utility = x @ rng.standard_normal(self.features) + rng.gumbel(size=len(owner))
         chosen = np.zeros(len(owner), np.int8)
         chosen[np.lexsort((-utility, owner))[np.concatenate([[0], np.cumsum(sizes)[:-1]])]] = 1
         columns = {name: x[:, k] for k, name in enumerate(self.roles["features"])}
-        people = {name: who[owner, k] for k, name in enumerate(self.roles["individual"])}
+        people = {name: individuals[owner, k] for k, name in enumerate(self.roles["individual"])}
         return {"set": owner, "chosen": chosen, **columns, **people}
 
     @property
     def roles(self) -> dict[str, Any]:
-        """What the columns of ``table`` are."""
+        """Roles of the columns of ``table``."""
         features, individual = [f"x{k}" for k in range(self.features)], [f"who{k}" for k in range(self.individual)]
         return {"choice_set": "set", "chosen": "chosen", "individual": individual, "features": features}
 
     def data(self, sets: int, seed: int = 0) -> ChoiceData:
-        """Read a table of that shape."""
+        """Return choice data of this shape."""
         return ChoiceData.from_long(self.table(sets, seed), **self.roles)
 
 

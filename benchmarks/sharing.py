@@ -38,9 +38,7 @@ COLUMNS = {
 def main() -> list[Row]:
     """Fit on one thread, on all cores, and on all cores with busy loops, in turn."""
     before = torch.get_num_threads()
-    table = Table(
-        f"seconds per fit, {CORES} cores; busy: with {CORES} busy loops; best of {ROUNDS}", COLUMNS
-    )
+    table = Table(f"seconds per fit, {CORES} cores; busy: with {CORES} busy loops; best of {ROUNDS}", COLUMNS)
     try:
         for name, fit in fits().items():
             table.add({"fit": name, **measured(fit)})
@@ -51,19 +49,19 @@ def main() -> list[Row]:
 
 def fits() -> dict[str, Callable[[], Any]]:
     """Return fits with default options, which use compiled steps, and a fit of a wide network with PyTorch."""
-    made: dict[str, Callable[[], Any]] = {}
+    fits_by_name: dict[str, Callable[[], Any]] = {}
     for name in ("mode-canada", "mtc-work"):
         rows, schema = packaged.long_form(name)
         data = ChoiceData.from_schema(rows, schema)
-        made[name] = lambda data=data: PCMCNet().fit(data, device="cpu", progress=False)
+        fits_by_name[name] = lambda data=data: PCMCNet().fit(data, device="cpu", progress=False)
     simulated = ChoiceData.from_long(mlba.simulate(8_000, seed=0), **ROLES)
-    made["mlba 3x16"] = lambda: PCMCNet(hidden=(16, 16, 16)).fit(simulated, device="cpu", progress=False)
+    fits_by_name["mlba 3x16"] = lambda: PCMCNet(hidden=(16, 16, 16)).fit(simulated, device="cpu", progress=False)
     wide, options = (
         AIRLINE.data(96),
         {"hidden": AIRLINE.hidden, "dropout": AIRLINE.dropout, "batch_size": 16, "epochs": 2},
     )
-    made["airline 2x512"] = lambda: PCMCNet(**options, **NETWORK).fit(wide, device="cpu", progress=False)
-    return made
+    fits_by_name["airline 2x512"] = lambda: PCMCNet(**options, **NETWORK).fit(wide, device="cpu", progress=False)
+    return fits_by_name
 
 
 def measured(fit: Callable[[], Any]) -> Row:
@@ -81,7 +79,8 @@ def measured(fit: Callable[[], Any]) -> Row:
     ways = {"one thread": (1, 0), "all cores": (CORES, 0), "busy": (CORES, CORES)}
     times_by_way = in_turn({name: lambda name=name, way=way: timed(name, *way) for name, way in ways.items()}, ROUNDS)
     best = {name: min(times) for name, times in times_by_way.items()}
-    ratios = {"all / one": best["all cores"] / best["one thread"], "wall, busy / idle": best["busy"] / best["all cores"]}
+    idle = best["all cores"]
+    ratios = {"all / one": idle / best["one thread"], "wall, busy / idle": best["busy"] / idle}
     return {**best, **ratios, "CPU, busy / idle": min(cpu["busy"]) / min(cpu["all cores"])}
 
 

@@ -1,4 +1,4 @@
-"""Fits that everybody runs: small tables with default options, by compiled steps and by steps through PyTorch."""
+"""Fits of small tables with default options, with compiled steps and with PyTorch steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pcmcnet.datasets import mlba, packaged
 from pcmcnet.errors import ConfigError
 from pcmcnet.training import compiled_steps
 
-WAYS = {  # name: options, and whether steps are compiled
+WAYS = {  # name: options, and True for compiled steps
     "PyTorch": ({"members": 1}, False),
     "compiled": ({"members": 1}, True),
     "default": ({}, True),  # compiled, and six networks
@@ -30,9 +30,9 @@ ROUNDS = 2
 
 
 def main() -> list[Row]:
-    """Fit four fifths of each table in all ways, in turns; seconds of the processor, losses on the other fifth."""
+    """Fit four fifths of each table in all ways, in turn; measure CPU seconds, and losses on the other fifth."""
     if compiled_steps.compiled_library() is None:
-        raise ConfigError("the package was built without compiled steps: install it where there is a C compiler.")
+        raise ConfigError("the package was built without compiled steps: reinstall it with a C compiler available.")
     table = Table("default fits of small tables, seconds of one CPU thread", COLUMNS)
     for name in ("mode-canada", "mtc-work"):
         rows, schema = packaged.long_form(name)
@@ -44,21 +44,21 @@ def main() -> list[Row]:
 
 
 def measured(name: str, data: ChoiceData, options: dict[str, Any]) -> Row:
-    """Fit and evaluate in all ways; ratios are to the one through PyTorch."""
+    """Fit and evaluate in all ways; ratios are relative to PyTorch."""
     train, test = data.split((0.8, 0.2), seed=0)
     library, losses = compiled_steps.compiled_library, dict[str, float]()
 
     def fit(way: str) -> float:
-        given, compiled = WAYS[way]
-        with mock.patch.object(compiled_steps, "library", library if compiled else lambda: None):
+        way_options, compiled = WAYS[way]
+        with mock.patch.object(compiled_steps, "compiled_library", library if compiled else lambda: None):
             began = time.process_time()
-            model = PCMCNet(**options, **given).fit(train, progress=False)
+            model = PCMCNet(**options, **way_options).fit(train, progress=False)
             took = time.process_time() - began
         losses[way] = evaluate(model, test).nll or 0.0
         return took
 
     times = in_turn({way: partial(fit, way) for way in WAYS}, ROUNDS)
-    best = {way: min(found) for way, found in times.items()}
+    best = {way: min(seconds) for way, seconds in times.items()}
     return {
         "table": name,
         "sets": len(train),

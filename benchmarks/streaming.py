@@ -1,12 +1,12 @@
-"""A table larger than the memory allowed: scanned, fitted for one epoch and predicted, with the peak of memory.
+"""Scan, fit (one epoch) and predict a table larger than the memory limit, and measure the peak memory.
 
     python -m benchmarks.streaming [steps] [scanners] [throughput] [folders]
 
-The table (20 million rows by default, other numbers by PCMCNET_ROWS) is written to a temporary folder by a process of
-its own and removed at the end. ``steps`` takes one table through all steps in one fresh process. ``scanners`` has it
-scanned and learnt from by one process and by two, which must give the same bytes. ``throughput`` takes a table that
-fits through an epoch from memory and an epoch from disk on all cores, taking turns. ``folders`` predicts one whose sets
-lie together into a folder, with a scan and without, taking turns.
+A separate process writes the table to a temporary folder (20 million rows by default; set PCMCNET_ROWS for another
+number); it is removed at the end. ``steps`` runs all steps on one table in a new process. ``scanners`` scans a table
+and learns its encoder with one process and with two, which must give the same bytes. ``throughput`` compares an epoch
+from memory with an epoch from disk on all cores, in turn. ``folders`` predicts a table with adjacent rows per set into
+a folder, with and without a scan, in turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMORY = os.environ.get("PCMCNET_MEMORY", "512 MiB")
 FITS = int(os.environ.get("PCMCNET_ROWS_THAT_FIT", "1_000_000"))
 SHARED = int(os.environ.get("PCMCNET_ROWS_SHARED", "40_000_000"))
 ROUNDS = 5
-TURNS = 2  # of one process and of two
+TURNS = 2  # rounds of one process and of two
 FILES = 40
 ROLES: dict[str, Any] = {
     "choice_set": "search",
@@ -43,7 +43,7 @@ OPTIONS: dict[str, Any] = {"hidden": (16, 16), "epochs": 1, "batch_size": 256, "
 
 
 def write_tables(folder: Path, rows: int) -> None:
-    """Write searches with 5 to 20 offers; offers of a search may lie in two files, and are shuffled within a file."""
+    """Write searches with 5 to 20 offers, shuffled within a file; a search may span two files."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -70,7 +70,7 @@ def write_tables(folder: Path, rows: int) -> None:
                 "airline": pa.array(airlines[rng.integers(0, 60, n)]),
             }
         ).take(pa.array(rng.permutation(n)))
-        last = pa.array(np.asarray(table["search"]) == first + sets - 1)  # the last search goes on in the next file
+        last = pa.array(np.asarray(table["search"]) == first + sets - 1)  # the last search continues in the next file
         whole = table if left is None else pa.concat_tables([left, table])
         if file < FILES - 1:
             left = table.filter(last).slice(0, 2)
@@ -83,7 +83,7 @@ def write_tables(folder: Path, rows: int) -> None:
 
 @contextmanager
 def tables(rows: int) -> Iterator[Path]:
-    """Yield a folder with the table in it, written by another process."""
+    """Yield a folder with the table, written by another process."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "table"
         code = (
@@ -103,7 +103,7 @@ def peak_mib(*, reset: bool = False) -> float:
 
 
 def take_steps(folder: Path, out: Path) -> list[Row]:
-    """Scan, fit and predict; the time and the peak of memory of each."""
+    """Scan, fit and predict; return time and peak memory of each step."""
     import torch
 
     import pcmcnet as pn
@@ -123,7 +123,7 @@ def take_steps(folder: Path, out: Path) -> list[Row]:
     def predict() -> None:
         p = state["model"].predict_proba(state["data"])
         assert len(p) == state["data"].n_rows
-        assert abs(p.sum() - len(state["data"])) < 1e-6 * len(p)  # one for each set, but for rounding
+        assert abs(p.sum() - len(state["data"])) < 1e-6 * len(p)  # probabilities of each set sum to one
 
     def command() -> None:
         n = predict_folder(pn.load(out / "model"), folder, out / "predicted", memory=MEMORY)
@@ -149,11 +149,11 @@ def take_steps(folder: Path, out: Path) -> list[Row]:
 
 
 def steps() -> list[Row]:
-    """Take a large table through all steps."""
+    """Run all steps on a large table."""
     with tables(ROWS) as folder:
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
         shown = Table(
-            f"{ROWS:,} rows asked for, {size:,.0f} MiB of Parquet in {FILES} files, memory={MEMORY!r}",
+            f"{ROWS:,} rows requested, {size:,.0f} MiB of Parquet in {FILES} files, memory={MEMORY!r}",
             {"step": "", "seconds": ".1f", "peak": ",.0f"},
         )
         out = folder.parent / "out"
@@ -167,15 +167,15 @@ def steps() -> list[Row]:
             shown.add(row)
     last = shown.rows[-1]
     print(f"{last['rows']:,} rows, {last['sets']:,} sets, {last['shards']} shards, {last['buffers']} buffers per epoch")
-    print(f"peak of the process: {max(row['peak'] for row in shown.rows):,.0f} MiB")
+    print(f"peak memory of the process: {max(row['peak'] for row in shown.rows):,.0f} MiB")
     return shown.rows
 
 
 def scanners() -> list[Row]:
-    """Scan a large table, and learn its encoder, by one process and by two, which take turns."""
+    """Scan a large table and learn its encoder with one process and with two, in turn."""
     shown = Table(
-        f"{SHARED:,} rows asked for, memory={MEMORY!r}; seconds of wall time, least of {TURNS}; CPU time of both steps "
-        f"and of the start of a helper",
+        f"{SHARED:,} rows requested, memory={MEMORY!r}; wall time in seconds, best of {TURNS}; CPU time of both steps "
+        f"and of the start of a worker",
         {"workers": "", "scan": ".1f", "learn": ".1f", "x scan": ".2f", "x learn": ".2f", "cpu": ".1f"},
     )
     with tables(SHARED) as folder:
@@ -194,25 +194,25 @@ def scanners() -> list[Row]:
 
 
 def _scanned_by(count: int, folder: Path) -> Row:
-    """Scan a table and learn its encoder by so many processes: the time it takes, and what is made."""
+    """Scan a table and learn its encoder with some processes; return the times and a hash of the results."""
     from pcmcnet.data import Encoder, ScannedData, Schema
     from pcmcnet.data.scan.workers import Processes
 
     cpu, began = sum(os.times()[:4]), time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder.parent) as cache:
-        with Processes(count) as shared:  # a helper is started once for both
-            given = {"cache": Path(cache), "memory": MEMORY, "workers": shared}
-            data = ScannedData.of(folder, Schema.from_dict(ROLES), **given)
+        with Processes(count) as shared:  # a worker is started once for both steps
+            options = {"cache": Path(cache), "memory": MEMORY, "workers": shared}
+            data = ScannedData.of(folder, Schema.from_dict(ROLES), **options)
             scanned = time.perf_counter()
             encoder = Encoder.learn(data, bend=True)
             learnt = time.perf_counter()
-        cpu = sum(os.times()[:4]) - cpu  # of helpers, too, now that they have ended
-    made = data.manifest.fingerprint + json.dumps(encoder.to_dict())
-    return {"scan": scanned - began, "learn": learnt - scanned, "cpu": cpu, "made": made, "rows": data.n_rows}
+        cpu = sum(os.times()[:4]) - cpu  # also of workers, which have ended
+    fingerprint = data.manifest.fingerprint + json.dumps(encoder.to_dict())
+    return {"scan": scanned - began, "learn": learnt - scanned, "cpu": cpu, "made": fingerprint, "rows": data.n_rows}
 
 
 def throughput() -> list[Row]:
-    """An epoch from disk against an epoch from memory."""
+    """Compare an epoch from disk with an epoch from memory."""
     import torch
 
     import pcmcnet as pn
@@ -227,21 +227,22 @@ def throughput() -> list[Row]:
             model = pn.PCMCNet(**OPTIONS).fit(data, device="cpu", progress=False)
             return float(model.history[-1]["seconds"])
 
-        found = in_turn({"memory": lambda: epoch(memory), "disk": lambda: epoch(disk)}, ROUNDS)
+        times_by_source = in_turn({"memory": lambda: epoch(memory), "disk": lambda: epoch(disk)}, ROUNDS)
     about = f"{len(disk.manifest.shards)} shards, {len(disk.buffers())} buffers"
     shown = Table(
         f"{len(memory):,} sets, {disk.n_rows:,} rows; on disk {about}; best of {ROUNDS}",
         {"sets from": "", "seconds": ".1f", "sets/s": ",.0f", "share": ".2f"},
     )
-    for name, times in found.items():
+    for name, times in times_by_source.items():
         best = min(times)
-        row = {"sets from": name, "seconds": best, "sets/s": len(memory) / best, "share": min(found["memory"]) / best}
+        share = min(times_by_source["memory"]) / best
+        row = {"sets from": name, "seconds": best, "sets/s": len(memory) / best, "share": share}
         shown.add(row | {"all": times})
     return shown.rows
 
 
 def folders() -> list[Row]:
-    """Prediction into a folder with a scan, as a cache asks for, and in one pass; for a logit and a default network."""
+    """Predict into a folder with a scan (needed for a cache) and in one pass, for a logit and a default network."""
     import pyarrow as pa
     import pyarrow.parquet
 

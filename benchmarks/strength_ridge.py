@@ -1,7 +1,7 @@
-"""What a learnt ridge brings Bradley-Terry on tables simulated from logits, and what it costs where it brings nothing.
+"""Gain and cost of a learnt ridge in Bradley-Terry, on tables simulated from logits.
 
-Strengths are normal, some items are offered more often than others, and every case has some tables. Judged is the
-Kullback-Leibler divergence of the model's law from the true one in 500 fresh sets, offered in the same way.
+Strengths are normal, some items are offered more often than others, and every case has several tables. The score is the
+Kullback-Leibler divergence of the model from the true probabilities in 500 new sets, offered in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = {"case": "", "smoothing alone": ".4f", "learnt": ".4f", "worst loss": 
 
 
 class Case(NamedTuple):
-    """A law to simulate: items, choice sets, sizes of sets, standard deviation of the strengths."""
+    """A simulated case: items, choice sets, set sizes, standard deviation of the strengths."""
 
     items: int
     sets: int
@@ -47,7 +47,7 @@ CASES = [
 
 
 def offers(case: Case, often: Floats, sets: int, rng: np.random.Generator) -> list[Ints]:
-    """Draw sets of items, each as often as it is offered; the first holds all items, so that all are known."""
+    """Draw sets of items by their frequency; the first set has all items, so that all are known."""
     low, high = case.sizes
     sizes = rng.integers(low, high + 1, size=sets)
     drawn = [rng.choice(case.items, size=k, replace=False, p=often) for k in sizes]
@@ -55,7 +55,7 @@ def offers(case: Case, often: Floats, sets: int, rng: np.random.Generator) -> li
 
 
 def table(sets: list[Ints], strengths: Floats, rng: np.random.Generator) -> ChoiceData:
-    """Let the logit choose."""
+    """Draw choices from the logit."""
     items = np.concatenate(sets)
     best = [np.arange(len(s)) == np.argmax(strengths[s] + rng.gumbel(size=len(s))) for s in sets]
     rows = {
@@ -67,7 +67,7 @@ def table(sets: list[Ints], strengths: Floats, rng: np.random.Generator) -> Choi
 
 
 def divergences(case: Case, seed: int) -> tuple[float, float, bool]:
-    """Return the divergence of smoothing alone and of a learnt ridge, and whether there is one."""
+    """Return the divergences of smoothing alone and of a learnt ridge, and True if the ridge is used."""
     rng = np.random.default_rng(seed)
     strengths, often = case.spread * rng.standard_normal(case.items), rng.dirichlet(np.full(case.items, 2.0))
     train = table(offers(case, often, case.sets, rng), strengths, rng)
@@ -80,13 +80,13 @@ def divergences(case: Case, seed: int) -> tuple[float, float, bool]:
 
 
 def main() -> list[Row]:
-    """Print a row for every case."""
-    found = Table("divergence from the true law, by Bradley-Terry", COLUMNS, first=42)
+    """Print a row for each case."""
+    table = Table("divergence of Bradley-Terry from the true probabilities", COLUMNS, first=42)
     for case in CASES:
         plain, learnt, ridge = np.array([divergences(case, seed) for seed in range(TABLES)], float).T
         row = {"smoothing alone": plain.mean(), "learnt": learnt.mean(), "worst loss": (learnt - plain).max()}
-        found.add({"case": str(case), **row, "tables with a ridge": ridge.sum()})
-    return found.rows
+        table.add({"case": str(case), **row, "tables with a ridge": ridge.sum()})
+    return table.rows
 
 
 if __name__ == "__main__":

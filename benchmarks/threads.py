@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.harness import Row, Table, in_turn
 from benchmarks.shapes import AIRLINE
-from benchmarks.training import Case, bound, made, ours
+from benchmarks.training import Case, bound, cached_data, ours
 
 BATCH, ROUNDS = 64, 2
 COLUMNS = {"threads": ",", "bound": ",.0f", "float32": ",.0f", "x one thread": ".1f", "ours / bound": ".2f"}
@@ -32,7 +32,7 @@ def main() -> list[Row]:
 def measured(threads: int, one: float | None) -> Row:
     """Measure the speed on half as many batches as threads, but at least two."""
     sets = BATCH * max(2, threads // 2)
-    data, case = made(AIRLINE, sets), Case(AIRLINE, BATCH, sets=sets, paper_steps=0, lu_steps=0)
+    data, case = cached_data(AIRLINE, sets), Case(AIRLINE, BATCH, sets=sets, paper_steps=0, lu_steps=0)
     ways = {"bound": lambda: bound(AIRLINE, data, sets=BATCH), "float32": lambda: ours(case, data, precision="float32")}
     best = {name: max(speeds) for name, speeds in in_turn(ways, ROUNDS).items()}
     return {

@@ -1,12 +1,12 @@
-"""Training speed, in choice sets per second: the paper's way, batched LU, ours, and the products that no way can avoid.
+"""Training speed, in choice sets per second: the paper's way, batched LU, this library, and a bound.
 
-paper way    ``paper_way.py``: set by set, at the paper's own batch size
-batched LU   ``batched_lu.py``: padded batches through plain autograd, at our batch size
+paper way    ``paper_way.py``: set by set, at the batch size of the paper
+batched LU   ``batched_lu.py``: padded batches with plain autograd, at our batch size
 ours         one fit through the public interface
-bound        the matrix products alone of the hidden layers after the first, forward and backward, on the real pairs
+bound        only the matrix products of the hidden layers after the first, forward and backward, on the real pairs
 
-All in one run, taking turns, and the best of each counts. A second table says how long a fit takes to come as
-near to the truth as the paper reports.
+All ways run in turn, and the best speed of each counts. A second table shows how long a fit takes to reach the
+divergence reported in the paper.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ COLUMNS = {
     "ours / paper way": ",.1f",
     "ours / bound": ".2f",
 }
-ROOM = {"pair_budget": 20_000_000, **NETWORK}  # so that batches are of the size asked for
-TARGET, PAPER_EPOCHS = 0.009, 100  # of PCMC-Net 3x16 in the paper
+ROOM = {"pair_budget": 20_000_000, **NETWORK}  # so that batches have the requested size
+TARGET, PAPER_EPOCHS = 0.009, 100  # KL of PCMC-Net 3x16 in the paper
 
 
 class Case(NamedTuple):
-    """What is timed for one row: our sets and epochs, and how many steps of the others."""
+    """A row of the table: our sets and epochs, and the number of steps of the other ways."""
 
     shape: Shape
     batch_size: int
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     paper_steps: int
     lu_steps: int
     epochs: int = 1
-    skipped: int = 0  # epochs at the beginning, in which kernels are compiled and steps recorded
+    skipped: int = 0  # first epochs, in which kernels are compiled and steps recorded
     bound_sets: int = 16
 
 
@@ -60,18 +60,18 @@ CASES = (
 )
 
 
-made = cache(Shape.data)
+cached_data = cache(Shape.data)
 
 
 def ours(case: Case, data: ChoiceData, device: str = "cpu", **options: Any) -> float:
-    """Sets per second of the median epoch of a fit."""
+    """Return the sets per second of the median epoch of a fit."""
     settings = {"hidden": case.shape.hidden, "dropout": case.shape.dropout, "batch_size": case.batch_size, **ROOM}
     model = PCMCNet(epochs=case.epochs, **(settings | options)).fit(data, device=device, progress=False)
     return len(data) / statistics.median(entry["seconds"] for entry in model.history[case.skipped :])
 
 
 def bound(shape: Shape, data: ChoiceData, *, sets: int, device: str = "cpu") -> float:
-    """Sets per second if products were all there is, for sets with as many pairs as the table's have in the mean."""
+    """Return the sets per second of the matrix products alone, for sets with the mean number of pairs."""
     pairs = round(sets * float((data.sizes**2).mean()))
     dtype = compute_dtype("auto", torch.device(device), shape.hidden)
     layers = []
@@ -85,7 +85,7 @@ def bound(shape: Shape, data: ChoiceData, *, sets: int, device: str = "cpu") -> 
             torch.mm(d, weight, out=dh)
             torch.mm(d.t(), h, out=dw)
 
-    repeats = max(1, 20_000_000 // (pairs * max(shape.hidden) ** 2))  # calls of some microseconds are timed together
+    repeats = max(1, 20_000_000 // (pairs * max(shape.hidden) ** 2))  # short calls are timed in groups
 
     def often() -> None:
         for _ in range(repeats):
@@ -97,8 +97,9 @@ def bound(shape: Shape, data: ChoiceData, *, sets: int, device: str = "cpu") -> 
 
 def compare(case: Case, table: Table, *, rounds: int, device: str = "cpu") -> None:
     """Add a row: the best speed of each way, and ratios."""
-    shape, data = case.shape, made(case.shape, case.sets)
-    few, some = made(shape, case.paper_steps * shape.paper_batch), made(shape, case.lu_steps * case.batch_size)
+    shape, data = case.shape, cached_data(case.shape, case.sets)
+    few = cached_data(shape, case.paper_steps * shape.paper_batch)
+    some = cached_data(shape, case.lu_steps * case.batch_size)
     lu = {"steps": case.lu_steps, "batch_size": case.batch_size, "device": device}
     speeds = in_turn(
         {
@@ -109,7 +110,7 @@ def compare(case: Case, table: Table, *, rounds: int, device: str = "cpu") -> No
         },
         rounds,
     )
-    best = {name: max(found) for name, found in speeds.items()}
+    best = {name: max(values) for name, values in speeds.items()}
     ratios = {f"ours / {other}": best["ours"] / best[other] for other in ("paper way", "bound")}
     table.add({"shape": shape.name, "batch": case.batch_size, **best, **ratios})
 
@@ -119,12 +120,12 @@ def main() -> list[Row]:
     table = Table("training, choice sets per second, one CPU thread", COLUMNS)
     for case in CASES:
         compare(case, table, rounds=3)
-    print(f"(the paper's way always has its own batch: {MLBA.paper_batch} for mlba, {AIRLINE.paper_batch} for airline)")
+    print(f"(batch size of the paper's way: {MLBA.paper_batch} for mlba, {AIRLINE.paper_batch} for airline)")
     return table.rows
 
 
 def reach() -> list[Row]:
-    """Fit PCMC-Net 3x16 with 1, 2, 3, ... epochs until the divergence on fresh sets is the paper's."""
+    """Fit PCMC-Net 3x16 with 1, 2, 3, ... epochs until it reaches the divergence of the paper on new sets."""
     train, (test, truth) = training_table(), held_out()
     few = MLBA.data(400)
     title = f"time of the shortest default fit of PCMC-Net 3x16 with a KL of {TARGET} or less, one CPU thread"

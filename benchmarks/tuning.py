@@ -1,11 +1,11 @@
-"""Is a search worth it on a small table? ``tune`` beside the defaults, on simulated choices of several kinds.
+"""Compare ``tune`` with the default options on small tables of simulated choices.
 
     python -m benchmarks.tuning        all ten tables
     python -m benchmarks.tuning 0 4    some of them
 
-Each table has 400 choice sets to fit and 5,000 fresh ones to judge by. The difference of the two NLLs is taken set by
-set; its standard error is that of the 5,000 sets. The last row has the mean over tables, with the standard error
-between them.
+Each table has 400 choice sets for training and 5,000 new ones for testing. The difference of the two NLLs is taken set
+by set; its standard error is over the 5,000 sets. The last row has the mean over tables, with the standard error
+between tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_SET = {"choice_set": "choice_set", "chosen": "chosen"}
 
 
 class Kind(NamedTuple):
-    """A simulated process, by a number of sets and a seed, and how to read its tables."""
+    """A simulation and the roles of its columns."""
 
     simulate: Callable[[int, int], Any]
     roles: dict[str, Any]
@@ -43,14 +43,14 @@ class Kind(NamedTuple):
 
 
 def _features(sets: int, rng: np.random.Generator) -> dict[str, Floats]:
-    """Draw price, quality, time (S, 4) and the age (S, 1) of the one who chooses."""
+    """Draw price, quality and time (S, 4), and the age of the individual (S, 1)."""
     return {name: rng.normal(size=(sets, 4)) for name in ("price", "quality", "time")} | {
         "age": rng.normal(size=(sets, 1))
     }
 
 
 def _chosen(utility: Floats, features: dict[str, Floats], rng: np.random.Generator) -> dict[str, Any]:
-    """Choose by a logit and lay the sets out as rows."""
+    """Draw choices from a logit and return the table in long format."""
     sets, n = utility.shape
     taken = (utility + rng.gumbel(size=utility.shape)).argmax(1)
     rows = {name: np.broadcast_to(values, (sets, n)).ravel() for name, values in features.items()}
@@ -62,7 +62,7 @@ def _chosen(utility: Floats, features: dict[str, Floats], rng: np.random.Generat
 
 
 def interactions(sets: int, seed: int) -> dict[str, Any]:
-    """A logit in which age changes the taste for price, and quality is worth more where time is short."""
+    """Simulate a logit with interactions of age and price, and of quality and time."""
     rng = np.random.default_rng(seed)
     x = _features(sets, rng)
     utility = (x["age"] - 1) * x["price"] + 0.7 * x["quality"] * (1 - 0.8 * x["time"]) - 0.5 * x["time"] ** 2
@@ -70,7 +70,7 @@ def interactions(sets: int, seed: int) -> dict[str, Any]:
 
 
 def latent_classes(sets: int, seed: int) -> dict[str, Any]:
-    """Two logits: some look at the price alone, others at quality and time; older ones are more often of the second."""
+    """Simulate two classes: one considers price only, the other quality and time, and is more frequent among older."""
     rng = np.random.default_rng(seed)
     x = _features(sets, rng)
     second = rng.random((sets, 1)) < 1 / (1 + np.exp(-1.5 * x["age"]))
@@ -102,18 +102,18 @@ def losses(model: ChoiceModel, data: ChoiceData) -> Floats:
 
 
 def measure(name: str, seed: int) -> Row:
-    """Fit the defaults and search on one table; compare on fresh sets."""
+    """Fit the defaults and the tuned model on one table; compare on new sets."""
     kind = KINDS[name]
     train, test = kind.data(TRAIN, seed), kind.data(TEST, seed + 1_000_000)
     began = time.perf_counter()
     defaults = PCMCNet().fit(train, device="cpu", progress=False)
     fitted = time.perf_counter()
-    found = tune("pcmcnet", train, trials=TRIALS, device="cpu", progress=False)
+    result = tune("pcmcnet", train, trials=TRIALS, device="cpu", progress=False)
     ended = time.perf_counter()
-    best = PCMCNet(**found.best).fit(train, device="cpu", progress=False)
-    ours, theirs, always = (losses(model, test) for model in (defaults, found.model, best))
+    best = PCMCNet(**result.best).fit(train, device="cpu", progress=False)
+    ours, theirs, always = (losses(model, test) for model in (defaults, result.model, best))
     difference = theirs - ours
-    assert found.verdict is not None
+    assert result.verdict is not None
     return {
         "table": f"{name} {seed}",
         "defaults": ours.mean(),
@@ -121,20 +121,20 @@ def measure(name: str, seed: int) -> Row:
         "difference": difference.mean(),
         "s.e.": difference.std(ddof=1) / np.sqrt(TEST),
         "best trial": always.mean(),
-        "gain seen": found.verdict.gain,
-        "its s.e.": found.verdict.standard_error,
-        "kept": "defaults" if found.kept_trial.defaults else "best",
+        "gain seen": result.verdict.gain,
+        "its s.e.": result.verdict.standard_error,
+        "kept": "defaults" if result.kept_trial.defaults else "best",
         "fit, s": fitted - began,
         "tune, s": ended - fitted,
-        "trials": str(found),
+        "trials": str(result),
     }
 
 
 def main(tables: list[tuple[str, int]] | None = None) -> list[Row]:
-    """Compare on every table, and on average."""
+    """Compare on each table and on average."""
     title = (
         f"PCMC-Net with its defaults and after {TRIALS} trials on {TRAIN} choice sets: NLL of {TEST:,} fresh ones.\n"
-        "difference: tune - defaults. best trial: had it been kept in any case. gain seen: in the search."
+        "difference: tune - defaults. best trial: if always used. gain seen: gain measured in the search."
     )
     numbers = dict.fromkeys(("defaults", "tune", "difference", "s.e.", "best trial", "gain seen", "its s.e."), ".4f")
     table = Table(title, {"table": "", **numbers, "kept": "", "fit, s": ".0f", "tune, s": ".0f"}, first=24)

@@ -1,7 +1,9 @@
-"""One large set: time and memory of a training step at the airline network, for which nothing of n^2 units may be kept.
+"""Time and memory of a training step with one large set and the airline network.
 
-On a CPU a step runs in a process of its own, whose peak memory is that of the step and of Python with its libraries;
-on a CUDA device the peak is that of what PyTorch has allocated.
+A step must not store n^2 hidden units.
+
+On a CPU a step runs in a separate process; the peak memory includes Python and its libraries. On a CUDA device the peak
+is that of PyTorch's allocations.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ COLUMNS = {"one set of": ",", "seconds a step": ".3f", "peak GiB": ".2f"}
 
 
 def step(size: int, *, epochs: int = 1, skipped: int = 0, device: str = "cpu") -> float:
-    """Take training steps with one set; returns the median of their seconds."""
+    """Run training steps with one set; return the median of their seconds."""
     data = replace(WIDE, size=size).data(1)
     model = PCMCNet(hidden=WIDE.hidden, dropout=WIDE.dropout, batch_size=1, epochs=epochs, **NETWORK)
     model.fit(data, device=device, progress=False)
@@ -31,14 +33,14 @@ def step(size: int, *, epochs: int = 1, skipped: int = 0, device: str = "cpu") -
 
 
 def alone(size: int) -> Row:
-    """Take a step on the CPU in a process of its own."""
+    """Run a step on the CPU in a separate process."""
     command = [sys.executable, "-m", "benchmarks.wide", str(size)]
     taken, peak = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return {"one set of": size, "seconds a step": taken, "peak GiB": peak}
 
 
 def on_device(size: int) -> Row:
-    """Take steps on a CUDA device."""
+    """Run steps on a CUDA device."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     taken = step(size, epochs=5, skipped=2, device="cuda")
@@ -58,6 +60,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) > 1:
         seconds = step(int(sys.argv[1]))
-        print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))  # from KiB, on Linux
+        print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))  # KiB on Linux
     else:
         main()
