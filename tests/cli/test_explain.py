@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reas
 QUICK = ["--sets", "5", "--skip", "elasticities"]
 
 
-def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+def test_the_report_equals_that_of_the_library(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--seed", 3, "--json")
     assert result.status == 0, result.err
     summary = json.loads(result.out)
@@ -33,7 +33,7 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path, t
     assert written["fit"]["model"] == same["fit"]["model"]
 
 
-def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+def test_the_output_starts_with_findings(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--baseline", "none")
     assert result.status == 0
     assert result.out.startswith("PCMCNet on trips.csv\n\n- ")  # findings first
@@ -44,9 +44,7 @@ def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path
     assert json.loads((tmp_path / "r" / "explanation.json").read_text("utf-8"))["fit"]["baselines"] is None
 
 
-def test_a_table_without_choices_is_explained_without_the_parts_that_need_them(
-    cli: Run, model: Path, table: Path, tmp_path: Path
-) -> None:
+def test_a_table_without_choices_can_be_explained(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     pyarrow.csv.write_csv(pyarrow.csv.read_csv(table).drop_columns(["took"]), tmp_path / "new.csv")
     result = cli("explain", model, tmp_path / "new.csv", "-o", tmp_path / "r", *QUICK)
     assert result.status == 0
@@ -57,7 +55,7 @@ def test_a_table_without_choices_is_explained_without_the_parts_that_need_them(
     assert 'id="examples"' in page
 
 
-# Bad input by name: the words of the command, and the line that it ends in.
+# Bad input by name: the arguments, and the expected message.
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
@@ -69,16 +67,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line(case: str, cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+def test_bad_input_gives_a_one_line_error(case: str, cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     words, message = CASES[case]
-    given = [word.format(here=tmp_path, model=model, table=table) for word in words]
-    result = cli("explain", *given, "-o", tmp_path / "r")
+    arguments = [word.format(here=tmp_path, model=model, table=table) for word in words]
+    result = cli("explain", *arguments, "-o", tmp_path / "r")
     assert re.search(message, result.message), result.message
     assert not (tmp_path / "r" / "report.html").exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(
-    cli: Run, model: Path, table: Path, tmp_path: Path
-) -> None:
+def test_a_file_as_output_folder_is_rejected_early(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     (tmp_path / "r").write_text("")
     assert "cannot be a folder" in cli("explain", model, table, "-o", tmp_path / "r").message

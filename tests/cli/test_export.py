@@ -11,7 +11,7 @@ from pcmcnet import PCMCNet
 Run = Callable[..., Any]
 
 
-def test_the_program_tells_which_files_it_wrote(cli: Run, model: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_written_files_are_listed(cli: Run, model: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(PCMCNet, "export", lambda _, file: file)
     result = cli("export", model, tmp_path / "model.onnx")
     assert result == (0, f"wrote {tmp_path / 'model.onnx'} and {tmp_path / 'model.encoder.json'}\n", "")
@@ -22,24 +22,24 @@ def test_the_program_tells_which_files_it_wrote(cli: Run, model: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_saved_model_becomes_a_graph_with_its_encoder_beside_it(cli: Run, model: Path, tmp_path: Path) -> None:
+def test_a_saved_model_is_exported_with_its_encoder(cli: Run, model: Path, tmp_path: Path) -> None:
     result = cli("export", model, tmp_path / "out" / "model.pt2", "--json")
     assert result.status == 0, result.err
     written = json.loads(result.out)
     assert written == {
         k: str(tmp_path / "out" / f"model.{end}") for k, end in (("graph", "pt2"), ("encoder", "encoder.json"))
     }
-    names = [given["name"] for given in json.loads(Path(written["encoder"]).read_text("utf-8"))["inputs"]]
+    names = [entry["name"] for entry in json.loads(Path(written["encoder"]).read_text("utf-8"))["inputs"]]
     assert list(torch.export.load(written["graph"]).graph_signature.user_inputs) == names
 
 
-def test_another_ending_is_one_clear_line(cli: Run, model: Path, tmp_path: Path) -> None:
+def test_an_unknown_extension_gives_a_one_line_error(cli: Run, model: Path, tmp_path: Path) -> None:
     line = cli("export", model, tmp_path / "model.pb").message
     assert line.startswith("expected a file name that ends in .onnx or .pt2, got ")
 
 
 @pytest.mark.slow
-def test_an_onnx_file_is_written_without_talk_of_libraries(
+def test_onnx_export_prints_no_library_messages(
     cli: Run, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("onnxscript")

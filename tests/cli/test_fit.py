@@ -20,7 +20,7 @@ Run = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
-# -- what it does --------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------------
 
 
 def test_a_fit_saves_a_model_and_prints_its_summary(
@@ -38,7 +38,7 @@ def test_a_fit_saves_a_model_and_prints_its_summary(
 
 
 @pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
-def test_the_result_as_json_is_all_that_standard_output_gets(
+def test_standard_output_contains_only_the_json_result(
     how: str,
     request: pytest.FixtureRequest,
     capfd: Any,
@@ -47,7 +47,7 @@ def test_the_result_as_json_is_all_that_standard_output_gets(
     quick: list[str],
     tmp_path: Path,
 ) -> None:
-    """The log goes to standard error, a plain line per epoch; no library writes past Python's own output."""
+    """Standard error has a plain line per epoch. No library writes directly to the file descriptors."""
     words = ["fit", table, *roles, *quick, "--set=weight_decay=auto", "--valid", 0.25]
     status, out, err = request.getfixturevalue(how)(*words, "-o", tmp_path / "model", "--json")
     assert status == 0
@@ -99,7 +99,7 @@ def test_roles_may_come_from_a_file(
     assert weights(tmp_path / "model") == weights(model)
 
 
-def test_one_seed_gives_one_file_of_weights_and_another_seed_another(
+def test_the_seed_determines_the_weights(
     cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     for seed in (0, 1):
@@ -108,7 +108,7 @@ def test_one_seed_gives_one_file_of_weights_and_another_seed_another(
     assert weights(tmp_path / "1") != weights(model)
 
 
-def test_a_table_goes_from_fit_to_evaluation_to_prediction(
+def test_a_table_can_be_fitted_evaluated_and_predicted(
     cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     model, predicted = tmp_path / "model", tmp_path / "predicted.csv"
@@ -125,7 +125,7 @@ def test_a_table_goes_from_fit_to_evaluation_to_prediction(
     assert total == pytest.approx([1.0] * 24, rel=1e-6)
 
 
-def test_a_column_of_clusters_needs_no_role(cli: Run, table: Path, tmp_path: Path) -> None:
+def test_a_cluster_column_needs_no_role(cli: Run, table: Path, tmp_path: Path) -> None:
     options = ["--model=mnl", "--set=formula=price", "--set=cluster=income", "--set=errors=clustered"]
     roles = ["--choice-set", "trip", "--chosen", "took", "--features", "price"]
     result = cli("fit", table, *roles, *options, "-o", tmp_path / "model")
@@ -136,7 +136,7 @@ def test_a_column_of_clusters_needs_no_role(cli: Run, table: Path, tmp_path: Pat
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
-def test_a_model_knows_who_the_persons_were(cli: Run, table: Path, quick: list[str], tmp_path: Path) -> None:
+def test_a_model_stores_its_person_column(cli: Run, table: Path, quick: list[str], tmp_path: Path) -> None:
     words = ["--choice-set", "trip", "--chosen", "took", "--features", "price", "--person", "income", *quick]
     assert cli("fit", table, *words, "--valid", 0.2, "-o", tmp_path / "model").status == 0
     assert load(tmp_path / "model").schema.person == "income"
@@ -144,7 +144,9 @@ def test_a_model_knows_who_the_persons_were(cli: Run, table: Path, quick: list[s
     assert cli("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv").status == 0
 
 
-def test_a_table_may_stay_on_disk(cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path) -> None:
+def test_a_table_can_be_streamed_from_disk(
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
     options = ["--stream", "--cache", tmp_path / "cache", "--memory", "1 MiB", "--valid", "0.3"]
     result = cli("fit", table, *roles, *quick, *options, "-o", tmp_path / "model", "--json")
     assert result.status == 0
@@ -155,7 +157,7 @@ def test_a_table_may_stay_on_disk(cli: Run, table: Path, roles: list[str], quick
 
 
 FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "price"]
-# Bad input by name: the words of a fit, and the line that it ends in.
+# Bad input by name: the arguments, and the expected message.
 CASES = {
     "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
     "unknown ending": (["{here}/table.txt", *FINE[1:]], r"table.txt: unknown file format. Expected .csv"),
@@ -204,10 +206,10 @@ CASES = {
 
 @pytest.fixture
 def here(table: Path, tmp_path: Path) -> Path:
-    """A folder with files that are no good."""
+    """Return a folder with invalid files."""
     pyarrow.parquet.write_table(pyarrow.csv.read_csv(table), tmp_path / "cut.parquet")
-    whole = (tmp_path / "cut.parquet").read_bytes()
-    (tmp_path / "cut.parquet").write_bytes(whole[:-10])
+    uninterrupted = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(uninterrupted[:-10])
     (tmp_path / "empty.csv").write_text("trip,took,price\n")
     (tmp_path / "table.txt").write_text("trip,took,price\n")
     (tmp_path / "unknown.toml").write_text('choice_set = "trip"\nchosn = "took"\n')
@@ -219,7 +221,7 @@ def here(table: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
+def test_bad_input_gives_one_line_and_writes_nothing(
     case: str, how: str, table: Path, here: Path, request: pytest.FixtureRequest
 ) -> None:
     words, message = CASES[case]
@@ -231,7 +233,7 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
     assert sorted(here.rglob("*")) == before
 
 
-def test_training_that_breaks_down_ends_in_one_line_and_status_1(
+def test_diverged_training_gives_one_line_and_status_1(
     cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     breaking = ["--set=lr=1e30", "--set=clip=0", "--set=weight_decay=auto"]
@@ -251,7 +253,7 @@ def weights(folder: Path) -> bytes:
 
 
 def read_until(process: subprocess.Popen[bytes], words: bytes) -> None:
-    """Read standard error line by line, and not a byte further."""
+    """Read standard error line by line up to these words, and no further."""
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith(words):
@@ -260,15 +262,15 @@ def read_until(process: subprocess.Popen[bytes], words: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(cli: Run, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of a fit that nothing interrupted."""
+def uninterrupted(cli: Run, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the model of an uninterrupted fit."""
     folder = tmp_path_factory.mktemp("whole") / "model"
     assert cli("fit", table, *roles, *LONG, "-o", folder)[0] == 0
     return folder
 
 
 def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
-    """What is left of a fit is no model, and neither the same command nor another seed takes it for its own."""
+    """Check that an unfinished fit cannot be loaded, overwritten, or resumed with another seed."""
     with pytest.raises(ArtifactError, match="holds an unfinished run, not a model: continue it with fit --resume"):
         load(folder)
     again = cli(*words)
@@ -280,17 +282,17 @@ def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Make sure that processes started from here heed an interrupt, as those of a shell do."""
+    """Make child processes receive an interrupt, as in a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
-def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
-    start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
+def test_a_killed_fit_resumes_to_the_same_bytes(
+    start: Start, cli: Run, uninterrupted: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    """The lines of 120 epochs do not fit into the pipe, so the program cannot be done before it is killed."""
+    """The lines of 120 epochs do not fit into the pipe, so the program cannot finish before it is killed."""
     words, folder = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"], tmp_path / "model"
     with start(*words) as process:
         read_until(process, b"epoch 2/120: ")
@@ -298,13 +300,13 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     assert process.returncode == -signal.SIGKILL
     require_unfinished(cli, words, folder)
     assert cli(*words, "--resume")[0] == 0
-    assert weights(folder) == weights(whole)
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
-    assert "already holds a model" in cli(*words, "--resume").message  # the model is there, and stays
+    assert weights(folder) == weights(uninterrupted)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in uninterrupted.iterdir())
+    assert "already holds a model" in cli(*words, "--resume").message  # the finished model is kept
 
 
-def test_an_interrupt_tells_how_to_go_on(
-    interruptible: None, start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
+def test_an_interrupt_says_how_to_continue(
+    interruptible: None, start: Start, cli: Run, uninterrupted: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words, folder = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"], tmp_path / "model"
     with start(*words) as process:
@@ -317,12 +319,12 @@ def test_an_interrupt_tells_how_to_go_on(
     assert b"Traceback" not in err
     require_unfinished(cli, words, folder)
     assert cli(*words, "--resume")[0] == 0
-    assert weights(folder) == weights(whole)
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
-    assert "already holds a model" in cli(*words, "--resume").message  # the model is there, and stays
+    assert weights(folder) == weights(uninterrupted)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in uninterrupted.iterdir())
+    assert "already holds a model" in cli(*words, "--resume").message  # the finished model is kept
 
 
-def test_resuming_where_nothing_was_begun_begins(
+def test_resuming_without_a_run_starts_one(
     cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     assert cli("fit", table, *roles, *quick, "--resume", "-o", tmp_path / "model")[0] == 0
@@ -333,9 +335,7 @@ def test_resuming_where_nothing_was_begun_begins(
 
 
 @pytest.mark.parametrize("fixed", [True, False], ids=["fixed_size_list", "list"])
-def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
-    cli: Run, tmp_path: Path, *, fixed: bool
-) -> None:
+def test_parquet_embeddings_can_be_fitted_and_evaluated(cli: Run, tmp_path: Path, *, fixed: bool) -> None:
     rng = np.random.default_rng(0)
     pool, item = rng.normal(size=(6, 384)).astype(np.float32), rng.integers(6, size=60)
     vectors = pyarrow.FixedSizeListArray.from_arrays(pool[item].ravel(), 384)
@@ -372,11 +372,11 @@ def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
     assert cli("evaluate", tmp_path / "model", file).message.startswith(where)
     cut = pyarrow.FixedSizeListArray.from_arrays(pool[item, :300].ravel(), 300)
     pyarrow.parquet.write_table(table.set_column(2, "e", cut), file)
-    found = cli("predict", tmp_path / "model", file, "-o", tmp_path / "q.parquet")
-    assert found.message.startswith("column 'e': expected vectors of 384 numbers, as in training, got 300")
+    result = cli("predict", tmp_path / "model", file, "-o", tmp_path / "q.parquet")
+    assert result.message.startswith("column 'e': expected vectors of 384 numbers, as in training, got 300")
 
 
-def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Path) -> None:
+def test_picture_paths_are_relative_to_the_table(cli: Run, tmp_path: Path) -> None:
     from PIL import Image
 
     (tmp_path / "photos").mkdir()
@@ -385,8 +385,8 @@ def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Pat
     rows = ["trip,took,photo", *(f"{k // 2},{k % 2},photos/{k % 4}.png" for k in range(12))]
     (tmp_path / "table.csv").write_text("\n".join(rows))
     roles = ["--choice-set", "trip", "--chosen", "took", "--features", "photo", "--kinds", "photo=image"]
-    found = cli("fit", tmp_path / "table.csv", *roles, "--set=epochs=1", "-o", tmp_path / "model")
-    assert found.status == 0
+    result = cli("fit", tmp_path / "table.csv", *roles, "--set=epochs=1", "-o", tmp_path / "model")
+    assert result.status == 0
     for rest in (["-o", tmp_path / "p.parquet"], ["-o", tmp_path / "p.csv"]):
         assert cli("predict", tmp_path / "model", tmp_path / "table.csv", *rest).status == 0
     assert str(tmp_path).encode() not in (tmp_path / "p.parquet").read_bytes()
@@ -397,14 +397,14 @@ def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Pat
     assert f"Paths are relative to the table's folder, {tmp_path}" in message
 
 
-def test_a_vector_of_the_wrong_size_ends_in_one_line_with_row_and_size(cli: Run, tmp_path: Path) -> None:
+def test_a_vector_of_the_wrong_size_is_reported_with_its_row(cli: Run, tmp_path: Path) -> None:
     vectors = [[1.0, 2.0], [2.0, 1.0], [3.0, 1.0], [4.0]]
     pyarrow.parquet.write_table(
         pyarrow.table({"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "e": vectors}), tmp_path / "table.parquet"
     )
     roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e", "--kinds", "e=vector"]
-    found = cli("fit", tmp_path / "table.parquet", *roles, "-o", tmp_path / "model")
-    assert found.message.startswith(
+    result = cli("fit", tmp_path / "table.parquet", *roles, "-o", tmp_path / "model")
+    assert result.message.startswith(
         "column 'e', row 3 (choice set 2): expected a vector of 2 numbers as in most rows, got 1"
     )
     assert not (tmp_path / "model").exists()

@@ -14,7 +14,7 @@ QUICK = ["leaderboard", *TABLES, "--models", "uniform,mnl,bradley-terry"]
 
 @pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
 def test_tables_and_models_become_a_folder_of_results(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Slow: in a process of its own."""
+    """The slow variant runs in a separate process."""
     status, out, err = request.getfixturevalue(how)(*QUICK, "-o", tmp_path / "board")
     assert status == 0, err
     names = [path.name for path in sorted((tmp_path / "board").iterdir())]
@@ -27,20 +27,20 @@ def test_tables_and_models_become_a_folder_of_results(how: str, request: pytest.
     assert re.search(r"^fold 2/2, mnl: NLL \d\.\d+", err, re.MULTILINE)
 
 
-def test_the_result_as_json_is_all_that_standard_output_gets_and_a_second_run_goes_on(cli: Run, tmp_path: Path) -> None:
+def test_a_second_run_reuses_the_results(cli: Run, tmp_path: Path) -> None:
     status, out, err = cli(*QUICK, "--json", "-o", tmp_path)
     assert status == 0, err
-    found = json.loads(out)
-    assert found.pop("files") == [str(tmp_path / f"leaderboard.{kind}") for kind in ("json", "md", "png", "html")]
-    assert found == json.loads((tmp_path / "leaderboard.json").read_text())
+    result = json.loads(out)
+    assert result.pop("files") == [str(tmp_path / f"leaderboard.{kind}") for kind in ("json", "md", "png", "html")]
+    assert result == json.loads((tmp_path / "leaderboard.json").read_text())
     cells = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tables/*/cells/*.safetensors")}
     assert len(cells) == 4 + 6
     again = json.loads(cli(*QUICK, "--json", "-o", tmp_path).out)
-    assert again["standings"] == found["standings"]
+    assert again["standings"] == result["standings"]
     assert all(path.stat().st_mtime_ns == changed for path, changed in cells.items())
 
 
-def test_where_no_model_has_a_loss_the_status_says_so(cli: Run, tmp_path: Path) -> None:
+def test_the_status_is_1_if_no_model_has_a_loss(cli: Run, tmp_path: Path) -> None:
     words = ["--tables", "mlba", "--models", "pcmc,thurstone", "--sets", 40, "--folds", 2]
     assert cli("leaderboard", *words, "-o", tmp_path).status == 1
 
@@ -56,7 +56,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(cli: Run, case: str, tmp_path: Path) -> None:
+def test_bad_input_gives_one_line_and_writes_nothing(cli: Run, case: str, tmp_path: Path) -> None:
     words, message = CASES[case]
     result = cli("leaderboard", "-o", tmp_path / "out", *words)
     assert re.search(message, result.message)

@@ -7,30 +7,30 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models import PCMCNet, RankBy, Uniform
 
 
-def test_names_values_and_labels_make_rows_in_their_order() -> None:
-    found = parse_models("uniform, rank-by:price,Cheapest = rank-by:total price,pcmcnet,", [])
-    assert list(found) == ["uniform", "rank-by:price", "Cheapest", "pcmcnet"]
-    assert [type(model) for model in found.values()] == [Uniform, RankBy, RankBy, PCMCNet]
-    assert [found[label].config.column for label in ("rank-by:price", "Cheapest")] == ["price", "total price"]
+def test_names_values_and_labels_define_rows_in_order() -> None:
+    models = parse_models("uniform, rank-by:price,Cheapest = rank-by:total price,pcmcnet,", [])
+    assert list(models) == ["uniform", "rank-by:price", "Cheapest", "pcmcnet"]
+    assert [type(model) for model in models.values()] == [Uniform, RankBy, RankBy, PCMCNet]
+    assert [models[label].config.column for label in ("rank-by:price", "Cheapest")] == ["price", "total price"]
 
 
-def test_options_go_to_a_label_or_to_every_row_of_a_model() -> None:
+def test_options_apply_to_a_label_or_to_all_rows_of_a_model() -> None:
     words = "Small=pcmcnet,Large=pcmcnet,a.b=rank-by:price"
     settings = ["pcmcnet.epochs=7", "Large.hidden=64,64", "a.b.ascending=false", "Small.lr=0.5"]
-    found = parse_models(words, settings)
-    assert (found["Small"].config.epochs, found["Large"].config.epochs) == (7, 7)
-    assert (found["Small"].config.hidden, found["Large"].config.hidden) == (PCMCNet().config.hidden, (64, 64))
-    assert found["Small"].config.lr == 0.5
-    assert not found["a.b"].config.ascending
+    models = parse_models(words, settings)
+    assert (models["Small"].config.epochs, models["Large"].config.epochs) == (7, 7)
+    assert (models["Small"].config.hidden, models["Large"].config.hidden) == (PCMCNet().config.hidden, (64, 64))
+    assert models["Small"].config.lr == 0.5
+    assert not models["a.b"].config.ascending
 
 
 def test_a_label_takes_precedence_over_a_name() -> None:
-    found = parse_models("uniform=pcmcnet,Other=uniform,pcmcnet", ["uniform.epochs=7"])
-    assert found["uniform"].config.epochs == 7
-    assert found["pcmcnet"].config.epochs == PCMCNet().config.epochs
+    models = parse_models("uniform=pcmcnet,Other=uniform,pcmcnet", ["uniform.epochs=7"])
+    assert models["uniform"].config.epochs == 7
+    assert models["pcmcnet"].config.epochs == PCMCNet().config.epochs
 
 
-def test_an_indispensable_option_may_be_set() -> None:
+def test_a_required_option_can_be_set() -> None:
     assert parse_models("rank-by", ["rank-by.column=price"])["rank-by"].config.column == "price"
 
 
@@ -55,7 +55,7 @@ def test_an_indispensable_option_may_be_set() -> None:
         ("pcmcnet", ["pcmcnet.lr=-1"], "lr must be a number above 0"),
     ],
 )
-def test_words_that_make_no_model_are_refused(words: str, settings: list[str], message: str) -> None:
+def test_invalid_model_specifications_are_rejected(words: str, settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         parse_models(words, settings)
     assert re.search(message, str(refusal.value))

@@ -24,24 +24,24 @@ def test_the_list_has_every_model_and_fits_a_page(cli: Run) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_lists_its_options_with_defaults_and_meaning(cli: Run, name: str) -> None:
-    told = json.loads(cli("models", name, "--json").out)
+    listed = json.loads(cli("models", name, "--json").out)
     text = cli("models", name).out
-    assert [option["name"] for option in told["options"]] == [f.name for f in fields(MODELS[name].config_class)]
-    assert all(option["meaning"] for option in told["options"])
-    for option in told["options"]:
+    assert [option["name"] for option in listed["options"]] == [f.name for f in fields(MODELS[name].config_class)]
+    assert all(option["meaning"] for option in listed["options"])
+    for option in listed["options"]:
         assert f"\n{option['name']}{' (required)' if option['required'] else '='}" in text
 
 
-def test_the_whole_list_as_json(cli: Run) -> None:
-    told = json.loads(cli("models", "--json").out)
-    assert list(told) == list(MODELS)
-    assert told["rank-by"]["gives"] == "ranking"
+def test_the_list_as_json_has_all_models(cli: Run) -> None:
+    listed = json.loads(cli("models", "--json").out)
+    assert list(listed) == list(MODELS)
+    assert listed["rank-by"]["gives"] == "ranking"
     assert cli("models", "uniform").out.endswith("No options.\n")
 
 
-def test_an_unknown_model_is_refused(cli: Run) -> None:
+def test_an_unknown_model_is_rejected(cli: Run) -> None:
     assert cli("models", "pcmcnett").message == "unknown model 'pcmcnett'. Did you mean 'pcmcnet'?"
 
 
-def test_help_on_fitting_points_here(cli: Run) -> None:
+def test_the_help_of_fit_refers_to_this_list(cli: Run) -> None:
     assert "pcmcnet models" in " ".join(cli("fit", "--help").out.split())

@@ -1,4 +1,4 @@
-"""``pcmcnet optimise``: offers, prices and many individuals from the command line, as the library finds them."""
+"""``pcmcnet optimise``: offers, prices and many individuals, with the results of the library."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def catalogue(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_offer_is_that_of_the_library(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
+def test_the_offer_equals_that_of_the_library(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
     words = ["--revenue", "margin", "--outside", "A", "--individual", "income=2", "--size", "1..2", "--never", "D"]
     result = cli("optimise", fitted, catalogue, *words, "--current", "C", "-o", tmp_path / "offer", "--json")
     assert (result.status, result.err) == (0, "")
@@ -38,23 +38,23 @@ def test_the_offer_is_that_of_the_library(cli: Run, fitted: Path, catalogue: Pat
     expected = pn.optimise_offer(
         pn.load(fitted), catalogue, "margin", outside="A", individual={"income": 2}, constraints=limits, current=["C"]
     )
-    found = json.loads(result.out)
-    assert {**found, "seconds": 0} == {**json.loads(json.dumps(expected.to_dict())), "seconds": 0}
-    assert json.loads((tmp_path / "offer" / "result.json").read_text()) == found
+    printed = json.loads(result.out)
+    assert {**printed, "seconds": 0} == {**json.loads(json.dumps(expected.to_dict())), "seconds": 0}
+    assert json.loads((tmp_path / "offer" / "result.json").read_text()) == printed
     shown = cli("optimise", fitted, catalogue, *words, "-o", tmp_path / "again")
     assert "proven to be the best offer" in shown.out
 
 
-def test_prices_from_a_ladder(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
+def test_prices_are_chosen_from_a_ladder(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
     words = ["--price", "price", "--outside", "A", "--individual", "income=1", "--ladder", "1,2,3"]
     result = cli("optimise", fitted, catalogue, *words, "-o", tmp_path / "prices", "--json")
     assert result.status == 0, result.err
-    found = json.loads(result.out)
-    assert found["exact"]
-    assert set(found["after"]) <= {1.0, 2.0, 3.0}
+    printed = json.loads(result.out)
+    assert printed["exact"]
+    assert set(printed["after"]) <= {1.0, 2.0, 3.0}
 
 
-def test_prices_that_stock_can_serve(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
+def test_prices_respect_the_stock(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
     rows = catalogue.read_text().splitlines()
     catalogue.write_text(
         "\n".join(f"{row},{stock}" for row, stock in zip(rows, ["stock", "", "5", "", ""], strict=True))
@@ -63,12 +63,12 @@ def test_prices_that_stock_can_serve(cli: Run, fitted: Path, catalogue: Path, tm
     stock = ["--inventory", "stock", "--customers", "100"]
     result = cli("optimise", fitted, catalogue, *words, *stock, "-o", tmp_path / "prices", "--json")
     assert result.status == 0, result.err
-    found = json.loads(result.out)
-    assert 100 * found["probabilities"][0] == pytest.approx(5.0)
-    assert found["shadow_prices"][0] > 0
+    printed = json.loads(result.out)
+    assert 100 * printed["probabilities"][0] == pytest.approx(5.0)
+    assert printed["shadow_prices"][0] > 0
 
 
-def test_offers_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
+def test_offers_are_written_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("income\n0\n1\n2\n")
     words = ["--revenue", "margin", "--outside", "A", "--individuals", tmp_path / "people.csv"]
     result = cli("optimise", fitted, catalogue, *words, "-o", tmp_path / "offers")
@@ -94,7 +94,7 @@ def test_offers_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tm
         ),
     ],
 )
-def test_bad_words_end_in_one_line(
+def test_bad_input_gives_a_one_line_error(
     cli: Run, fitted: Path, catalogue: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
     result = cli("optimise", fitted, catalogue, "--outside", "A", *words, "-o", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What commands print and open."""
+"""Pages that commands open."""
 
 import webbrowser
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pcmcnet.cli.output import open_page
 
 
 @pytest.mark.parametrize("opens", [True, False])
-def test_a_page_is_opened_in_the_browser_or_its_place_is_told(
+def test_a_page_is_opened_or_its_path_is_printed(
     opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []

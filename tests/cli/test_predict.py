@@ -32,9 +32,7 @@ def read(path: Path) -> pa.Table:
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
-def test_the_table_comes_back_with_probabilities_in_its_rows(
-    ending: str, cli: Run, model: Path, table: Path, tmp_path: Path
-) -> None:
+def test_predictions_are_added_as_a_column(ending: str, cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "deeper" / f"predicted{ending}"
     result = cli("predict", model, table, "-o", out)
     before, after = read(table), read(out)
@@ -62,14 +60,14 @@ def test_a_folder_is_predicted_file_by_file(cli: Run, model: Path, table: Path, 
         pyarrow.parquet.write_table(half, tmp_path / "in" / f"{k}.parquet")
     result = cli("predict", model, tmp_path / "in", "-o", tmp_path / "out", "--memory", "1 MiB", "--json")
     assert json.loads(result.out) == {"output": str(tmp_path / "out"), "rows": rows.num_rows}
-    found = pa.concat_tables([read(tmp_path / "out" / f"{k}.parquet") for k in range(2)])
-    assert found["price"].to_pylist() == rows["price"].to_pylist()
-    expected = load(model).predict_proba(table)  # batches of other widths round differently
-    np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=0, atol=1e-6)
+    predicted = pa.concat_tables([read(tmp_path / "out" / f"{k}.parquet") for k in range(2)])
+    assert predicted["price"].to_pylist() == rows["price"].to_pylist()
+    expected = load(model).predict_proba(table)  # batches of different widths round differently
+    np.testing.assert_allclose(predicted["probability"].to_numpy(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "out"])
-def test_a_column_that_the_model_does_not_read_may_be_in_some_files_only(
+def test_unused_columns_may_be_missing_in_some_files(
     out: str, cli: Run, model: Path, table: Path, tmp_path: Path
 ) -> None:
     rows = read(table)
@@ -79,14 +77,14 @@ def test_a_column_that_the_model_does_not_read_may_be_in_some_files_only(
     pyarrow.parquet.write_table(noted, tmp_path / "in" / "0.parquet")
     pyarrow.parquet.write_table(rows.slice(half), tmp_path / "in" / "1.parquet")
     assert cli("predict", model, tmp_path / "in", "-o", tmp_path / out).status == 0
-    found = read(tmp_path / out)
-    assert found["note"].to_pylist() == ["seen"] * half + [None] * (rows.num_rows - half)
-    np.testing.assert_allclose(found["probability"].to_numpy(), load(model).predict_proba(table), rtol=0, atol=1e-6)
+    predicted = read(tmp_path / out)
+    assert predicted["note"].to_pylist() == ["seen"] * half + [None] * (rows.num_rows - half)
+    np.testing.assert_allclose(predicted["probability"].to_numpy(), load(model).predict_proba(table), rtol=0, atol=1e-6)
     pyarrow.parquet.write_table(rows.slice(half).drop_columns(["price"]), tmp_path / "in" / "1.parquet")
     assert "1.parquet has no column 'price'" in cli("predict", model, tmp_path / "in", "-o", tmp_path / out).message
 
 
-# Bad input by name: the words of a prediction, and the line that it ends in.
+# Bad input by name: the arguments, and the expected message.
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
     "no folder": (["{here}/nowhere", "{table}"], r"nowhere: no such folder. Expected a folder written by fit or save"),
@@ -103,7 +101,7 @@ CASES = {
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
-def test_bad_input_ends_in_one_line_and_writes_nothing(
+def test_bad_input_gives_one_line_and_writes_nothing(
     case: str, how: str, model: Path, table: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     words, message = CASES[case]
@@ -120,8 +118,8 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_codes_and_times_in_a_csv_mean_the_same_to_the_command_as_to_the_library(cli: Run, tmp_path: Path) -> None:
-    """007 is no number and 08:30 no time where they were read as categories in training."""
+def test_csv_codes_and_times_are_read_like_in_the_library(cli: Run, tmp_path: Path) -> None:
+    """007 is not a number and 08:30 not a time if they were categories in training."""
     rows = [f"{s},{code},{slot},{int(code == '007')}" for s in range(40) for code, slot in CODES]
     (tmp_path / "codes.csv").write_text("\n".join(["set,code,slot,took", *rows]))
     roles = ["--choice-set", "set", "--chosen", "took", "--features", "code,slot", "--categorical", "code,slot"]
@@ -131,17 +129,17 @@ def test_codes_and_times_in_a_csv_mean_the_same_to_the_command_as_to_the_library
     assert out["code"].to_pylist()[:2] == ["007", "008"]
     expected = load(tmp_path / "m").predict_proba(tmp_path / "codes.csv")
     np.testing.assert_allclose(out["probability"].to_numpy(), expected, rtol=0, atol=1e-12)
-    assert expected[0] > 0.35 > expected[1]  # the code was learnt, so it was not lost
+    assert expected[0] > 0.35 > expected[1]  # the code has an effect, so it was read
 
 
-def test_a_table_is_not_overwritten_by_its_own_prediction(cli: Run, model: Path, table: Path) -> None:
+def test_a_prediction_does_not_overwrite_its_table(cli: Run, model: Path, table: Path) -> None:
     before = table.read_bytes()
     result = cli("predict", model, table, "-o", table)
     assert "is the input table: choose another output file" in result.message
     assert table.read_bytes() == before
 
 
-def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) -> None:
+def test_lists_survive_csv_and_pictures_are_rejected(cli: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = {
         "s": np.repeat(np.arange(20), 2),
@@ -155,11 +153,13 @@ def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) ->
     roles: dict[str, Any] = {"choice_set": "s", "chosen": "y", "features": ["has", "v"], "individual": ["at"]}
     data = ChoiceData.from_long(tmp_path / "t.parquet", **roles, kinds=kinds)
     PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False).save(tmp_path / "model")
-    for given, out in (("t.parquet", "p.csv"), ("p.csv", "q.parquet")):
-        result = cli("predict", tmp_path / "model", tmp_path / given, "-o", tmp_path / out, "--column", f"p of {given}")
+    for source, out in (("t.parquet", "p.csv"), ("p.csv", "q.parquet")):
+        result = cli(
+            "predict", tmp_path / "model", tmp_path / source, "-o", tmp_path / out, "--column", f"p of {source}"
+        )
         assert result.status == 0, result.err
-    found = read(tmp_path / "q.parquet")
-    assert found["p of t.parquet"].to_pylist() == pytest.approx(found["p of p.csv"].to_pylist(), abs=1e-12)
+    predicted = read(tmp_path / "q.parquet")
+    assert predicted["p of t.parquet"].to_pylist() == pytest.approx(predicted["p of p.csv"].to_pylist(), abs=1e-12)
     pictured = pa.table({**table, "photo": [picture(9, (4, 4))] * 40})
     pyarrow.parquet.write_table(pictured, tmp_path / "pictured.parquet")
     refused = cli("predict", tmp_path / "model", tmp_path / "pictured.parquet", "-o", tmp_path / "r.csv")
@@ -178,53 +178,57 @@ AS_IT_WAS = [
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[Path, Path]:
-    """Return a model of prices, and a table with columns that no model has a use for."""
+def model_and_table(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the paths of a model of prices and of a table with unused columns."""
     (tmp_path / "t.csv").write_text("\r\n".join(AS_IT_WAS) + "\r\n", newline="")
     data = ChoiceData.from_long(tmp_path / "t.csv", choice_set="set", chosen="took", features=["price"], person="who")
     PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False).save(tmp_path / "model")
     return tmp_path / "model", tmp_path / "t.csv"
 
 
-def test_a_csv_from_a_csv_has_all_its_bytes(cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
-    assert cli("predict", *kept, "-o", tmp_path / "out.csv").status == 0
+def test_csv_to_csv_keeps_all_bytes(cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path) -> None:
+    assert cli("predict", *model_and_table, "-o", tmp_path / "out.csv").status == 0
     lines = (tmp_path / "out.csv").read_bytes().decode().split("\r\n")
-    values = iter(["probability", *map(repr, load(kept[0]).predict_proba(kept[1]).tolist())])
+    values = iter(["probability", *map(repr, load(model_and_table[0]).predict_proba(model_and_table[1]).tolist())])
     whole = "\r\n".join(line if line.endswith('"two') or not line else f"{line},{next(values)}" for line in AS_IT_WAS)
     assert "\r\n".join(lines) == whole + "\r\n"
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "out.arrow", "folder"])
-def test_another_file_of_a_csv_loses_nothing(out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
-    assert cli("predict", *kept, "-o", tmp_path / out).status == 0
-    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out)).to_pydict()
-    assert (found["set"], found["who"]) == ([1, 1, 2, 2], [30, 30, 31, 31])
-    assert found["zip"] == ["00501", "7", None, "10"]
-    assert found["account"] == ["12345678901234567890", "12345678901234567891", "0", "1"]
-    assert found["note"] == ["two\r\nlines", "NA", "", "x"]
-    assert found["at"] == ["2024-05-17T09:30:00+02:00", "2024-05-17T09:30:00Z", None, "now"]
-    assert found["version"] == ["1.10", "1.1", "1", "1"]
-    assert (found["price"], found["share"]) == ([2.5, 3.25, 1.75, 4.0], [0.5, 1.5, 2.25, 3.75])
+def test_csv_to_other_formats_loses_nothing(
+    out: str, cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path
+) -> None:
+    assert cli("predict", *model_and_table, "-o", tmp_path / out).status == 0
+    predicted = read(tmp_path / ("folder/t.parquet" if out == "folder" else out)).to_pydict()
+    assert (predicted["set"], predicted["who"]) == ([1, 1, 2, 2], [30, 30, 31, 31])
+    assert predicted["zip"] == ["00501", "7", None, "10"]
+    assert predicted["account"] == ["12345678901234567890", "12345678901234567891", "0", "1"]
+    assert predicted["note"] == ["two\r\nlines", "NA", "", "x"]
+    assert predicted["at"] == ["2024-05-17T09:30:00+02:00", "2024-05-17T09:30:00Z", None, "now"]
+    assert predicted["version"] == ["1.10", "1.1", "1", "1"]
+    assert (predicted["price"], predicted["share"]) == ([2.5, 3.25, 1.75, 4.0], [0.5, 1.5, 2.25, 3.75])
 
 
 @pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
 @pytest.mark.parametrize("ids", [("-0", "0"), ("inf", "1"), (" 1", "2 "), ("1.5", "2")])
-def test_ids_come_out_as_they_were_written(
-    ids: tuple[str, str], out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path
+def test_ids_are_written_unchanged(
+    ids: tuple[str, str], out: str, cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path
 ) -> None:
     lines = [f"{name},{name},{price}" for name in ids for price in (1.5, 2)]
     (tmp_path / "odd.csv").write_text("\n".join(["set,who,price", *lines]))
-    assert cli("predict", kept[0], tmp_path / "odd.csv", "-o", tmp_path / out).status == 0
+    assert cli("predict", model_and_table[0], tmp_path / "odd.csv", "-o", tmp_path / out).status == 0
     if out == "out.csv":
         written = (tmp_path / out).read_text().split("\n")[1:]
         assert [line.rpartition(",")[0] for line in written] == lines
     else:
-        found = read(tmp_path / ("folder/odd.parquet" if out == "folder" else out)).to_pydict()
-        assert found["set"] == found["who"] == [name for name in ids for _ in range(2)]
+        predicted = read(tmp_path / ("folder/odd.parquet" if out == "folder" else out)).to_pydict()
+        assert predicted["set"] == predicted["who"] == [name for name in ids for _ in range(2)]
 
 
 @pytest.mark.parametrize("out", ["out.parquet", "folder"])
-def test_columns_of_parquet_keep_their_types(out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
+def test_parquet_columns_keep_their_types(
+    out: str, cli: Run, model_and_table: tuple[Path, Path], tmp_path: Path
+) -> None:
     instant = pa.array([1, None, 3, 4], pa.timestamp("ns", "Europe/Rome"))
     table = pa.table(
         {
@@ -236,14 +240,14 @@ def test_columns_of_parquet_keep_their_types(out: str, cli: Run, kept: tuple[Pat
         }
     )
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    assert cli("predict", kept[0], tmp_path / "t.parquet", "-o", tmp_path / out).status == 0
-    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
-    assert found.drop_columns("probability").equals(table)
+    assert cli("predict", model_and_table[0], tmp_path / "t.parquet", "-o", tmp_path / out).status == 0
+    predicted = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
+    assert predicted.drop_columns("probability").equals(table)
 
 
 @pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_table_without_rows_becomes_one_with_a_column_more(
+def test_a_table_without_rows_gets_the_column(
     ending: str, out: str, cli: Run, model: Path, table: Path, tmp_path: Path
 ) -> None:
     none = read(table).slice(0, 0)
@@ -252,12 +256,12 @@ def test_a_table_without_rows_becomes_one_with_a_column_more(
     else:
         pyarrow.parquet.write_table(none, tmp_path / "t.parquet")
     assert cli("predict", model, tmp_path / f"t.{ending}", "-o", tmp_path / out).out.startswith("wrote 0 rows")
-    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
-    assert (found.num_rows, found.column_names) == (0, [*none.column_names, "probability"])
+    predicted = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
+    assert (predicted.num_rows, predicted.column_names) == (0, [*none.column_names, "probability"])
 
 
-def test_a_wide_table_is_fitted_by_a_file_of_roles_and_predicted_in_its_long_form(cli: Run, tmp_path: Path) -> None:
-    """Columns separated by semicolons, as a survey comes."""
+def test_a_wide_table_is_predicted_in_long_form(cli: Run, tmp_path: Path) -> None:
+    """Columns are separated by semicolons, as in many surveys."""
     rows = ["choice;car_time;bus_time", *(f"{k % 2 + 1};{10 + k % 3};{9 + k % 4}" for k in range(12))]
     table, roles, out = tmp_path / "t.csv", tmp_path / "roles.toml", tmp_path / "out.csv"
     table.write_text("\n".join(rows) + "\n")
@@ -267,8 +271,8 @@ def test_a_wide_table_is_fitted_by_a_file_of_roles_and_predicted_in_its_long_for
     assert cli("fit", table, "--schema", roles, "--model", "mnl", "-o", tmp_path / "model").status == 0
     result = cli("predict", tmp_path / "model", table, "-o", out)
     assert (result.status, result.out) == (0, f"wrote 24 rows to {out}\n")
-    found = read(out)
-    assert found.column_names == ["choice_set", "alternative", "time", "probability"]
-    assert found["alternative"].to_pylist()[:4] == ["car", "bus", "car", "bus"]
-    np.testing.assert_array_equal(found["probability"].to_numpy(), load(tmp_path / "model").predict_proba(table))
+    predicted = read(out)
+    assert predicted.column_names == ["choice_set", "alternative", "time", "probability"]
+    assert predicted["alternative"].to_pylist()[:4] == ["car", "bus", "car", "bus"]
+    np.testing.assert_array_equal(predicted["probability"].to_numpy(), load(tmp_path / "model").predict_proba(table))
     assert "NLL" in cli("evaluate", tmp_path / "model", table).out

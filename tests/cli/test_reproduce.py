@@ -1,4 +1,4 @@
-"""The paper's experiments by one command each, in an empty folder."""
+"""Each experiment of the paper by one command, in an empty folder."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def test_table_1_is_printed_and_written(how: str, request: pytest.FixtureRequest
     assert "reproduce table1 --sets 60" in text
 
 
-def test_json_is_what_the_file_holds(cli: Run) -> None:
+def test_printed_json_equals_the_file(cli: Run) -> None:
     write_table(mlba.simulate(50, seed=1), "train.parquet")
     words = ["--data", "train.parquet", "--epochs", 1, "--fresh", 50, "--seeds", 1, "--json"]
     result = cli("reproduce", "table1", *words, "-o", "out")
@@ -53,7 +53,7 @@ def test_figure_2_is_drawn(cli: Run) -> None:
     assert "://" not in Path("out/report.html").read_text("utf-8")
 
 
-def test_table_3_is_told_where_its_files_are_not(cli: Run) -> None:
+def test_table_3_names_its_missing_files(cli: Run) -> None:
     result = cli("reproduce", "table3", "--data", "nowhere", "-o", "out")
     assert result.status == 2
     assert "expected a folder with data_train_50alternatives" in result.message
@@ -71,7 +71,7 @@ def test_table_3_is_told_where_its_files_are_not(cli: Run) -> None:
         (["table1"], "--output"),
     ],
 )
-def test_bad_input_ends_in_one_line(words: list[str], message: str, cli: Run) -> None:
+def test_bad_input_gives_a_one_line_error(words: list[str], message: str, cli: Run) -> None:
     Path("file").touch()
     assert message in cli("reproduce", *words).message
 

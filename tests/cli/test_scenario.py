@@ -1,4 +1,4 @@
-"""``pcmcnet scenario``: what is printed and written, and one line for what cannot be."""
+"""``pcmcnet scenario``: printed and written results, and one line for bad input."""
 
 import json
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import pytest
 def model(cli: Callable[..., Any], table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "mnl"
     roles = "--choice-set trip --chosen took --alternative mode --features price,minutes --individual income"
-    made = cli("fit", table, *roles.split(), "--model", "mnl", "--set", "formula=price + minutes", "-o", folder)
-    assert made.status == 0, made
+    fit = cli("fit", table, *roles.split(), "--model", "mnl", "--set", "formula=price + minutes", "-o", folder)
+    assert fit.status == 0, fit
     return folder
 
 
@@ -26,21 +26,21 @@ def test_shares_are_printed(cli: Callable[..., Any], model: Path, table: Path) -
     assert "consumer surplus  -" in result.out
 
 
-def test_several_changes_and_files(cli: Callable[..., Any], model: Path, table: Path, tmp_path: Path) -> None:
-    """A column that the model does not use may be named: comfort."""
+def test_several_changes_and_output_files(cli: Callable[..., Any], model: Path, table: Path, tmp_path: Path) -> None:
+    """A change may use a column that the model does not: comfort."""
     words = ["scenario", model, table, "--change", "remove where mode == 'bike' and comfort == 'low'"]
     words += ["--change", "add tram like bus with price *= 0.5", "--revenue", "price", "--no-intervals"]
     result = cli(*words, "--json", "-o", tmp_path / "effects.csv")
     assert result.status == 0, result
-    found = json.loads(result.out)
-    assert [step["text"] for step in found["changes"]][1] == "add tram like bus with price *= 0.5"
-    assert found["shares"]["tram"]["after"] > 0
+    printed = json.loads(result.out)
+    assert [step["text"] for step in printed["changes"]][1] == "add tram like bus with price *= 0.5"
+    assert printed["shares"]["tram"]["after"] > 0
     rows = pyarrow.csv.read_csv(tmp_path / "effects.csv").to_pylist()
-    assert [row["mode"] for row in rows] == list(found["shares"])
+    assert [row["mode"] for row in rows] == list(printed["shares"])
     for ending in ("md", "json", "parquet"):
         assert cli(*words, "-o", tmp_path / f"effects.{ending}").status == 0
     assert (tmp_path / "effects.md").read_text("utf-8").startswith("# Scenario: MNL")
-    assert json.loads((tmp_path / "effects.json").read_text("utf-8")) == found
+    assert json.loads((tmp_path / "effects.json").read_text("utf-8")) == printed
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_several_changes_and_files(cli: Callable[..., Any], model: Path, table: 
         (["--change", "price = 1", "--by", "colour"], "no column 'colour'"),
     ],
 )
-def test_bad_input_ends_in_one_line(
+def test_bad_input_gives_a_one_line_error(
     words: list[str], problem: str, cli: Callable[..., Any], model: Path, table: Path
 ) -> None:
     assert problem in cli("scenario", model, table, *words).message

@@ -1,4 +1,4 @@
-"""``pcmcnet serve`` as a command: what is wrong with its options is said in one line, before anything listens."""
+"""``pcmcnet serve``: invalid options give one line before the server listens."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 
-def test_a_folder_that_is_no_model_is_refused(cli: Any, model: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_rejected(cli: Any, model: Path, tmp_path: Path) -> None:
     assert "no such folder" in cli("serve", tmp_path / "nothing").message
     assert "is not a saved model" in cli("serve", model, "--baseline", tmp_path).message
 
@@ -25,21 +25,19 @@ def test_a_folder_that_is_no_model_is_refused(cli: Any, model: Path, tmp_path: P
         (["--port", "65536"], "65535"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(words: list[str], message: str, cli: Any, model: Path) -> None:
+def test_invalid_options_are_rejected(words: list[str], message: str, cli: Any, model: Path) -> None:
     assert message in cli("serve", model, *words).message
 
 
-def test_without_the_extra_the_command_that_installs_it_is_named(
-    cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_its_install_command_is_shown(cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert cli("serve", model).message == "serving needs uvicorn: pip install 'pcmcnet[serve]'."
 
 
-def test_an_empty_token_in_the_environment_is_refused(cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what a secret that was not found becomes; serving everyone would be the worst way to read it."""
+def test_an_empty_token_in_the_environment_is_rejected(cli: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing secret often becomes an empty string; it must not open the server to everyone."""
     monkeypatch.setenv("PCMCNET_TOKEN", "")
     expected = "the environment variable PCMCNET_TOKEN is empty: set a token, or unset it."
     assert cli("serve", model).message == expected
@@ -48,7 +46,7 @@ def test_an_empty_token_in_the_environment_is_refused(cli: Any, model: Path, mon
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "no-such-host.invalid"])
-def test_other_machines_are_not_let_in_without_a_token(host: str, cli: Any, model: Path) -> None:
+def test_other_machines_need_a_token(host: str, cli: Any, model: Path) -> None:
     assert cli("serve", model, "--host", host).message == (
         f"at '{host}' other machines could use the model without a token: set the environment variable PCMCNET_TOKEN, "
         "or add --insecure to allow it."

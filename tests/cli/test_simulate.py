@@ -21,18 +21,18 @@ LIBRARY = {
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
 @pytest.mark.parametrize("process", LIBRARY)
-def test_the_table_is_that_of_the_library(process: str, ending: str, cli: Run, tmp_path: Path) -> None:
+def test_the_table_equals_that_of_the_library(process: str, ending: str, cli: Run, tmp_path: Path) -> None:
     out = tmp_path / f"t{ending}"
     result = cli("simulate", process, "--sets", 40, "--seed", 3, "-o", out)
     assert (result.status, result.err) == (0, "")
-    found, expected = read_table(out), LIBRARY[process](40, seed=3)
-    assert {name: found[name].to_pylist() for name in found.column_names} == expected.to_pydict()
+    table, expected = read_table(out), LIBRARY[process](40, seed=3)
+    assert {name: table[name].to_pylist() for name in table.column_names} == expected.to_pydict()
     first, second = result.out.splitlines()
     assert first == f"wrote 40 choice sets ({expected.num_rows:,} rows) to {out}"
     assert re.fullmatch(r"best possible NLL: \d\.\d{4} expected, \d\.\d{4} on these choices", second)
 
 
-def test_the_result_as_json_holds_the_best_loss(cli: Run, tmp_path: Path) -> None:
+def test_the_json_result_contains_the_best_loss(cli: Run, tmp_path: Path) -> None:
     result = json.loads(cli("simulate", "airline", "--sets", 4, "-o", tmp_path / "t.csv", "--json").out)
     table = airline.simulate(4, seed=0)
     best = airline.best_possible_nll(table)
@@ -56,7 +56,7 @@ def test_the_result_as_json_holds_the_best_loss(cli: Run, tmp_path: Path) -> Non
         (["mlba", "-o", "{here}/t.csv", "--seed", "-1"], r"seed: expected a whole number, 0 or above, got -1"),
     ],
 )
-def test_bad_input_ends_in_one_line_and_writes_nothing(
+def test_bad_input_gives_one_line_and_writes_nothing(
     words: list[str], message: str, how: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     result = request.getfixturevalue(how)("simulate", *(word.format(here=tmp_path) for word in words))

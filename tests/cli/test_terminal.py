@@ -1,4 +1,4 @@
-"""What a person sees in a terminal of 80 and of 120 columns: bars, lines above them, tables that fit."""
+"""Output in terminals of 80 and 120 columns: progress bars, lines above them, tables that fit."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ QUICK = "--set=pcmcnet.epochs=2 --set=pcmcnet.hidden=4 --set=pcmcnet.weight_deca
 
 
 def program(roles: list[str]) -> str:
-    """Return a program that runs commands with a bar, one after another."""
+    """Return a program that runs several commands with a progress bar."""
     read = f"trips.csv {' '.join(roles)}"
     every = [
         f"compare {read} --models {MODELS} {QUICK} --folds 2 -o comparison",
@@ -45,16 +45,16 @@ def start(command: list[str], *, stdin: int, **options: Any) -> forked.Forked:
 
 
 @pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
-def test_bars_never_meet_lines_and_no_row_is_wrapped(
+def test_bars_and_lines_do_not_mix_and_no_row_wraps(
     columns: int, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    seen, bars = set(), set()
+    rows, bars = set(), set()
 
     def watch(screen: Screen) -> None:
         for row in screen.rows[-4:]:
             if "━" in row:
                 bars.add(row.rstrip())
-            seen.add(row.rstrip())
+            rows.add(row.rstrip())
 
     shutil.copy(table, tmp_path / "trips.csv")
     screen = run_in_terminal([program(roles)], columns, watch=watch, folder=tmp_path, start=start)
@@ -66,16 +66,16 @@ def test_bars_never_meet_lines_and_no_row_is_wrapped(
     assert "━" not in text, "a bar that stayed"
     assert screen.colours
     for step in ("fold 2/2, mnl", "trial 2/2", "importance", "fold 2/2, uniform"):
-        assert any(row.startswith(step) for row in seen), step
-    assert re.search(r"^fold 1/2, broken: failed: .*nonsense", text, re.MULTILINE)  # above the bar, and there to stay
+        assert any(row.startswith(step) for row in rows), step
+    assert re.search(r"^fold 1/2, broken: failed: .*nonsense", text, re.MULTILINE)  # above the bar, and it remains
     for line in ("is best: ", "pseudo-R2", "Kept: ", "has the best mean rank"):
         assert line in text
     heads = [row for row in text.split("written: ")[0].splitlines() if row.startswith("model ")]
-    assert len(heads) == {80: 3, 120: 2}[columns]  # the columns that do not fit stand below
+    assert len(heads) == {80: 3, 120: 2}[columns]  # columns that do not fit are below
 
 
-def test_without_colour_nothing_is_coloured() -> None:
-    """The same command twice in one program, at first where NO_COLOR asks for none."""
+def test_no_color_disables_colours() -> None:
+    """The same command runs twice in one program, first with NO_COLOR."""
     code = """
 import os, sys
 from pcmcnet.cli import main

@@ -28,8 +28,8 @@ QUICK = [
 SPACE = {"lr": (1e-3, 1e-1, "log"), "hidden": [(2,), (4, 4)]}
 
 
-def losses(found: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [(trial["number"], trial["state"], trial["value"], trial["options"]) for trial in found["trials"]]
+def losses(study: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [(trial["number"], trial["state"], trial["value"], trial["options"]) for trial in study["trials"]]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_table_becomes_a_folder_with_the_result_and_the_model(
     expected: pn.Tuning,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In an empty folder; slow: in a process of its own."""
+    """Runs in an empty folder; the slow variant in a separate process."""
     program: Run = request.getfixturevalue(how)
     monkeypatch.chdir(tmp_path)
     status, out, err = program("tune", table, *roles, *QUICK, "--trials", 3, "-o", "study")
@@ -65,12 +65,12 @@ def test_a_table_becomes_a_folder_with_the_result_and_the_model(
     assert ended == [("1", "the defaults, "), ("2", ""), ("3", "")]
     assert lines[-3] == expected.why
     assert "Warning" not in err
-    assert not re.search(r"^\[[IW] ", err, re.MULTILINE)  # how Optuna begins its messages
+    assert not re.search(r"^\[[IW] ", err, re.MULTILINE)  # the start of messages of Optuna
     assert pn.load("study/model").config == expected.model.config
     assert program("predict", "study/model", table, "-o", "predicted.csv").status == 0
 
 
-def test_the_same_command_goes_on_and_prints_json(
+def test_a_repeated_command_continues_and_prints_json(
     cli: Run, table: Path, roles: list[str], tmp_path: Path, expected: pn.Tuning
 ) -> None:
     words = ["tune", table, *roles, *QUICK, "-o", tmp_path / "study", "--json"]
@@ -87,7 +87,7 @@ def test_the_same_command_goes_on_and_prints_json(
 
 
 @pytest.mark.slow
-def test_a_command_killed_between_trials_goes_on(
+def test_a_killed_search_continues(
     start: Start, cli: Run, table: Path, roles: list[str], tmp_path: Path, expected: pn.Tuning
 ) -> None:
     words = ["tune", table, *roles, *QUICK, "--trials", 3, "-o", tmp_path / "study"]
@@ -103,7 +103,7 @@ def test_a_command_killed_between_trials_goes_on(
     assert losses(json.loads(result.out)) == losses(expected.to_dict())
 
 
-def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
+def test_named_spaces_combine_with_fixed_and_searched_options(
     cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     fixed = ["--set", "hidden=2", "--set", "epochs=1", "--set", "batch_size=8", "--set", "weight_decay=1"]
@@ -134,7 +134,7 @@ def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
         (["--model", "rank-by", "--set", "column=price"], "rank-by has no default space"),
     ],
 )
-def test_bad_input_ends_in_one_line(
+def test_bad_input_gives_a_one_line_error(
     words: list[str], message: str, cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     result = cli("tune", table, *roles, *words, "-o", tmp_path / "study")
@@ -147,12 +147,12 @@ def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
     assert result.message == "tuning needs the choices: add --chosen COLUMN or --rank COLUMN."
 
 
-def test_a_folder_of_something_else_is_refused(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+def test_a_folder_with_other_content_is_rejected(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("Dear diary")
     assert "exists and holds no search" in cli("tune", table, *roles, *QUICK, "-o", tmp_path).message
 
 
-def test_an_interruption_says_how_to_go_on(
+def test_an_interrupt_says_how_to_continue(
     cli: Run, table: Path, roles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> None:

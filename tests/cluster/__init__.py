@@ -1,1 +1,1 @@
-"""A package, so that its Ray ends with its last test: processes of Ray that wait take a tenth of a core."""
+"""A package, so that its Ray stops after its last test: idle processes of Ray use a tenth of a core."""

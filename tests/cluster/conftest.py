@@ -1,4 +1,4 @@
-"""One Ray for all tests of this folder, which is gone when they are done; and small tables."""
+"""One Ray for all tests of this folder, stopped at the end; and small tables."""
 
 import os
 import signal
@@ -38,38 +38,40 @@ SETTINGS = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_num_workers_soft_limit": "8",  # processes that have loaded PyTorch wait for the next test
+    "RAY_num_workers_soft_limit": "8",  # processes that have loaded PyTorch are kept for the next test
 }
 
 
-def below(process: int) -> dict[int, str]:
-    """Return the commands of all processes that a process has started, and they in turn."""
-    found: dict[int, tuple[int, str]] = {}
+def child_commands(process: int) -> dict[int, str]:
+    """Return the commands of all descendants of a process."""
+    addresses: dict[int, tuple[int, str]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except (OSError, ValueError):  # it has ended meanwhile
+            except (OSError, ValueError):  # it has ended in the meantime
                 continue
-            found[int(folder.name)] = parent, command
+            addresses[int(folder.name)] = parent, command
     reached: dict[int, str] = {}
     waiting = [process]
     while waiting:
         above = waiting.pop()
-        new = {number: command for number, (parent, command) in found.items() if parent == above}
+        new = {number: command for number, (parent, command) in addresses.items() if parent == above}
         reached |= new
         waiting += new
     return reached
 
 
 def workers(kind: str) -> list[int]:
-    """Return the workers of Ray that do this kind of work for this process."""
-    return sorted(n for n, command in below(os.getpid()).items() if command.startswith("ray::") and kind in command)
+    """Return the Ray workers of this process that do this kind of work."""
+    return sorted(
+        n for n, command in child_commands(os.getpid()).items() if command.startswith("ray::") and kind in command
+    )
 
 
-def open_to_others(process: int) -> set[tuple[str, str]]:
-    """Return the addresses beyond the loopback that a process, or one below it, listens on, with its command."""
+def external_addresses(process: int) -> set[tuple[str, str]]:
+    """Return the non-loopback addresses that a process or a descendant listens on, with its command."""
     listening: dict[str, str] = {}
     for family, file in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
         for line in Path("/proc/net", file).read_text().splitlines()[1:]:
@@ -79,25 +81,25 @@ def open_to_others(process: int) -> set[tuple[str, str]]:
             address = getattr(address, "ipv4_mapped", None) or address
             if state == "0A" and not address.is_loopback:
                 listening[f"socket:[{rest[5]}]"] = str(address)
-    found = set()
-    for number, command in {process: "this process", **below(process)}.items():
-        with suppress(OSError):  # it has ended meanwhile
+    addresses = set()
+    for number, command in {process: "this process", **child_commands(process)}.items():
+        with suppress(OSError):  # it has ended in the meantime
             for file in Path(f"/proc/{number}/fd").iterdir():
                 with suppress(OSError):
                     if (link := str(file.readlink())) in listening:
-                        found.add((listening[link], command.strip()))
-    return found
+                        addresses.add((listening[link], command.strip()))
+    return addresses
 
 
 def kill(process: int) -> None:
-    """End a process as the system does that has no memory left."""
+    """Kill a process, as the system does if it runs out of memory."""
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray warns of its own use of what it has deprecated."""
+    """Ignore warnings of Ray about its own use of deprecated features."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"))
@@ -105,19 +107,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
-    """A Ray of this machine with two places for workers; at the end none of its processes is left."""
+    """Start a local Ray with two CPUs; check at the end that none of its processes is left."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         patch.delenv("RAY_ADDRESS", raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
-        before = below(os.getpid())
+        before = child_commands(os.getpid())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own, of its start
+            warnings.simplefilter("ignore")  # raised by Ray at its start
             start_local_ray(ray, 2, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
-        for _ in range(100):  # up to 10 seconds, as processes take their time to end
-            now = below(os.getpid())
+        for _ in range(100):  # up to 10 seconds: processes need time to end
+            now = child_commands(os.getpid())
             left = [command for number, command in now.items() if number not in before and "ray" in command]
             if not left:
                 break
@@ -126,30 +128,30 @@ def local_ray() -> Iterator[None]:
 
 
 @pytest.fixture
-def openings() -> Callable[[], set[tuple[str, str]]]:
-    """What this process and those below it let other machines connect to."""
-    return lambda: open_to_others(os.getpid())
+def listening() -> Callable[[], set[tuple[str, str]]]:
+    """Return the addresses of this process and its descendants that other machines can connect to."""
+    return lambda: external_addresses(os.getpid())
 
 
 @pytest.fixture
-def seen_open() -> Iterator[set[tuple[str, str]]]:
-    """What the processes of a test let other machines connect to, gathered while it runs."""
-    seen, stop = set[tuple[str, str]](), threading.Event()
+def observed_addresses() -> Iterator[set[tuple[str, str]]]:
+    """Collect, during a test, the addresses that other machines can connect to."""
+    observed, stop = set[tuple[str, str]](), threading.Event()
 
-    def look() -> None:
-        while not stop.wait(1.0):  # to look takes time
-            seen.update(open_to_others(os.getpid()))
+    def watch() -> None:
+        while not stop.wait(1.0):  # a look takes time
+            observed.update(external_addresses(os.getpid()))
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=watch)
     thread.start()
-    yield seen
+    yield observed
     stop.set()
     thread.join()
 
 
 @pytest.fixture(scope="session")
 def table() -> pa.Table:
-    """200 choice sets among itineraries."""
+    """Return 200 choice sets of itineraries."""
     return airline.simulate(200, seed=0)
 
 
@@ -166,7 +168,7 @@ def fitted(data: pn.ChoiceData) -> pn.PCMCNet:
 
 @pytest.fixture
 def kill_workers() -> Iterator[Callable[..., list[int]]]:
-    """Start killing workers of a kind whenever a condition comes true; returns the list of those killed."""
+    """Return a function that kills workers of a kind whenever a condition holds, and lists them."""
     stop = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -176,10 +178,10 @@ def kill_workers() -> Iterator[Callable[..., list[int]]]:
 
         def run() -> None:
             for condition in conditions:
-                while not (condition() and (found := workers(kind))):
+                while not (condition() and (addresses := workers(kind))):
                     if stop.wait(0.02):
                         return
-                killed.append(int(rng.choice(found)))
+                killed.append(int(rng.choice(addresses)))
                 kill(killed[-1])
 
         threads.append(threading.Thread(target=run))

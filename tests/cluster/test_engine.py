@@ -1,4 +1,4 @@
-"""Which Ray is used, and what is said where there is none."""
+"""Which Ray is used, and the messages without Ray."""
 
 import os
 import socket
@@ -39,19 +39,19 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_without_ray_one_line_says_what_to_install(command: list[str]) -> None:
+def test_without_ray_commands_say_what_to_install(command: list[str]) -> None:
     run = CliRunner().invoke(app, [*command, "--engine", "ray"])
     assert isinstance(run.exception, ConfigError)
     assert str(run.exception) == "Ray is not installed: pip install 'pcmcnet[ray]'."
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_without_ray_the_functions_say_so_too(data: pn.ChoiceData) -> None:
+def test_without_ray_functions_say_what_to_install(data: pn.ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"pip install 'pcmcnet\[ray\]'"):
         cluster.fit(pn.PCMCNet(), data)
 
 
-def test_workers_are_for_an_engine_that_has_them() -> None:
+def test_workers_need_an_engine_with_workers() -> None:
     run = CliRunner().invoke(app, ["predict", "model", "table", "-o", "out", "--workers", "2"])
     assert "--workers needs --engine ray" in str(run.exception)
     run = CliRunner().invoke(app, ["predict", "model", "table", "-o", "out", "--engine", "rey"])
@@ -59,7 +59,7 @@ def test_workers_are_for_an_engine_that_has_them() -> None:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_more_workers_than_there_is_room_for_are_refused(data: pn.ChoiceData) -> None:
+def test_more_workers_than_cpus_are_rejected(data: pn.ChoiceData) -> None:
     with pytest.raises(ConfigError, match="9 workers need 9 CPUs, but Ray has 2"):
         cluster.fit(pn.PCMCNet(), data, workers=9)
     with pytest.raises(ConfigError, match="workers must be a whole number of at least 1"):
@@ -67,16 +67,16 @@ def test_more_workers_than_there_is_room_for_are_refused(data: pn.ChoiceData) ->
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_ray_of_this_machine_listens_on_the_loopback_alone(openings: Callable[[], set[tuple[str, str]]]) -> None:
+def test_a_local_ray_listens_only_on_the_loopback(listening: Callable[[], set[tuple[str, str]]]) -> None:
     ray = engine.require_ray()
     assert ray.get(ray.remote(lambda: "done").remote()) == "done"
     assert engine.is_on_loopback(ray)
     with socket.create_server(("", 0)):
-        assert openings() == {("0.0.0.0", "this process")}  # so a port that is open is seen
-    assert openings() == set()
+        assert listening() == {("0.0.0.0", "this process")}  # an open port is detected
+    assert listening() == set()
 
 
-def test_a_ray_that_listens_to_other_machines_is_stopped_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_listens_to_other_machines_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     stubborn = SimpleNamespace(
         __version__="9.9",
@@ -95,7 +95,7 @@ def test_a_ray_that_listens_to_other_machines_is_stopped_and_refused(monkeypatch
     assert os.environ["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
-def test_the_token_of_ray_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_owner_can_read_the_token_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
@@ -104,7 +104,7 @@ def test_the_token_of_ray_is_for_its_owner_alone(tmp_path: Path, monkeypatch: py
     first = token.read_text()
     assert len(first) == 64
     assert token.stat().st_mode & 0o777 == 0o600
-    token.chmod(0o644)  # as Ray writes it
+    token.chmod(0o644)  # the mode that Ray uses
     engine.ensure_private_token()
     assert token.read_text() == first
     assert token.stat().st_mode & 0o777 == 0o600
@@ -114,7 +114,7 @@ def test_the_token_of_ray_is_for_its_owner_alone(tmp_path: Path, monkeypatch: py
     assert not token.exists()
 
 
-def test_an_address_where_no_ray_is_is_named() -> None:
+def test_an_address_without_ray_is_named() -> None:
     code = "from pcmcnet.cluster.engine import ray_connection\nwith ray_connection(1): pass"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_ADDRESS": "not an address"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
@@ -122,7 +122,7 @@ def test_an_address_where_no_ray_is_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_starts_its_own_ray_and_leaves_no_process(table: pa.Table, tmp_path: Path) -> None:
+def test_a_command_starts_its_own_ray_and_stops_it(table: pa.Table, tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "trips.parquet")
     options = ["--choice-set", "individual", "--chosen", "choice", "--features", "totalPrice,nFlights"]
     options += ["--set", "hidden=8", "--set", "epochs=2", "--engine", "ray", "--workers", "2", "-o", "model"]
@@ -133,10 +133,10 @@ def test_a_command_starts_its_own_ray_and_leaves_no_process(table: pa.Table, tmp
         run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
         assert run.returncode == 0, run.stderr
         assert "epoch 2/2" in run.stderr
-        commands = [file.read_bytes().decode(errors="replace") for file in running()]
+        commands = [file.read_bytes().decode(errors="replace") for file in running_processes()]
         assert not [command for command in commands if folder in command]
     assert pn.load(tmp_path / "model").predict_proba(table).sum() == pytest.approx(200)
 
 
-def running() -> list[Path]:
+def running_processes() -> list[Path]:
     return [file for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]

@@ -1,4 +1,4 @@
-"""A folder of files to a folder of files, by workers that may be killed at any time."""
+"""Prediction of a folder of files by workers that may be killed at any time."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ Kill = Callable[..., list[int]]
 
 
 def write_parts(table: pa.Table, folder: Path, files: int) -> None:
-    """Cut a table into files by choice set; rows of a set are not together, and some files lie in a folder below."""
+    """Split a table into files by choice set. Rows of a set are not adjacent; some files are in a subfolder."""
     folder.mkdir()
     ids = table["individual"].to_numpy()
     places = np.unique(ids, return_inverse=True)[1]
@@ -31,29 +31,29 @@ def write_parts(table: pa.Table, folder: Path, files: int) -> None:
 
 
 def require_whole(source: Path, target: Path, model: pn.PCMCNet) -> None:
-    """Every row of every file is there once, in its order, with the probability that one process gives it."""
+    """Check that every row is present once, in order, with the probability that a single process predicts."""
     names = sorted(str(file.relative_to(source)) for file in source.rglob("*.parquet"))
     assert sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()) == names
     for name in names:
-        rows, found = pq.read_table(source / name), pq.read_table(target / name)
-        assert found.drop_columns("probability").equals(rows)
-        np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-7)
+        rows, written = pq.read_table(source / name), pq.read_table(target / name)
+        assert written.drop_columns("probability").equals(rows)
+        np.testing.assert_allclose(written["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-7)
 
 
-def kills_as_files_come(target: Path, files: int, kills: int, seed: int) -> list[Callable[[], bool]]:
-    """Conditions for kills at random numbers of files done."""
+def kill_conditions(target: Path, files: int, kills: int, seed: int) -> list[Callable[[], bool]]:
+    """Return conditions that hold after random numbers of predicted files."""
     at = sorted(np.random.default_rng(seed).choice(files - 2, kills, replace=False))
     return [lambda n=n: sum(1 for _ in target.rglob("*.parquet")) > n for n in at]
 
 
-def in_this_process(ray: Any, task: Any, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    """Do what a worker does where none needs to be started."""
+def predict_here(ray: Any, task: Any, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    """Do the work of the workers in this process."""
     return map(prediction._Worker(ray.put(task)), [{"name": name} for name in names])
 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(("files", "kills"), [(3, 0), pytest.param(100, 12, marks=pytest.mark.slow)])
-def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
+def test_the_result_is_complete_if_workers_are_killed(
     files: int,
     kills: int,
     table: pa.Table,
@@ -64,7 +64,7 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     write_parts(table, source, files)
-    killed = kill_workers("MapWorker", kills_as_files_come(target, files, kills, seed=1))
+    killed = kill_workers("MapWorker", kill_conditions(target, files, kills, seed=1))
     done = cluster.predict(fitted, source, target, workers=2, progress=False)
     assert len(killed) == kills
     assert (done.files, done.rows, done.kept) == (files, table.num_rows, 0)
@@ -75,7 +75,7 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
     gone.unlink()
     os.utime(source / changed.relative_to(target))
     if not kills:
-        monkeypatch.setattr(prediction, "_predict_files", in_this_process)
+        monkeypatch.setattr(prediction, "_predict_files", predict_here)
     again = cluster.predict(fitted, source, target, workers=1, progress=False)
     assert again.kept == files - 2
     redone = {file for file in times if file.stat().st_mtime_ns != times[file]}
@@ -85,9 +85,7 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
-def test_a_file_that_cannot_be_predicted_is_named_and_the_others_are_done(
-    table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path
-) -> None:
+def test_a_bad_file_is_named_and_the_others_are_predicted(table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     write_parts(table, source, 4)
     whole = (source / "part-002.parquet").read_bytes()
@@ -101,9 +99,7 @@ def test_a_file_that_cannot_be_predicted_is_named_and_the_others_are_done(
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_set_that_goes_across_files_is_refused_before_anything_is_written(
-    table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path
-) -> None:
+def test_a_set_in_two_files_is_rejected_before_writing(table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     first = table["individual"].to_numpy()[0]
@@ -116,7 +112,7 @@ def test_a_set_that_goes_across_files_is_refused_before_anything_is_written(
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_folder_with_other_results_is_left_as_it_is(table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path) -> None:
+def test_a_folder_with_other_results_is_not_overwritten(table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     write_parts(table, source, 1)
     write_parts(table, target, 1)
@@ -125,13 +121,13 @@ def test_a_folder_with_other_results_is_left_as_it_is(table: pa.Table, fitted: p
     assert pq.read_table(target / "part-000.parquet").equals(pq.read_table(source / "part-000.parquet"))
 
 
-def test_folders_within_each_other_are_refused(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+def test_nested_folders_are_rejected(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "out", tmp_path.parent):
         with pytest.raises(SchemaError, match="must not contain each other"):
             cluster.predict(fitted, tmp_path, target)
 
 
-def test_a_folder_without_files_is_refused(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+def test_a_folder_without_files_is_rejected(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     (tmp_path / "in" / "_hidden").mkdir(parents=True)
     (tmp_path / "in" / "_hidden" / "a.parquet").touch()
     with pytest.raises(SchemaError, match=r"in: the folder holds no \.parquet file"):
@@ -141,19 +137,19 @@ def test_a_folder_without_files_is_refused(fitted: pn.PCMCNet, tmp_path: Path) -
 
 
 # -- Offers ------------------------------------------------------------------------------------------------------------
-# Offers by workers: the file that one process writes, byte for byte.
+# Workers write the same file of offers as one process, byte for byte.
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_workers_write_the_file_that_one_process_writes(table: pa.Table, tmp_path: Path) -> None:
+def test_workers_write_the_same_offers_as_one_process(table: pa.Table, tmp_path: Path) -> None:
     roles = {"choice_set": "individual", "chosen": "choice", "individual": ["dtd"], "features": ["totalPrice"]}
     model = pn.MNL(formula="totalPrice + totalPrice:dtd | 0").fit(pn.ChoiceData.from_long(table, **roles))
     shelf = {"totalPrice": [100.0, 150.0, 200.0, 300.0], "margin": [0.0, 10.0, 20.0, 40.0]}
     people, by_workers, alone = (tmp_path / f"{name}.parquet" for name in ("people", "workers", "alone"))
     pq.write_table(pa.table({"dtd": [float(k % 50) for k in range(3_500)]}), people)
-    found = cluster.write_offers(model, shelf, people, by_workers, "margin", outside="0", workers=2)
+    written = cluster.write_offers(model, shelf, people, by_workers, "margin", outside="0", workers=2)
     expected = pn.write_offers(model, shelf, people, alone, "margin", outside="0")
     assert by_workers.read_bytes() == alone.read_bytes()
-    assert found._replace(path=alone) == expected
+    assert written._replace(path=alone) == expected
     with pytest.raises(InputError, match="no column 'margins'"):
         cluster.write_offers(model, shelf, people, by_workers, "margins", outside="0", workers=2)

@@ -1,4 +1,4 @@
-"""Workers of Ray make the bytes of one process, learn what it learns, and tell its errors."""
+"""Workers of Ray give the same shards, encoder and errors as one process."""
 
 import json
 from pathlib import Path
@@ -33,26 +33,26 @@ def searches(table: pa.Table, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_results_come_in_the_order_of_the_items_and_our_errors_in_their_turn() -> None:
-    """Nine items, more than are handed out at a time."""
+def test_results_and_errors_come_in_the_order_of_the_items() -> None:
+    """Nine items are more than are submitted at a time."""
 
     def square(number: int) -> int:
         if number == 7:
             raise SchemaError("7 has none")
         return number**2
 
-    found = RayWorkers(ray, 2).map(square, range(9))
-    assert [next(found) for _ in range(7)] == [0, 1, 4, 9, 16, 25, 36]
+    results = RayWorkers(ray, 2).map(square, range(9))
+    assert [next(results) for _ in range(7)] == [0, 1, 4, 9, 16, 25, 36]
     with pytest.raises(SchemaError, match="7 has none"):
-        next(found)
+        next(results)
 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_two_workers_scan_and_learn_as_one_process(
+def test_two_workers_scan_and_learn_like_one_process(
     searches: Path, roles: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # workers have another working folder
+    monkeypatch.chdir(tmp_path)  # workers have a different working folder
     one = pn.ChoiceData.scan("searches", cache="one", memory="1 MiB", workers=1, **roles)
     two = cluster.scan("searches", cache="two", memory="1 MiB", workers=2, **roles)
     assert len(one.manifest.shards) > 1
@@ -66,14 +66,14 @@ def test_two_workers_scan_and_learn_as_one_process(
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_an_error_is_that_of_one_process(searches: Path, roles: dict[str, Any], tmp_path: Path) -> None:
+def test_errors_are_the_same_as_with_one_process(searches: Path, roles: dict[str, Any], tmp_path: Path) -> None:
     table = pyarrow.parquet.read_table(searches / "1.parquet")
     broken = pa.array([None, *table.column(roles["choice_set"]).to_pylist()[1:]])
     place = table.column_names.index(roles["choice_set"])
     pa.parquet.write_table(table.set_column(place, roles["choice_set"], broken), searches / "1.parquet")
-    told = []
+    messages = []
     for scan, cache in ((pn.ChoiceData.scan, "one"), (cluster.scan, "two")):
         with pytest.raises(SchemaError) as caught:
             scan(searches, cache=tmp_path / cache, memory="1 MiB", workers=2, **roles)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]

@@ -1,4 +1,4 @@
-"""Trials at once, in one study: none is lost or made twice, whoever dies."""
+"""Parallel trials in one study: none is lost or repeated if workers die."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import ray
 import pcmcnet as pn
 from pcmcnet import cluster
 
-SPACE = {"lr": [0.001, 0.002, 0.003, 0.004, 0.005]}  # fewer than it takes to prune
+SPACE = {"lr": [0.001, 0.002, 0.003, 0.004, 0.005]}  # too few for pruning
 OPTIONS: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 1.0, "lr": 0.001}
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
@@ -38,8 +38,8 @@ class Fragile(pn.PCMCNet):
 
 
 @pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize("tried", [3, pytest.param(5, marks=pytest.mark.slow)])  # 0.004, which kills, is the fourth
-def test_every_configuration_is_tried_once_though_a_worker_is_killed_and_the_search_goes_on(
+@pytest.mark.parametrize("tried", [3, pytest.param(5, marks=pytest.mark.slow)])  # the fourth, 0.004, kills the worker
+def test_every_configuration_is_tried_once_if_a_worker_is_killed(
     tried: int, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fragile, "marker", str(tmp_path / "killed"))
@@ -62,26 +62,26 @@ def test_every_configuration_is_tried_once_though_a_worker_is_killed_and_the_sea
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_networks_are_pruned_and_failures_recorded_as_in_one_process(data: pn.ChoiceData, tmp_path: Path) -> None:
+def test_pruning_and_failures_are_the_same_as_in_one_process(data: pn.ChoiceData, tmp_path: Path) -> None:
     options = {"hidden": (8,), "epochs": 6, "schedule": "constant", "batch_size": 40, "weight_decay": 0.0, "lr": 1e-3}
     space = {"lr": [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 1e-7, 1e-8], "rate": ["exp", "relu"]}  # relu needs an epsilon
-    found = cluster.tune(
+    result = cluster.tune(
         pn.PCMCNet(**options), data, workers=2, space=space, trials=14, folder=tmp_path, progress=False
     )
-    failed = [trial for trial in found.trials if trial.state == "failed"]
+    failed = [trial for trial in result.trials if trial.state == "failed"]
     assert {trial.options["rate"] for trial in failed} == {"relu"}
     assert len(failed) == 7
     assert all("epsilon" in str(trial.message) for trial in failed)
-    for trial in found.trials:
+    for trial in result.trials:
         if trial.state == "pruned":
             assert trial.epochs is None
             assert "after the first fold" in str(trial.message)
-    assert len({tuple(trial.options.values()) for trial in found.trials}) == 14
+    assert len({tuple(trial.options.values()) for trial in result.trials}) == 14
 
 
 @pytest.mark.slow
-def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Table, tmp_path: Path) -> None:
-    """kill -9 of the command, twice, when some trials have ended; Ray ends with it."""
+def test_a_killed_search_resumes_its_running_trials(table: pa.Table, tmp_path: Path) -> None:
+    """The command is killed with kill -9 twice, after some trials; its Ray ends too."""
     pq.write_table(table, tmp_path / "trips.parquet")
     folder = tmp_path / "study"
     options = ["--choice-set", "individual", "--chosen", "choice", "--features", "totalPrice,nFlights"]
@@ -90,7 +90,7 @@ def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Tabl
     options += ["--trials", "6", "--engine", "ray", "--workers", "2", "-o", str(folder)]
     code = "from pcmcnet.cli import main; main()"
     command = [sys.executable, "-c", code, "tune", str(tmp_path / "trips.parquet"), *options]
-    short = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp")  # names of sockets must not be long
+    short = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp")  # names of sockets must be short
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "RAY_TMPDIR": short.name}
     environment.pop("RAY_ADDRESS", None)
     for wanted in (1, 3):
@@ -114,9 +114,9 @@ def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Tabl
 
 
 def commands() -> list[str]:
-    """Return the commands of all processes of this machine."""
-    found = []
+    """Return the commands of all processes on this machine."""
+    result = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended meanwhile
-            found.append(file.read_bytes().decode(errors="replace"))
-    return found
+        with suppress(OSError):  # it has ended in the meantime
+            result.append(file.read_bytes().decode(errors="replace"))
+    return result

@@ -1,4 +1,4 @@
-"""The service by replicas of Ray Serve: one question, answered as the model answers it."""
+"""The service as replicas of Ray Serve gives the predictions of the model."""
 
 import json
 import time
@@ -17,7 +17,7 @@ from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.serving.settings import ServeSettings
 
 
-def ask(address: str, path: str, body: Any = None, token: str = "secret") -> Any:
+def request_json(address: str, path: str, body: Any = None, token: str = "secret") -> Any:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(f"{address}{path}", None if body is None else json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -25,15 +25,15 @@ def ask(address: str, path: str, body: Any = None, token: str = "secret") -> Any
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+def test_ray_serve_returns_the_predictions_of_the_model(fitted: pn.PCMCNet, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model")
     with ray_service(tmp_path / "model", settings=ServeSettings(token="secret"), workers=1, port=0) as address:
-        assert ask(address, "/health") == {"status": "ok"}
-        example = ask(address, "/v1/example")
+        assert request_json(address, "/health") == {"status": "ok"}
+        example = request_json(address, "/v1/example")
         (one,) = example["sets"]
-        (answer,) = ask(address, "/v1/probabilities", example)["sets"]
+        (answer,) = request_json(address, "/v1/probabilities", example)["sets"]
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            ask(address, "/v1/example", token="wrong")
+            request_json(address, "/v1/example", token="wrong")
     n = len(one["alternatives"])
     rows = {name: [row[name] for row in one["alternatives"]] for name in one["alternatives"][0]}
     rows |= {name: [value] * n for name, value in one["individual"].items()}
@@ -43,19 +43,19 @@ def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
-def test_a_replica_that_was_killed_is_replaced(
+def test_a_killed_replica_is_replaced(
     fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Callable[..., list[int]]
 ) -> None:
     fitted.save(tmp_path / "model")
     with ray_service(tmp_path / "model", workers=1, port=0) as address:
-        assert ask(address, "/health") == {"status": "ok"}
+        assert request_json(address, "/health") == {"status": "ok"}
         killed = kill_workers("ServeReplica", [lambda: True])
         until = time.monotonic() + 120
         answers = 0
         while not (killed and answers):
             assert time.monotonic() < until
             try:
-                answers += bool(killed) and ask(address, "/health") == {"status": "ok"}
+                answers += bool(killed) and request_json(address, "/health") == {"status": "ok"}
             except OSError:
                 time.sleep(0.2)
 
@@ -72,7 +72,7 @@ def test_the_arguments_of_serve_run_are_checked(tmp_path: Path, monkeypatch: pyt
         app({"model": str(tmp_path)})
 
 
-def test_serve_run_takes_its_token_from_the_environment_as_the_command_does(
+def test_serve_run_reads_its_token_from_the_environment(
     fitted: pn.PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted.save(tmp_path / "model")
@@ -106,7 +106,7 @@ def test_serve_run_takes_its_token_from_the_environment_as_the_command_does(
         (" ", {"insecure": "true"}, "the environment variable PCMCNET_TOKEN is empty"),
     ],
 )
-def test_serve_run_lets_nobody_in_by_oversight(
+def test_serve_run_requires_a_token_or_an_explicit_opt_out(
     environment: str | None, arguments: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PCMCNET_TOKEN", raising=False)

@@ -1,4 +1,4 @@
-"""Workers that share each batch: the weights of one process, whatever happens to a worker on the way."""
+"""Workers that share each batch reach the weights of one process, even if a worker is killed."""
 
 import json
 import os
@@ -24,12 +24,12 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.run_folder import REFIT
 
 OPTIONS: dict[str, Any] = {"hidden": (16, 16), "dropout": 0.0, "epochs": 2, "batch_size": 16, "weight_decay": 0.5}
-STEPS = 10  # in an epoch of 160 sets
+STEPS = 10  # an epoch has 160 sets
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
 
 class Doomed(pn.PCMCNet):
-    """A network whose second worker is killed in the middle of the second epoch, unless a file is there."""
+    """A network whose second worker is killed in the middle of the second epoch, unless a file exists."""
 
     marker = ""
 
@@ -56,12 +56,12 @@ def doomed(tmp_path: Path) -> Doomed:
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_weights_are_those_of_one_process_even_if_a_worker_is_killed_in_mid_epoch(
-    killed: bool, data: pn.ChoiceData, doomed: Doomed, tmp_path: Path, seen_open: set[tuple[str, str]]
+def test_weights_equal_those_of_one_process_if_a_worker_is_killed(
+    killed: bool, data: pn.ChoiceData, doomed: Doomed, tmp_path: Path, observed_addresses: set[tuple[str, str]]
 ) -> None:
-    """20 steps in the same batches. The workers that are started again go on from the checkpoint of the first epoch.
+    """20 steps in the same batches. Restarted workers continue from the checkpoint of the first epoch.
 
-    Nothing that takes part can be reached from another machine.
+    No process can be reached from another machine.
     """
     if not killed:
         Path(doomed.marker).touch()
@@ -73,14 +73,12 @@ def test_weights_are_those_of_one_process_even_if_a_worker_is_killed_in_mid_epoc
     require_close(shared, alone)
     assert shared.table_.choice_sets == len(train)
     assert shared.schema == alone.schema
-    assert not seen_open
+    assert not observed_addresses
 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_an_undisturbed_fit_and_one_that_lost_a_worker_end_in_the_same_weights(
-    data: pn.ChoiceData, doomed: Doomed
-) -> None:
+def test_losing_a_worker_does_not_change_the_weights(data: pn.ChoiceData, doomed: Doomed) -> None:
     calm = cluster.fit(pn.PCMCNet(**OPTIONS), data, workers=2, progress=False)
     shaken = cluster.fit(doomed, data, workers=2, progress=False)
     for name, value in shaken.network_.state_dict().items():
@@ -89,8 +87,8 @@ def test_an_undisturbed_fit_and_one_that_lost_a_worker_end_in_the_same_weights(
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_a_breakdown_of_training_is_told_at_once(data: pn.ChoiceData, tmp_path: Path) -> None:
-    """All workers come to it alike: to start them again would not help."""
+def test_diverged_training_is_reported_without_a_restart(data: pn.ChoiceData, tmp_path: Path) -> None:
+    """All workers diverge in the same way, so a restart would not help."""
     model = pn.PCMCNet(**{**OPTIONS, "lr": 1e30, "clip": 0.0})
     with pytest.raises(TrainingError, match="the loss is no longer finite"):
         cluster.fit(model, data, workers=2, run_folder=tmp_path / "run", progress=False)
@@ -98,13 +96,13 @@ def test_a_breakdown_of_training_is_told_at_once(data: pn.ChoiceData, tmp_path: 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.ChoiceData, tmp_path: Path) -> None:
+def test_repeated_failures_end_the_fit_with_advice(data: pn.ChoiceData, tmp_path: Path) -> None:
     class Hopeless(Doomed):
         def _build(self, encoder: Any, classes: int) -> Any:
             Path(self.marker).unlink(missing_ok=True)
             return super()._build(encoder, classes)
 
-    options = {**OPTIONS, "epochs": 4}  # each start gets through one epoch
+    options = {**OPTIONS, "epochs": 4}  # each start completes one epoch
     model = Hopeless(**options)
     model.marker = str(tmp_path / "killed")
     folder = tmp_path / "run"
@@ -115,7 +113,7 @@ def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.Cho
 
 
 class Witness(pn.PCMCNet):
-    """A network whose workers write the names of the shards they have read."""
+    """A network whose workers record the names of the shards they read."""
 
     folder = ""
 
@@ -129,7 +127,7 @@ class Witness(pn.PCMCNet):
 
 @pytest.fixture
 def scanned(table: pa.Table, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScannedData:
-    """The same table in shards, of which a buffer holds five; named from a folder that workers are not in."""
+    """Return the table in shards, five to a buffer. Workers do not run in the folder of the relative path."""
     pq.write_table(table, tmp_path / "trips.parquet")
     monkeypatch.chdir(tmp_path)
     found = ScannedData.of("trips.parquet", data.schema, cache="cache", memory="1 MiB")
@@ -138,10 +136,8 @@ def scanned(table: pa.Table, data: pn.ChoiceData, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_workers_read_their_own_shards_and_come_to_the_weights_of_one_process(
-    scanned: ScannedData, tmp_path: Path
-) -> None:
-    """20 steps in one epoch, in which every shard is read by one worker; the first tells all of them how to begin."""
+def test_workers_read_their_own_shards_and_reach_the_same_weights(scanned: ScannedData, tmp_path: Path) -> None:
+    """20 steps in one epoch. Every shard is read by one worker; the first worker sends the initial weights to all."""
     train, valid = scanned.split((0.8, 0.2), seed=0)
     options = {**OPTIONS, "epochs": 1, "batch_size": 8}
     assert len(train.buffers()) > 2
@@ -160,10 +156,8 @@ def test_workers_read_their_own_shards_and_come_to_the_weights_of_one_process(
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
-def test_a_fit_that_lost_workers_goes_on_with_another_number_of_them(
-    scanned: ScannedData, doomed: Doomed, tmp_path: Path
-) -> None:
-    """Batches do not depend on who shares them."""
+def test_a_fit_resumes_with_another_number_of_workers(scanned: ScannedData, doomed: Doomed, tmp_path: Path) -> None:
+    """Batches do not depend on the number of workers."""
     options = {**OPTIONS, "batch_size": len(scanned) // STEPS}
     doomed.config = replace(doomed.config, **options)
     alone = pn.PCMCNet(**options).fit(scanned, seed=3, device="cpu", progress=False)
@@ -178,7 +172,7 @@ def test_a_fit_that_lost_workers_goes_on_with_another_number_of_them(
 
 
 def require_close(found: pn.PCMCNet, expected: pn.PCMCNet) -> None:
-    """The same weights and losses, up to the rounding of sums in another order."""
+    """Check that weights and losses are equal up to rounding."""
     for name, value in found.network_.state_dict().items():
         torch.testing.assert_close(value, expected.network_.state_dict()[name], rtol=0, atol=1e-4)
     for entry, known in zip(found.history, expected.history, strict=True):
@@ -187,14 +181,14 @@ def require_close(found: pn.PCMCNet, expected: pn.PCMCNet) -> None:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_too_few_shards_for_the_workers_are_warned_of(
+def test_too_few_shards_for_the_workers_give_a_warning(
     scanned: ScannedData, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Here(RayWorkers):
-        map = staticmethod(map)  # nothing is to be started for a warning
+    class LocalWorkers(RayWorkers):
+        map = staticmethod(map)  # the warning needs no process
 
-    monkeypatch.setattr("pcmcnet.cluster.training.RayWorkers", Here)
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"")  # so that it ends there
+    monkeypatch.setattr("pcmcnet.cluster.training.RayWorkers", LocalWorkers)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"")  # ends the fit after the warning
     with pytest.raises(InputError, match="holds an unfinished run"):
         cluster.fit(pn.PCMCNet(**OPTIONS), replace(scanned, memory=2**16), workers=2, run_folder=tmp_path)
     assert "a buffer has about 1 shards for 2 workers" in caplog.text
@@ -206,18 +200,18 @@ def test_an_unfinished_run_is_not_overwritten(data: pn.ChoiceData, tmp_path: Pat
         cluster.fit(pn.PCMCNet(**OPTIONS), data, run_folder=tmp_path)
 
 
-def test_what_does_not_train_in_epochs_is_refused(data: pn.ChoiceData) -> None:
-    with pytest.raises(ConfigError, match=r"not supported by mnl, .*: fit it in one process"):
+def test_models_without_epochs_are_rejected(data: pn.ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="not supported by mnl"):
         cluster.fit(pn.MNL(), data)
 
 
-def test_going_on_needs_a_folder(data: pn.ChoiceData) -> None:
+def test_resuming_needs_a_folder(data: pn.ChoiceData) -> None:
     with pytest.raises(InputError, match="resume=True needs the run_folder"):
         cluster.fit(pn.PCMCNet(), data, resume=True)
 
 
 # -- Run folder --------------------------------------------------------------------------------------------------------
-# Checkpoints at an address: any folder, or what fsspec knows; here its file system in memory.
+# Checkpoints at an address: a folder or a file system of fsspec, here the one in memory.
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -226,10 +220,10 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return places[request.param]
 
 
-def test_what_one_worker_leaves_another_finds(address: str) -> None:
+def test_workers_share_checkpoints(address: str) -> None:
     with SharedFolder.with_temporary_copy(address) as first:
         assert not first.has_checkpoints()
-        first.pull()  # nothing there yet
+        first.pull()  # the folder is still empty
         (first.local / "member-2").mkdir()
         (first.local / CHECKPOINT).write_bytes(b"one")
         (first.local / "member-2" / REFIT).write_bytes(b"two")
@@ -239,8 +233,8 @@ def test_what_one_worker_leaves_another_finds(address: str) -> None:
     assert not first.local.exists()
     with SharedFolder.with_temporary_copy(address) as second:
         second.pull()
-        found = {str(file.relative_to(second.local)) for file in second.local.rglob("*") if file.is_file()}
-        assert found == {CHECKPOINT, f"member-2/{REFIT}"}
+        files = {str(file.relative_to(second.local)) for file in second.local.rglob("*") if file.is_file()}
+        assert files == {CHECKPOINT, f"member-2/{REFIT}"}
         assert (second.local / CHECKPOINT).read_bytes() == b"one"
         (second.local / "new").write_bytes(b"newer")
         (second.local / "new").replace(second.local / CHECKPOINT)
@@ -250,7 +244,7 @@ def test_what_one_worker_leaves_another_finds(address: str) -> None:
         assert (third.local / CHECKPOINT).read_bytes() == b"newer"
 
 
-def test_an_address_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_address_is_rejected() -> None:
     with (
         pytest.raises(InputError, match="is not a valid shared folder"),
         SharedFolder.with_temporary_copy("nowhere://x"),
@@ -258,7 +252,7 @@ def test_an_address_that_nobody_knows_is_refused() -> None:
         pass
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with SharedFolder.with_temporary_copy(str(tmp_path / "file" / "run")) as folder:
         (folder.local / CHECKPOINT).write_bytes(b"one")

@@ -1,4 +1,4 @@
-"""Random catalogues and constraints, small enough for every offer to be tried."""
+"""Random catalogues and constraints, small enough to try every offer."""
 
 from itertools import product
 from typing import Any
@@ -11,7 +11,7 @@ from pcmcnet.decisions.constraints import ConstraintRows, Constraints, constrain
 
 
 def random_rows(n: int, rng: np.random.Generator) -> ConstraintRows:
-    """Draw constraints on n alternatives and, mostly, an outside option before them; some offer fulfils them."""
+    """Draw constraints on n alternatives, usually after an outside option. At least one offer satisfies them."""
     columns = {"shelf": rng.integers(1, 5, n + 1).tolist(), "brand": rng.choice(["x", "y"], n + 1).tolist()}
     labels = [f"a{k}" for k in range(n + 1)]
     outside = 0 if rng.random() < 0.7 else None
@@ -31,7 +31,7 @@ def random_rows(n: int, rng: np.random.Generator) -> ConstraintRows:
 
 
 def every_offer(rows: ConstraintRows) -> Bools:
-    """Return all offers that fulfil constraints."""
+    """Return all offers that satisfy the constraints."""
     offers = np.array(list(product([False, True], repeat=len(rows.always))))
     return offers[rows.allow(offers) & offers.any(axis=1)]
 

@@ -1,4 +1,4 @@
-"""Constraints in words, as rows; what is contradictory or unknown is refused."""
+"""Constraints by name become linear rows; contradictory or unknown ones are rejected."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ COLUMNS = {"shelf": [None, 1, 2, 4], "brand": ["-", "x", "x", "y"]}
 
 
 def allowed(**words: object) -> list[str]:
-    """Return all offers that fulfil constraints, without the outside option, as words."""
+    """Return all offers that satisfy the constraints as strings, without the outside option."""
     rows = constraint_rows(Constraints(**words), LABELS, COLUMNS, 0)
     offers = np.array([[True, *map(bool, (k & 1, k & 2, k & 4))] for k in range(8)])
     names = np.array(LABELS)
@@ -32,23 +32,23 @@ def allowed(**words: object) -> list[str]:
         ({"always": ["c"], "never": ["a"]}, ["c", "bc"]),
     ],
 )
-def test_constraints_allow_what_they_say(words: dict[str, object], offers: list[str]) -> None:
+def test_constraints_allow_the_expected_offers(words: dict[str, object], offers: list[str]) -> None:
     assert allowed(**words) == offers
 
 
-def test_the_best_of_linear_worths_fulfils_the_constraints() -> None:
+def test_the_best_offer_for_linear_values_is_feasible() -> None:
     rows = constraint_rows(Constraints(capacity={"shelf": 4}), LABELS, COLUMNS, 0)
     best = rows.best(np.array([0.0, 2.0, 2.0, 3.0]))
     assert best is not None
     assert best.tolist() == [True, True, True, False]
 
 
-def test_without_an_outside_option_something_is_shown() -> None:
+def test_without_an_outside_option_offers_are_not_empty() -> None:
     rows = constraint_rows(Constraints(), LABELS, COLUMNS, None)
     assert rows.allow(np.array([[False] * 4, [False, True, False, False]])).tolist() == [False, True]
 
 
-def test_constraints_that_no_offer_fulfils_are_named() -> None:
+def test_infeasible_constraints_are_named() -> None:
     rows = constraint_rows(Constraints(size=1, always=["a", "b"]), LABELS, COLUMNS, 0)
     with pytest.raises(InputError, match=r"no offer fulfils the constraints; .* at most 1 alternatives"):
         rows.require_possible()
@@ -70,7 +70,7 @@ def test_constraints_that_no_offer_fulfils_are_named() -> None:
         ({"at_least": {"brand": {"x": -1}}}, "at_least: expected whole numbers by value"),
     ],
 )
-def test_constraints_that_are_none_are_refused(words: dict[str, object], message: str) -> None:
+def test_invalid_constraints_are_rejected(words: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Constraints(**words)
 
@@ -87,10 +87,10 @@ def test_constraints_that_are_none_are_refused(words: dict[str, object], message
         ({"always": ["a"], "never": ["a"]}, "'a' is in both always and never"),
     ],
 )
-def test_names_that_the_catalogue_lacks_are_refused(words: dict[str, object], message: str) -> None:
+def test_names_missing_from_the_catalogue_are_rejected(words: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         constraint_rows(Constraints(**words), LABELS, COLUMNS, 0)
 
 
-def test_no_constraints_leave_all_offers() -> None:
+def test_without_constraints_all_offers_are_allowed() -> None:
     assert ConstraintRows.unconstrained(np.array([True, False])).allow(np.array([[True, False], [True, True]])).all()

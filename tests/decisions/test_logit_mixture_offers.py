@@ -1,4 +1,4 @@
-"""The best offers of mixtures of many logits, against all offers, and bounds that hold at any time."""
+"""The best offers of mixtures of many logits, compared with all offers; bounds hold at any time."""
 
 from typing import Any
 
@@ -12,24 +12,25 @@ from pcmcnet.decisions.offer_value import Logits, expected_revenue
 
 
 def tastes(n: int, rng: np.random.Generator, draws: int) -> Logits:
-    """Draw tastes for two features of n alternatives and an outside option, which has none."""
+    """Draw tastes for two features of n alternatives and an outside option without features."""
     features = np.vstack([np.zeros(2), rng.standard_normal((n, 2))])
     attraction = np.exp(rng.normal([1.0, -1.0], 1.5, (1, draws, 2)) @ features.T)
     return Logits(np.full((1, draws), 1 / draws), attraction, np.append(0.0, rng.random(n)))
 
 
-def test_two_kinds_of_people_worked_by_hand() -> None:
-    """Outside 1; alternatives earn 4 and 2. Half the people attract 1 and 0+, the others 0+ and 1.
+def test_two_kinds_of_people_match_values_by_hand() -> None:
+    """The outside option has attraction 1; alternatives earn 4 and 2. Half of the people have attractions 1 and 0+,
+    the others 0+ and 1.
 
-    {1} earns 4/2 from the first half and nothing from the other: 1. {2} earns 2/2 of the others: 0.5. Both: 1.5.
+    {1} earns 4/2 from the first half and nothing from the other: 1. {2} earns 2/2 from the other: 0.5. Both earn 1.5.
     """
     attraction = np.array([[[1, 1, 1e-300], [1, 1e-300, 1]]])
     value = Logits(np.full((1, 2), 0.5), attraction, np.array([0.0, 4.0, 2.0]))
-    found = best_mixture_offer(
+    best = best_mixture_offer(
         value, ConstraintRows.unconstrained(np.array([True, False, False])), np.array([True, True, False])
     )
-    assert found.offer.tolist() == [True, True, True]
-    assert (found.value, found.bound) == (pytest.approx(1.5, abs=1e-12), pytest.approx(1.5, abs=1e-8))
+    assert best.offer.tolist() == [True, True, True]
+    assert (best.value, best.bound) == (pytest.approx(1.5, abs=1e-12), pytest.approx(1.5, abs=1e-8))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -39,7 +40,7 @@ def test_no_offer_earns_more(seed: int, rows_maker: Any, enumerate_offers: Any) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1_000, 1_200))
-def test_nor_in_larger_catalogues(seed: int, rows_maker: Any, enumerate_offers: Any) -> None:
+def test_no_offer_of_a_larger_catalogue_earns_more(seed: int, rows_maker: Any, enumerate_offers: Any) -> None:
     _compare(seed, rows_maker, enumerate_offers, most=12)
 
 
@@ -47,10 +48,10 @@ def _compare(seed: int, rows_maker: Any, enumerate_offers: Any, most: int) -> No
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, most + 1))
     value, rows = tastes(n, rng, draws=25), rows_maker(n, rng)
-    found = best_mixture_offer(value, rows, starting_offers(rows, value.revenue, 1, rng)[0])
-    assert rows.allow(found.offer[None])[0]
-    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
-    assert found.gap <= 1e-9
+    best = best_mixture_offer(value, rows, starting_offers(rows, value.revenue, 1, rng)[0])
+    assert rows.allow(best.offer[None])[0]
+    assert best.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert best.gap <= 1e-9
 
 
 def test_the_bound_of_an_interrupted_search_holds() -> None:

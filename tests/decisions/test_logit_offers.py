@@ -1,4 +1,4 @@
-"""The best offers of logits and of mixtures of them, against all offers."""
+"""The best offers of logits and their mixtures, compared with all offers."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ def test_the_best_offer_of_a_logit_is_ordered_by_revenue() -> None:
     """Attraction 1 each, revenue 0 (outside), 4, 3, 1: {4} earns 2, {4, 3} earns 7/3, {4, 3, 1} earns 2."""
     value = Logits(np.ones((1, 1)), np.ones((1, 1, 4)), np.array([0.0, 4.0, 3.0, 1.0]))
     rows = ConstraintRows.unconstrained(np.array([True, False, False, False]))
-    found = best_logit_offer(value, rows, np.array([True, True, True, True]))
-    assert found.offer.tolist() == [True, True, True, False]
-    assert (found.value, found.gap) == (pytest.approx(7 / 3, abs=1e-12), pytest.approx(0.0, abs=1e-9))
+    best = best_logit_offer(value, rows, np.array([True, True, True, True]))
+    assert best.offer.tolist() == [True, True, True, False]
+    assert (best.value, best.gap) == (pytest.approx(7 / 3, abs=1e-12), pytest.approx(0.0, abs=1e-9))
 
 
 @pytest.mark.parametrize("members", [1, 2, 3])
@@ -34,7 +34,9 @@ def test_no_offer_earns_more(seed: int, members: int, rows_maker: Any, enumerate
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("seed", range(1_000, 1_200))
-def test_nor_in_larger_catalogues(seed: int, members: int, rows_maker: Any, enumerate_offers: Any) -> None:
+def test_no_offer_of_a_larger_catalogue_earns_more(
+    seed: int, members: int, rows_maker: Any, enumerate_offers: Any
+) -> None:
     _compare(seed, members, rows_maker, enumerate_offers, most=12)
 
 
@@ -44,9 +46,9 @@ def _compare(seed: int, members: int, rows_maker: Any, enumerate_offers: Any, mo
     value, rows = logits(n, rng, members), rows_maker(n, rng)
     start = starting_offers(rows, value.revenue, 1, rng)[0]
     if members == 1:
-        found = best_logit_offer(value, rows, start)
+        best = best_logit_offer(value, rows, start)
     else:
-        found = best_logit_mixture_offer(value, rows, start, seconds=60.0)
-    assert rows.allow(found.offer[None])[0]
-    assert found.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
-    assert found.gap <= 1e-6
+        best = best_logit_mixture_offer(value, rows, start, seconds=60.0)
+    assert rows.allow(best.offer[None])[0]
+    assert best.value == pytest.approx(expected_revenue(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert best.gap <= 1e-6

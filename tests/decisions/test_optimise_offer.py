@@ -1,4 +1,4 @@
-"""The best offer under fitted models: proven where theory allows, called heuristic elsewhere, clear about bad input."""
+"""The best offer under fitted models: proven if theory allows, otherwise heuristic; bad input is rejected."""
 
 from itertools import product
 from typing import Any
@@ -27,8 +27,8 @@ def data() -> pn.ChoiceData:
     return read(trips(80, sizes=(3, 5), slope=-0.2), alternative="mode", individual=["income"], features=FEATURES)
 
 
-def best_by_trial(model: pn.models.ChoiceModel, **fixed: Any) -> float:
-    """Ask the model itself about every offer with the outside option."""
+def best_by_enumeration(model: pn.models.ChoiceModel, **fixed: Any) -> float:
+    """Return the best of all offers with the outside option, by predictions of the model."""
     values = []
     for shown in product([False, True], repeat=4):
         rows = [0, *(k for k in range(1, 5) if shown[k - 1])]
@@ -51,10 +51,10 @@ def best_by_trial(model: pn.models.ChoiceModel, **fixed: Any) -> float:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_offer_is_the_best_of_all(data: pn.ChoiceData, model: pn.models.ChoiceModel, exact: bool) -> None:
+def test_no_other_offer_earns_more(data: pn.ChoiceData, model: pn.models.ChoiceModel, exact: bool) -> None:
     model.fit(data, progress=False)
     offer = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
-    assert offer.value == pytest.approx(best_by_trial(model), rel=2e-5)
+    assert offer.value == pytest.approx(best_by_enumeration(model), rel=2e-5)
     assert offer.exact == exact
     assert offer.bound >= offer.value
     assert offer.outside is not None
@@ -64,19 +64,19 @@ def test_the_offer_is_the_best_of_all(data: pn.ChoiceData, model: pn.models.Choi
     assert offer.to_dict()["labels"] == list(offer.labels) == offer.to_frame()["alternative"].tolist()
 
 
-def test_an_offer_of_a_mixed_logit_says_for_how_many_draws_it_is_the_best(data: pn.ChoiceData) -> None:
+def test_the_proof_for_a_mixed_logit_names_its_draws(data: pn.ChoiceData) -> None:
     model = pn.MixedMNL(random={"price": "normal"}, draws=20).fit(data)
     offer = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
     assert offer.draws == 20
     assert "proven to be the best offer for 20 fixed draws" in str(offer)
 
 
-def test_without_an_outside_option_the_dearest_alone_is_offered(data: pn.ChoiceData) -> None:
+def test_without_an_outside_option_only_the_dearest_is_offered(data: pn.ChoiceData) -> None:
     offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, [9, 2, 1, 1, 1], individual=INDIVIDUAL)
     assert (offer.labels, offer.value, offer.outside) == (("walk",), pytest.approx(9.0), None)
 
 
-def test_constraints_hold_and_cost_something(data: pn.ChoiceData) -> None:
+def test_constraints_hold_and_reduce_revenue(data: pn.ChoiceData) -> None:
     model = pn.PCMCNet(**NETWORK).fit(data, progress=False)
     free = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
     limits = pn.Constraints(size=(2, 2), always=["bike"])
@@ -91,10 +91,10 @@ def test_constraints_hold_and_cost_something(data: pn.ChoiceData) -> None:
     assert "current offer" in str(bound)
 
 
-def test_a_model_with_an_outside_option_needs_no_features_of_it() -> None:
-    """The row of the option may stand anywhere, with gaps; every offer is tried by the model itself."""
+def test_the_outside_option_of_a_model_needs_no_features() -> None:
+    """Its row may be anywhere and have missing values; all offers are compared by predictions of the model."""
     table = trips(200, sizes=(3, 3), slope=-0.2)
-    table["took"] = table["took"] * (table["trip"] % 4 > 0)  # who takes nothing takes the option
+    table["took"] = table["took"] * (table["trip"] % 4 > 0)  # no choice means the outside option
     data = read(table, alternative="mode", features=["price"], outside="none")
     catalogue = {
         "mode": ["car", "bus", "none", "bike"],
@@ -111,28 +111,28 @@ def test_a_model_with_an_outside_option_needs_no_features_of_it() -> None:
         np.testing.assert_allclose(p[: len(offer.labels)], offer.probabilities, atol=1e-6)
 
 
-def test_what_the_outside_option_earns_is_counted_and_shown(data: pn.ChoiceData) -> None:
+def test_revenue_of_the_outside_option_counts(data: pn.ChoiceData) -> None:
     worth = {"walk": 7.0, "car": 1.0, "bus": 1.0, "train": 1.0, "bike": 1.0}
     offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, worth, outside="walk", individual=INDIVIDUAL)
     assert (offer.labels, offer.outside_revenue, offer.value) == ((), 7.0, pytest.approx(7.0))
     assert "outside option" in str(offer)
 
 
-def test_a_loss_is_avoided_and_the_caller_may_name_revenue_by_label(data: pn.ChoiceData) -> None:
+def test_losses_are_avoided_with_revenue_by_label(data: pn.ChoiceData) -> None:
     worth = {"car": 1.0, "bus": -5.0, "train": 1.0, "bike": -0.1}
     offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, worth, outside="walk", individual=INDIVIDUAL)
     assert set(offer.labels) == {"car", "train"}
 
 
-def test_a_careful_offer_is_judged_by_the_worst_members(data: pn.ChoiceData) -> None:
+def test_a_cautious_offer_is_judged_by_the_worst_members(data: pn.ChoiceData) -> None:
     model = pn.Ensemble(pn.PCMCNet(**NETWORK), n=4, resample=True).fit(data, progress=False)
-    given = {"outside": "walk", "individual": INDIVIDUAL}
-    mean = pn.optimise_offer(model, CATALOGUE, "margin", **given)
-    worst = pn.optimise_offer(model, CATALOGUE, "margin", risk=0.25, **given)
+    options = {"outside": "walk", "individual": INDIVIDUAL}
+    mean = pn.optimise_offer(model, CATALOGUE, "margin", **options)
+    worst = pn.optimise_offer(model, CATALOGUE, "margin", risk=0.25, **options)
     assert worst.value <= mean.value <= worst.bound * (1 + 1e-9)
     assert mean.best_for is not None
     assert 0.0 <= mean.best_for <= 1.0
-    alone = [pn.optimise_offer(member, CATALOGUE, "margin", **given).value for member in model.members_]
+    alone = [pn.optimise_offer(member, CATALOGUE, "margin", **options).value for member in model.members_]
     assert worst.value <= min(alone) * (1 + 1e-9)
 
 
@@ -164,18 +164,18 @@ def test_an_unseen_category_is_offered_like_any_other(data: pn.ChoiceData) -> No
         ({"risk": 0.5}, "risk needs the members of an ensemble"),
     ],
 )
-def test_bad_input_is_named(data: pn.ChoiceData, change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"catalogue": CATALOGUE, "revenue": "margin", "individual": INDIVIDUAL, "outside": "walk"}
+def test_bad_input_is_rejected(data: pn.ChoiceData, change: dict[str, Any], message: str) -> None:
+    options: dict[str, Any] = {"catalogue": CATALOGUE, "revenue": "margin", "individual": INDIVIDUAL, "outside": "walk"}
     with pytest.raises(InputError, match=message):
-        pn.optimise_offer(pn.MNL().fit(data), **given | change)
+        pn.optimise_offer(pn.MNL().fit(data), **options | change)
 
 
-def test_a_time_limit_below_zero_is_refused(data: pn.ChoiceData) -> None:
+def test_a_negative_time_limit_is_rejected(data: pn.ChoiceData) -> None:
     with pytest.raises(ConfigError, match="time_limit"):
         pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, "margin", individual=INDIVIDUAL, time_limit=-1)
 
 
-def test_many_individuals_get_the_offers_that_each_would_alone(data: pn.ChoiceData, tmp_path: Any) -> None:
+def test_each_of_many_individuals_gets_their_own_best_offer(data: pn.ChoiceData, tmp_path: Any) -> None:
     model = pn.PCMCNet(**NETWORK).fit(data, progress=False)
     people = {"income": np.linspace(20.0, 40.0, 7)}
     offers = pn.optimise_offers(model, CATALOGUE, people, "margin", outside="walk")

@@ -1,4 +1,4 @@
-"""Offers to tables of individuals on disk: the same bytes from memory and from files, however they are cut."""
+"""Offers for tables of individuals: memory and files of any row group size give the same bytes."""
 
 from pathlib import Path
 
@@ -33,9 +33,7 @@ def expected(model: pn.MNL, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("rows", [64, 700, 5_000])
-def test_a_file_gives_the_bytes_of_the_table_in_memory(
-    rows: int, model: pn.MNL, expected: bytes, tmp_path: Path
-) -> None:
+def test_files_and_memory_give_the_same_bytes(rows: int, model: pn.MNL, expected: bytes, tmp_path: Path) -> None:
     pq.write_table(PEOPLE, tmp_path / "people.parquet", row_group_size=rows)
     done = pn.write_offers(
         model, CATALOGUE, tmp_path / "people.parquet", tmp_path / "offers.parquet", "margin", outside="A"
@@ -46,23 +44,23 @@ def test_a_file_gives_the_bytes_of_the_table_in_memory(
     assert done.mean_expected_revenue == pytest.approx(revenue.mean(), rel=1e-12)
 
 
-def test_no_more_than_two_pieces_are_held(model: pn.MNL) -> None:
-    """Pieces come as soon as their rows are there."""
-    taken = []
+def test_at_most_two_chunks_are_in_memory(model: pn.MNL) -> None:
+    """A chunk is yielded as soon as its rows are available."""
+    read = []
 
     def batches() -> object:
         for number in range(40):
-            taken.append(number)
+            read.append(number)
             yield pa.record_batch({"income": np.full(100, float(number))})
 
-    found = individual_chunks(batches())
-    first = next(found)
-    assert (first.num_rows, len(taken)) == (1_000, 10)
-    assert [piece.num_rows for piece in found] == [1_000, 1_000, 1_000]
+    chunks = individual_chunks(batches())
+    first = next(chunks)
+    assert (first.num_rows, len(read)) == (1_000, 10)
+    assert [chunk.num_rows for chunk in chunks] == [1_000, 1_000, 1_000]
     assert first["income"].to_numpy()[[0, 999]].tolist() == [0.0, 9.0]
 
 
-def test_tables_that_do_not_do_are_named(model: pn.MNL, tmp_path: Path) -> None:
+def test_invalid_tables_are_rejected(model: pn.MNL, tmp_path: Path) -> None:
     pq.write_table(PEOPLE.slice(0, 0), tmp_path / "none.parquet")
     with pytest.raises(InputError, match=r"none\.parquet: expected at least one individual"):
         pn.write_offers(model, CATALOGUE, tmp_path / "none.parquet", tmp_path / "offers.parquet", "margin")

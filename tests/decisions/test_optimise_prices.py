@@ -1,4 +1,4 @@
-"""The best prices: a logit's closed form, every price list of a ladder, and bad input."""
+"""The best prices: the closed form of a logit, all price lists of a ladder, and bad input."""
 
 from itertools import product
 from typing import Any
@@ -14,7 +14,7 @@ from pcmcnet.errors import ConfigError, InputError
 CATALOGUE = {
     "price": [0.0, 2.0, 3.0, 2.5],
     "quality": [0.0, 1.0, -0.5, 0.25],
-    "cost": [9.9, 0.5, 0.7, 1.0],  # that of the outside option is not ours
+    "cost": [9.9, 0.5, 0.7, 1.0],  # the price of the outside option is fixed
 }
 
 
@@ -27,23 +27,23 @@ def data() -> pn.ChoiceData:
     return read({"trip": trip, "took": took, "price": price, "quality": quality}, features=["price", "quality"])
 
 
-def test_prices_of_a_logit_have_the_markup_of_the_closed_form(data: pn.ChoiceData) -> None:
+def test_prices_of_a_logit_have_the_markup_in_closed_form(data: pn.ChoiceData) -> None:
     """With v = q - a x the best markup is common: (1 + W(sum exp(q_j - a c_j - 1))) / a, and the margin W(.) / a."""
     model = pn.MNL().fit(data)
     b = model.coefficients
-    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0))
+    result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0))
     cost = np.array(CATALOGUE["cost"][1:])
     w = lambertw(np.exp(b["quality"] * np.array(CATALOGUE["quality"][1:]) + b["price"] * cost - 1).sum()).real
-    np.testing.assert_allclose(np.array(found.after) - cost, (1 + w) / -b["price"], rtol=0, atol=1e-8)
-    assert found.value == pytest.approx(w / -b["price"], abs=1e-10)
-    assert (found.exact, found.bound, found.at_bound) == (False, None, ())
-    assert "local maximum" in str(found)
-    assert found.value > found.value_before
+    np.testing.assert_allclose(np.array(result.after) - cost, (1 + w) / -b["price"], rtol=0, atol=1e-8)
+    assert result.value == pytest.approx(w / -b["price"], abs=1e-10)
+    assert (result.exact, result.bound, result.at_bound) == (False, None, ())
+    assert "local maximum" in str(result)
+    assert result.value > result.value_before
 
 
 @pytest.fixture(scope="module")
 def nested() -> pn.models.ChoiceModel:
-    """A nested logit whose price slopes are 0.8 and, where premium, 0.5; the outside option is alone."""
+    """A nested logit with price slopes of 0.8, or 0.5 for premium; the outside option has its own nest."""
     rng = np.random.default_rng(1)
     trip = np.repeat(np.arange(60), 5)
     table = {
@@ -62,11 +62,12 @@ def nested() -> pn.models.ChoiceModel:
     ).fit(data)
 
 
-def test_prices_of_a_nested_logit_have_the_adjusted_markups_of_theory(nested: pn.models.ChoiceModel) -> None:
-    """The derivative in x_j vanishes where w_j - l / b_j = R + (1 - l) sum_i q_i / b_i, with w_j = x_j - c_j.
+def test_prices_of_a_nested_logit_have_equal_adjusted_markups(nested: pn.models.ChoiceModel) -> None:
+    """The derivative in x_j vanishes if w_j - l / b_j = R + (1 - l) sum_i q_i / b_i, with w_j = x_j - c_j.
 
-    l is the log-sum of the nest, b the slopes, q the shares within the nest and R the margin of all. So the adjusted
-    markup w_j - l / b_j is common to a nest, and for l <= 1 only the best prices have it (Gallego & Wang, 2014).
+    l is the log-sum parameter of the nest, b the slopes, q the shares within the nest and R the total margin. So the
+    adjusted markup w_j - l / b_j is equal within a nest. For l <= 1, only the best prices have this property
+    (Gallego & Wang, 2014).
     """
     catalogue = {
         "mode": [*"oabcd"],
@@ -75,76 +76,76 @@ def test_prices_of_a_nested_logit_have_the_adjusted_markups_of_theory(nested: pn
         "quality": [0.0, 1.0, 0.5, 0.25, 1.5],
         "cost": [0.0, 0.5, 0.7, 1.0, 0.2],
     }
-    found = pn.optimise_prices(nested, catalogue, cost="cost", outside="o", bounds=(0.0, 50.0))
-    x, c, quality = np.array(found.after), np.array(catalogue["cost"][1:]), np.array(catalogue["quality"][1:])
+    result = pn.optimise_prices(nested, catalogue, cost="cost", outside="o", bounds=(0.0, 50.0))
+    x, c, quality = np.array(result.after), np.array(catalogue["cost"][1:]), np.array(catalogue["quality"][1:])
     slope, logsum = 0.8 - 0.3 * np.array(catalogue["premium"][1:]), np.array([0.5, 0.5, 0.7, 0.7])
     a = np.exp((quality - slope * x) / logsum)
-    nest = np.repeat(a.reshape(2, 2).sum(axis=1), 2)  # of each alternative
+    nest = np.repeat(a.reshape(2, 2).sum(axis=1), 2)  # for each alternative
     within = a / nest
     p = within * nest**logsum / (1 + (nest**logsum).reshape(2, 2)[:, 0].sum())
     earns = p @ (x - c)
     harmonic = np.repeat((within / slope).reshape(2, 2).sum(axis=1), 2)
     np.testing.assert_allclose(x - c - logsum / slope, earns + (1 - logsum) * harmonic, rtol=0, atol=1e-8)
-    assert found.value == pytest.approx(earns, abs=1e-12)
+    assert result.value == pytest.approx(earns, abs=1e-12)
 
 
-def test_prices_that_stock_can_serve_fulfil_the_conditions_of_the_best(data: pn.ChoiceData) -> None:
-    """A shadow price acts as a cost: the prices of a logit are those of the closed form with it among the costs."""
+def test_prices_with_limited_stock_are_optimal(data: pn.ChoiceData) -> None:
+    """A shadow price acts as a cost: adding it to the costs in the closed form of a logit gives the prices."""
     model = pn.MNL().fit(data)
     b = model.coefficients
-    asked = {"cost": "cost", "outside": "0", "bounds": (0.0, 50.0)}
-    free = pn.optimise_prices(model, CATALOGUE, **asked)
+    options = {"cost": "cost", "outside": "0", "bounds": (0.0, 50.0)}
+    free = pn.optimise_prices(model, CATALOGUE, **options)
     stock = {"1": 100 * free.probabilities[0] / 2, "3": 100.0}
-    found = pn.optimise_prices(model, CATALOGUE, **asked, inventory=stock, customers=100)
-    shadow = np.array(found.shadow_prices)
+    result = pn.optimise_prices(model, CATALOGUE, **options, inventory=stock, customers=100)
+    shadow = np.array(result.shadow_prices)
     cost = np.array(CATALOGUE["cost"][1:])
     w = lambertw(np.exp(b["quality"] * np.array(CATALOGUE["quality"][1:]) + b["price"] * (cost + shadow) - 1).sum())
-    np.testing.assert_allclose(np.array(found.after) - cost - shadow, (1 + w.real) / -b["price"], rtol=0, atol=1e-8)
-    assert found.demand[0] == pytest.approx(stock["1"], abs=1e-8)
+    np.testing.assert_allclose(np.array(result.after) - cost - shadow, (1 + w.real) / -b["price"], rtol=0, atol=1e-8)
+    assert result.demand[0] == pytest.approx(stock["1"], abs=1e-8)
     assert shadow[0] > 0.1
     assert shadow[1:].tolist() == [0.0, 0.0]
-    assert found.inventory == (stock["1"], None, 100.0)
-    assert found.value < free.value
-    more = pn.optimise_prices(model, CATALOGUE, **asked, inventory={"1": stock["1"] + 0.01}, customers=100)
-    assert 100 * (more.value - found.value) / 0.01 == pytest.approx(shadow[0], rel=1e-3)
-    assert "shadow price" in str(found)
-    assert found.to_frame()["shadow_prices"].tolist() == shadow.tolist()
+    assert result.inventory == (stock["1"], None, 100.0)
+    assert result.value < free.value
+    more = pn.optimise_prices(model, CATALOGUE, **options, inventory={"1": stock["1"] + 0.01}, customers=100)
+    assert 100 * (more.value - result.value) / 0.01 == pytest.approx(shadow[0], rel=1e-3)
+    assert "shadow price" in str(result)
+    assert result.to_frame()["shadow_prices"].tolist() == shadow.tolist()
 
 
-def test_stock_for_everybody_changes_no_price(data: pn.ChoiceData) -> None:
+def test_sufficient_stock_changes_no_price(data: pn.ChoiceData) -> None:
     model = pn.MNL().fit(data)
     free = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0))
-    found = pn.optimise_prices(
+    result = pn.optimise_prices(
         model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0), inventory=[0, 50, 50, 50], customers=50
     )
-    np.testing.assert_allclose(found.after, free.after, atol=1e-5)
-    assert found.shadow_prices == (0.0, 0.0, 0.0)
+    np.testing.assert_allclose(result.after, free.after, atol=1e-5)
+    assert result.shadow_prices == (0.0, 0.0, 0.0)
 
 
-def test_stock_that_cannot_last_is_told(data: pn.ChoiceData) -> None:
+def test_insufficient_stock_is_rejected(data: pn.ChoiceData) -> None:
     with pytest.raises(InputError, match=r"no prices within their bounds .* '1' is chosen by .* enough for 0\.001"):
         pn.optimise_prices(
             pn.MNL().fit(data), CATALOGUE, outside="0", bounds=(1.0, 3.0), inventory={"1": 0.1}, customers=100
         )
 
 
-def test_a_probability_that_rises_with_its_price_is_told(data: pn.ChoiceData, caplog: Any) -> None:
+def test_a_probability_that_rises_with_price_is_noted(data: pn.ChoiceData, caplog: Any) -> None:
     pn.optimise_prices(pn.MNL(fixed={"price": 0.5}).fit(data), CATALOGUE, cost="cost", outside="0")
     assert "the probability of '1', '2', '3' rises with its price" in caplog.text
 
 
 def test_prices_stay_within_their_bounds(data: pn.ChoiceData) -> None:
     limits = {"1": (1.0, 1.5), "2": (0.0, 40.0), "3": (0.0, 40.0)}
-    found = pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", bounds=limits)
-    assert found.after[0] == pytest.approx(1.5)
-    assert found.at_bound == ("1",)
+    result = pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", bounds=limits)
+    assert result.after[0] == pytest.approx(1.5)
+    assert result.at_bound == ("1",)
 
 
 @pytest.mark.parametrize("model", [pn.MNL(), pn.PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1)])
-def test_no_price_list_of_a_ladder_earns_more(data: pn.ChoiceData, model: pn.models.ChoiceModel) -> None:
+def test_no_other_price_list_of_a_ladder_earns_more(data: pn.ChoiceData, model: pn.models.ChoiceModel) -> None:
     model.fit(data, progress=False)
     ladder = [1.5, 2.5, 4.0]
-    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=ladder)
+    result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=ladder)
     lists = np.array([[0.0, *prices] for prices in product(ladder, repeat=3)])
     table = {
         "trip": np.repeat(np.arange(len(lists)), 4),
@@ -153,43 +154,43 @@ def test_no_price_list_of_a_ladder_earns_more(data: pn.ChoiceData, model: pn.mod
     }
     p = model.predict_proba(table).reshape(-1, 4)
     margins = (p[:, 1:] * (lists[:, 1:] - CATALOGUE["cost"][1:])).sum(axis=1)
-    assert found.exact
-    assert found.value == pytest.approx(margins.max(), rel=2e-5)
-    np.testing.assert_allclose(found.after, lists[margins.argmax(), 1:])
-    np.testing.assert_allclose(found.probabilities, p[margins.argmax(), 1:], atol=1e-6)
+    assert result.exact
+    assert result.value == pytest.approx(margins.max(), rel=2e-5)
+    np.testing.assert_allclose(result.after, lists[margins.argmax(), 1:])
+    np.testing.assert_allclose(result.probabilities, p[margins.argmax(), 1:], atol=1e-6)
 
 
-def test_on_a_ladder_alternatives_may_be_left_out(data: pn.ChoiceData) -> None:
-    found = pn.optimise_prices(
+def test_a_ladder_may_leave_alternatives_out(data: pn.ChoiceData) -> None:
+    result = pn.optimise_prices(
         pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", ladder=[2.0, 3.0], constraints=pn.Constraints(size=1)
     )
-    assert sum(price is not None for price in found.after) == 1
-    assert "not offered" in str(found)
-    assert found.exact
-    assert found.to_dict()["after"].count(None) == 2
-    assert found.to_frame()["after"].isna().sum() == 2
+    assert sum(price is not None for price in result.after) == 1
+    assert "not offered" in str(result)
+    assert result.exact
+    assert result.to_dict()["after"].count(None) == 2
+    assert result.to_frame()["after"].isna().sum() == 2
 
 
-def test_a_ladder_for_a_mixed_logit_is_proven_for_its_draws(data: pn.ChoiceData) -> None:
+def test_ladder_prices_of_a_mixed_logit_are_proven_for_its_draws(data: pn.ChoiceData) -> None:
     model = pn.MixedMNL(formula="price + quality | 0", random={"quality": "normal"}, draws=20).fit(data)
-    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=[1.5, 2.5, 4.0])
+    result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=[1.5, 2.5, 4.0])
     values = []
     for prices in product([1.5, 2.5, 4.0], repeat=3):
         table = {"trip": [1] * 4, "price": [0.0, *prices], "quality": CATALOGUE["quality"]}
         values.append(model.predict_proba(table)[1:] @ (np.array(prices) - CATALOGUE["cost"][1:]))
-    assert found.value == pytest.approx(max(values), rel=1e-9)
-    assert found.exact
-    assert "of the ladder for 20 fixed draws" in str(found)
+    assert result.value == pytest.approx(max(values), rel=1e-9)
+    assert result.exact
+    assert "of the ladder for 20 fixed draws" in str(result)
 
 
-def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -> None:
+def test_prices_of_a_network_increase_the_margin(data: pn.ChoiceData) -> None:
     model = pn.PCMCNet(hidden=(8,), epochs=5, weight_decay=0.1).fit(data, progress=False)
-    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0")
+    result = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0")
     low, high = np.array(CATALOGUE["price"][1:]) / 2, np.array(CATALOGUE["price"][1:]) * 2
     rng = np.random.default_rng(1)
     for prices in rng.uniform(low, high, (20, 3)):
         table = {"trip": [1] * 4, "price": [0.0, *prices], "quality": CATALOGUE["quality"]}
-        assert model.predict_proba(table)[1:] @ (prices - CATALOGUE["cost"][1:]) <= found.value + 1e-5
+        assert model.predict_proba(table)[1:] @ (prices - CATALOGUE["cost"][1:]) <= result.value + 1e-5
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,6 @@ def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -
         ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "bounds and ladder cannot be combined"),
     ],
 )
-def test_bad_input_is_named(data: pn.ChoiceData, change: dict[str, Any], error: type, message: str) -> None:
+def test_bad_input_is_rejected(data: pn.ChoiceData, change: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, **{"outside": "0", **change})

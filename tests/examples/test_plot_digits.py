@@ -1,4 +1,4 @@
-"""Choices between pictures: the example runs, and pixels alone come close to the digits' values."""
+"""Choices between pictures: the example runs, and pixels predict almost as well as the values of the digits."""
 
 import importlib
 import subprocess
@@ -21,7 +21,7 @@ def example() -> Iterator[ModuleType]:
 
 
 @pytest.mark.slow
-def test_the_example_prints_its_figures_and_draws_a_small_picture(tmp_path: Path) -> None:
+def test_the_example_prints_its_figures_and_saves_a_picture(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "plot_digits.py"), "--output", str(tmp_path), "--sets", "200"]
     done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -29,17 +29,17 @@ def test_the_example_prints_its_figures_and_draws_a_small_picture(tmp_path: Path
     assert (tmp_path / "digits.png").stat().st_size < 100_000
 
 
-def test_the_company_decides(example: ModuleType) -> None:
-    """Between 0 and 6 the odds change by more than a half when a 3 joins them: no logit can say so."""
+def test_odds_depend_on_a_third_digit(example: ModuleType) -> None:
+    """Adding a 3 changes the odds of 0 against 6 by more than a half, which no logit can represent."""
     two, three = (example.probabilities(np.array([digits]))[0] for digits in ([0.0, 6.0], [0.0, 6.0, 3.0]))
     assert abs(np.log((two[0] / two[1]) / (three[0] / three[1]))) > 0.5
 
 
 @pytest.mark.slow
-def test_pixels_come_close_to_values_and_a_logit_on_them_does_not(example: ModuleType) -> None:
-    """Within .05 of the same network on the digits' values, on pictures never seen; copies share to rounding."""
-    found, _ = example.compare()
-    pictures = found["PCMC-Net on pictures"]
-    assert pictures.nll < found["PCMC-Net on the digits' values"].nll + 0.05
-    assert pictures.nll < found["MNL on pixels"].nll - 0.2
+def test_pixels_predict_almost_as_well_as_values(example: ModuleType) -> None:
+    """Within .05 of the same network on the values, out of sample. A logit on pixels is not; copies share equally."""
+    scores, _ = example.compare()
+    pictures = scores["PCMC-Net on pictures"]
+    assert pictures.nll < scores["PCMC-Net on the digits' values"].nll + 0.05
+    assert pictures.nll < scores["MNL on pixels"].nll - 0.2
     assert example.copies(pictures.model, example.digits()) < 1e-6

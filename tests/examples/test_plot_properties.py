@@ -1,4 +1,4 @@
-"""Every claim of the example on properties, and that it runs from end to end."""
+"""Every claim of the example on properties, and a complete run."""
 
 import importlib
 import itertools
@@ -19,7 +19,7 @@ PICTURES = ("circle", "contractibility", "expansion", "regularity", "transitivit
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[ModuleType]:
-    """The example as a module: its parts import one another by name, as in a script's own folder."""
+    """Import the example as a module. Its files import one another by name, as in the folder of a script."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
         yield importlib.import_module("plot_properties")
@@ -31,7 +31,7 @@ def chains(example: ModuleType) -> ModuleType:
 
 
 @pytest.mark.slow
-def test_the_example_writes_a_report_and_a_small_picture_of_each_property(tmp_path: Path) -> None:
+def test_the_example_writes_a_report_and_pictures(tmp_path: Path) -> None:
     folder = tmp_path / "properties"
     command = [sys.executable, str(EXAMPLES / "plot_properties.py"), "--output", str(folder), "--epochs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -43,31 +43,31 @@ def test_the_example_writes_a_report_and_a_small_picture_of_each_property(tmp_pa
         assert (folder / f"{name}.png").stat().st_size < 100_000
 
 
-# -- a circle -----------------------------------------------------------------------------------------------------
+# -- a cycle ------------------------------------------------------------------------------------------------------
 
 
-def test_two_hidden_units_prefer_in_a_circle_and_a_single_neuron_cannot(example: ModuleType) -> None:
-    found = example.rock_paper_scissors(0.9)
-    np.testing.assert_allclose(found.two_units, 0.9, rtol=1e-12)
-    np.testing.assert_allclose(found.all_three, 1 / 3, rtol=1e-12)
-    # A logit's likelihood is best at indifference, by symmetry; a training of 100 steps ends near there.
-    np.testing.assert_allclose(found.one_neuron, 0.5, atol=1e-3)
+def test_two_hidden_units_learn_cycles_and_one_neuron_cannot(example: ModuleType) -> None:
+    result = example.rock_paper_scissors(0.9)
+    np.testing.assert_allclose(result.two_units, 0.9, rtol=1e-12)
+    np.testing.assert_allclose(result.all_three, 1 / 3, rtol=1e-12)
+    # By symmetry, indifference maximises the likelihood of a logit; 100 steps of training end close to it.
+    np.testing.assert_allclose(result.one_neuron, 0.5, atol=1e-3)
 
 
 # -- contractibility ----------------------------------------------------------------------------------------------
 
 
-def test_rates_between_buses_do_not_matter_to_the_car_but_their_number_does(example: ModuleType) -> None:
-    found = example.red_bus_blue_bus()
-    np.testing.assert_allclose(found.shares[:, 0], 1 / 3, rtol=1e-12)
-    assert np.ptp(found.shares[:, 1]) > 0.5  # while the buses trade places
-    assert (np.diff(found.logit) < 0).all()
-    np.testing.assert_allclose(found.car, 1 / (1 + found.colours), rtol=1e-12)
+def test_the_share_of_the_car_depends_on_the_number_of_buses(example: ModuleType) -> None:
+    result = example.red_bus_blue_bus()
+    np.testing.assert_allclose(result.shares[:, 0], 1 / 3, rtol=1e-12)
+    assert np.ptp(result.shares[:, 1]) > 0.5  # for any rate between the buses
+    assert (np.diff(result.logit) < 0).all()
+    np.testing.assert_allclose(result.car, 1 / (1 + result.colours), rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_chain_that_is_even_in_pairs_keeps_a_half_for_the_car_among_buses(seed: int, chains: ModuleType) -> None:
-    """With rates x_j from and to bus j, P(car) sum(x) = sum(P(j) x_j) <= max(x) (1 - P(car)), whatever else."""
+def test_with_even_pairs_the_car_cannot_keep_a_half(seed: int, chains: ModuleType) -> None:
+    """With rates x_j from and to bus j, P(car) sum(x) = sum(P(j) x_j) <= max(x) (1 - P(car)), for any other rates."""
     rng = np.random.default_rng(seed)
     rates = rng.lognormal(0, 3, (4, 4))
     rates[0] = rates[:, 0]
@@ -79,36 +79,36 @@ def test_no_chain_that_is_even_in_pairs_keeps_a_half_for_the_car_among_buses(see
 # -- uniform expansion --------------------------------------------------------------------------------------------
 
 
-def test_copies_of_every_alternative_keep_its_share_and_copies_of_one_do_not(example: ModuleType) -> None:
-    found = example.uniform_expansion()
-    assert found.all_copied[0].max() > 0.4  # far from indifferent
-    np.testing.assert_allclose(found.all_copied, np.broadcast_to(found.all_copied[0], (8, 3)), rtol=1e-12)
-    np.testing.assert_array_equal(found.one_copied[0], found.all_copied[0])
-    assert (np.diff(found.one_copied[:, 0]) > 0).all()
+def test_copies_of_all_alternatives_keep_their_shares(example: ModuleType) -> None:
+    result = example.uniform_expansion()
+    assert result.all_copied[0].max() > 0.4  # far from indifferent
+    np.testing.assert_allclose(result.all_copied, np.broadcast_to(result.all_copied[0], (8, 3)), rtol=1e-12)
+    np.testing.assert_array_equal(result.one_copied[0], result.all_copied[0])
+    assert (np.diff(result.one_copied[:, 0]) > 0).all()
 
 
 # -- regularity ---------------------------------------------------------------------------------------------------
 
 
-def test_a_decoy_raises_its_better_neighbour_above_its_share_of_the_pair(example: ModuleType) -> None:
-    found = example.attraction(epochs=60, size=9)
-    assert abs(found.pair - 0.5) < 0.05  # a short training
-    assert found.with_decoy > found.pair + 0.1
-    both = (found.network > 0.5) == (found.truth > 0.5)
+def test_a_decoy_raises_the_share_of_its_target(example: ModuleType) -> None:
+    result = example.attraction(epochs=60, size=9)
+    assert abs(result.pair - 0.5) < 0.05  # a short training
+    assert result.with_decoy > result.pair + 0.1
+    both = (result.network > 0.5) == (result.truth > 0.5)
     assert both.mean() > 0.8
-    assert (found.network[:, 0] > 0.5).any()  # where the truth breaks regularity, so does the network
-    assert (found.truth[:, 0] > 0.5).any()
+    assert (result.network[:, 0] > 0.5).any()  # the network violates regularity where the true model does
+    assert (result.truth[:, 0] > 0.5).any()
 
 
 # -- stochastic transitivity --------------------------------------------------------------------------------------
 
 
-def test_the_third_pair_is_free_of_the_other_two(example: ModuleType) -> None:
-    found = example.stochastic_transitivity(0.8, 0.7)
-    np.testing.assert_allclose(found.network, found.target, rtol=1e-12)
-    assert found.pair_error < 1e-12
-    assert found.target.min() < 0.5 < 0.8 < found.logit
-    assert found.logit == pytest.approx(28 / 31)  # odds of 4 times 7/3
+def test_the_third_pair_is_independent_of_the_other_two(example: ModuleType) -> None:
+    result = example.stochastic_transitivity(0.8, 0.7)
+    np.testing.assert_allclose(result.network, result.target, rtol=1e-12)
+    assert result.pair_error < 1e-12
+    assert result.target.min() < 0.5 < 0.8 < result.logit
+    assert result.logit == pytest.approx(28 / 31)  # odds of 4 times 7/3
 
 
 # -- approximation ------------------------------------------------------------------------------------------------
@@ -119,15 +119,15 @@ def close(example: ModuleType) -> Any:
     return example.approximation(chains=3, units=(0, 32), epochs=400)
 
 
-def test_the_construction_of_the_proof_comes_as_close_as_epsilon_is_small(close: Any) -> None:
-    """To first order the law moves by a multiple of epsilon, so a tenth of it leaves a tenth of the distance."""
+def test_the_error_of_the_construction_is_of_order_epsilon(close: Any) -> None:
+    """Probabilities change in proportion to epsilon to first order, so a tenth of it gives a tenth of the error."""
     assert (np.diff(close.by_hand, axis=1) < 0).all()
     assert (close.by_hand[:, -1] < 1e-7).all()
-    # The second order is a share of about epsilon of the first, from 1e-4 on.
+    # The second-order term is about epsilon times the first, from 1e-4 on.
     np.testing.assert_allclose(close.by_hand[:, 5:] / close.by_hand[:, 4:-1], 0.1, rtol=1e-2)
 
 
-def test_a_trained_network_comes_within_a_hundredth_and_a_single_neuron_does_not(close: Any) -> None:
+def test_a_trained_network_approximates_the_chain_within_a_hundredth(close: Any) -> None:
     assert close.units.tolist() == [0, 32]
     assert close.trained[1] < 0.01
     assert close.trained[0] > 0.1
@@ -136,7 +136,7 @@ def test_a_trained_network_comes_within_a_hundredth_and_a_single_neuron_does_not
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_chains_have_zero_rates_and_a_law_for_every_set(seed: int, example: ModuleType) -> None:
+def test_random_chains_have_a_stationary_distribution_in_every_set(seed: int, example: ModuleType) -> None:
     rates = example.random_chain(5, seed)
     one_way = [(rates[i, j] == 0) + (rates[j, i] == 0) for i, j in itertools.combinations(range(5), 2)]
     assert 1 in one_way
@@ -144,14 +144,14 @@ def test_random_chains_have_zero_rates_and_a_law_for_every_set(seed: int, exampl
     assert rates[rates > 0].min() == 1
 
 
-def test_a_network_set_by_hand_has_the_rates_it_was_given(example: ModuleType, chains: ModuleType) -> None:
+def test_a_network_set_by_hand_has_the_given_rates(example: ModuleType, chains: ModuleType) -> None:
     rates = example.random_chain(4, seed=3)
-    found = chains.rates_of(chains.by_hand(rates, epsilon=0.01), np.eye(4))
+    result = chains.rates_of(chains.by_hand(rates, epsilon=0.01), np.eye(4))
     floored = np.where(rates > 0, rates, 0.01) * (1 - np.eye(4))
-    np.testing.assert_allclose(found, floored / rates.max(), rtol=1e-12)
+    np.testing.assert_allclose(result, floored / rates.max(), rtol=1e-12)
 
 
-def test_the_distance_is_the_largest_over_the_sets(chains: ModuleType) -> None:
+def test_the_distance_is_the_maximum_over_sets(chains: ModuleType) -> None:
     one = {(0, 1): np.array([0.5, 0.5]), (0, 2): np.array([1.0, 0.0])}
     other = {(0, 1): np.array([0.4, 0.6]), (0, 2): np.array([0.7, 0.3])}
     assert chains.distance(one, other) == pytest.approx(0.3)

@@ -1,4 +1,4 @@
-"""A table of trips in which price drives the choice, for questions about fitted models."""
+"""A table of trips in which price drives the choice, and models fitted to it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +16,10 @@ LABELS = np.array(["bike", "bus", "car", "train"])
 
 
 def make_driven_trips(sets: int = 40, *, labels: bool = True, seed: int = 0, **roles: Any) -> ChoiceData:
-    """Sets of 2 to 4, the first of 1; positive prices and times, noise, categories; weights 1 to 3, one of 0."""
+    """Sets of 2 to 4 alternatives (1 in the first), with positive prices and times, noise and categories.
+
+    Weights are 1 to 3; one set has weight 0.
+    """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 5, sets)
     sizes[0] = 1
@@ -59,7 +62,7 @@ def driven() -> ChoiceData:
     return make_driven_trips()
 
 
-# Options that make a registered model quick to fit to these trips, or that it cannot do without.
+# Options of registered models: those that are required, and those that make the fit quick.
 OPTIONS: dict[str, dict[str, Any]] = {
     **QUICK,
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
@@ -71,7 +74,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="session")
 def fitted(driven: ChoiceData) -> Callable[[str], ChoiceModel]:
-    """Return a registered model by name, fitted to the trips once: to ask, never to change."""
+    """Return a function that fits a registered model once, by name. Tests must not change the model."""
 
     @cache
     def fit(name: str) -> ChoiceModel:

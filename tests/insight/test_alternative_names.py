@@ -1,4 +1,4 @@
-"""Alternatives are called by what tells them apart in their set."""
+"""Alternatives are named by the columns that distinguish them within their set."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ def read(*features: str, **roles: Any) -> ChoiceData:
     return ChoiceData.from_long(TABLE, choice_set="trip", features=list(features), **roles)
 
 
-def test_a_category_that_is_not_alone_is_told_apart_by_the_column_that_does_it() -> None:
-    """In trip 1 two alternatives are of line A and cost 10: the stops tell them apart, price and wait do not."""
+def test_names_use_the_columns_that_distinguish_alternatives() -> None:
+    """In trip 1, two alternatives have line A and price 10. They differ in stops, not in price or wait."""
     data = read("line", "price", "stops", "wait")
     assert distinguishing_columns(data, np.arange(3)) == ["line", "stops"]
     assert [alternative_name(data, k) for k in range(3)] == ["#1 (A, stops 0)", "#2 (A, stops 1)", "#3 (B, stops 1)"]
     assert [alternative_name(data, k) for k in (3, 4)] == ["#1 (C)", "#2 (D)"]
 
 
-def test_units_stand_for_names_unless_two_columns_have_them() -> None:
+def test_a_unit_replaces_the_column_name_unless_it_is_shared() -> None:
     one = {"stops": {"name": "Ride", "unit": "min"}}
     assert alternative_name(read("line", "stops", "wait", columns=one), 1) == "#2 (A, 1 min)"
     both = {"stops": {"name": "Ride", "unit": "min"}, "wait": {"name": "Wait", "unit": "min"}}
@@ -37,11 +37,11 @@ def test_units_stand_for_names_unless_two_columns_have_them() -> None:
 
 
 @pytest.mark.parametrize(("features", "name"), [(["wait"], "#2 (wait 3)"), ([], "#2")])
-def test_where_nothing_tells_apart_the_number_does(features: list[str], name: str) -> None:
+def test_identical_alternatives_are_named_by_number(features: list[str], name: str) -> None:
     assert alternative_name(read(*features), 1) == name
 
 
-def test_at_most_three_columns_are_in_a_name() -> None:
+def test_a_name_has_at_most_three_columns() -> None:
     table = {"s": np.zeros(16), **{f"x{k}": (np.arange(16) >> k) % 2 for k in range(4)}, "c": ["a"] * 16}
     data = ChoiceData.from_long(table, choice_set="s", features=["c", "x0", "x1", "x2", "x3"])
     assert distinguishing_columns(data, np.arange(16)) == ["c", "x0", "x1"]

@@ -13,7 +13,7 @@ from pcmcnet.models import ChoiceModel
 
 
 class Halving:
-    """The first alternative of a set gets 1/2 and the others share the rest; alone it gets 1."""
+    """Gives 1/2 to the first alternative of a set (1 if it is alone); the others share the rest."""
 
     def predict_log_proba(self, data: ChoiceData) -> Any:
         first = np.isin(np.arange(len(data.rows)), data.offsets[:-1])
@@ -27,53 +27,55 @@ def largest(driven: ChoiceData) -> int:
     return int(np.argmax(driven.sizes))
 
 
-def test_in_a_logit_every_rival_takes_its_share(driven: ChoiceData, largest: int) -> None:
-    """push = log(1 - p_r), nothing beyond; probabilities: p_i - p_i / (1 - p_r)."""
+def test_in_a_logit_no_rival_pushes_beyond_its_share(driven: ChoiceData, largest: int) -> None:
+    """push = log(1 - p_r) and beyond = 0; in probabilities, p_i - p_i / (1 - p_r)."""
     model = MNL(formula="price + time | 0").fit(driven)
-    found = attribution(model, driven, driven.set_ids[largest])
-    np.testing.assert_allclose(found.push, np.log1p(-found.rival_p), rtol=1e-10)
-    np.testing.assert_allclose(found.beyond, 0, atol=1e-12)
-    np.testing.assert_allclose(found.change_beyond, 0, atol=1e-12)
-    np.testing.assert_allclose(found.change, found.p - found.p / (1 - found.rival_p), rtol=1e-10)
-    assert found.p + found.rival_p.sum() == pytest.approx(1)
+    result = attribution(model, driven, driven.set_ids[largest])
+    np.testing.assert_allclose(result.push, np.log1p(-result.rival_p), rtol=1e-10)
+    np.testing.assert_allclose(result.beyond, 0, atol=1e-12)
+    np.testing.assert_allclose(result.change_beyond, 0, atol=1e-12)
+    np.testing.assert_allclose(result.change, result.p - result.p / (1 - result.rival_p), rtol=1e-10)
+    assert result.p + result.rival_p.sum() == pytest.approx(1)
 
 
-def test_what_is_left_out_is_left_out(driven: ChoiceData, largest: int, fitted: Callable[[str], ChoiceModel]) -> None:
+def test_attributions_match_predictions_without_each_rival(
+    driven: ChoiceData, largest: int, fitted: Callable[[str], ChoiceModel]
+) -> None:
     model = fitted("pcmcnet")
     inside = np.arange(driven.offsets[largest], driven.offsets[largest + 1])
     assert driven.labels is not None
     labels = driven.labels.plain()[inside]
     for place, label in enumerate(labels):
-        found = attribution(model, driven, driven.set_ids[largest], label)
-        assert found.alternative == label
-        assert set(found.rivals) == set(labels) - {label}
-        for k, rival in enumerate(found.rivals):
-            assert driven.labels.plain()[found.places[k]] == rival
+        result = attribution(model, driven, driven.set_ids[largest], label)
+        assert result.alternative == label
+        assert set(result.rivals) == set(labels) - {label}
+        for k, rival in enumerate(result.rivals):
+            assert driven.labels.plain()[result.places[k]] == rival
             rest = inside[labels != rival]
             p = model.predict_proba(compose_sets(driven, [rest], [largest]))
-            assert found.without[k] == pytest.approx(p[rest == inside[place]][0], rel=1e-5)  # float32, other batches
-            assert found.push[k] == pytest.approx(np.log(found.p) - np.log(found.without[k]), abs=1e-12)
-    assert (np.diff(np.abs(found.beyond)) <= 1e-9).all()
+            assert result.without[k] == pytest.approx(p[rest == inside[place]][0], rel=1e-5)  # float32, other batches
+            assert result.push[k] == pytest.approx(np.log(result.p) - np.log(result.without[k]), abs=1e-12)
+    assert (np.diff(np.abs(result.beyond)) <= 1e-9).all()
 
 
-def test_a_rival_that_takes_from_others_alone_pushes_beyond_its_share() -> None:
-    """The first of three keeps 1/2 whoever leaves: no push, and beyond = -log(1 - p_r) > 0."""
+def test_a_rival_that_only_hurts_others_has_a_positive_beyond() -> None:
+    """The first of three keeps 1/2 whichever rival is removed: push = 0 and beyond = -log(1 - p_r) > 0."""
     data = ChoiceData.from_long(
         {"s": [7, 7, 7], "took": [1, 0, 0], "x": [1.0, 2.0, 3.0]}, choice_set="s", chosen="took", features=["x"]
     )
-    found = attribution(Halving(), data, 7)
-    np.testing.assert_allclose(found.push, [0, 0], atol=1e-15)
-    np.testing.assert_allclose(found.beyond, -np.log([0.75, 0.75]))
-    np.testing.assert_allclose(found.change_beyond, [0.5 / 0.75 - 0.5] * 2)
-    assert found.rivals == ("#2 (x 2)", "#3 (x 3)")
+    result = attribution(Halving(), data, 7)
+    np.testing.assert_allclose(result.push, [0, 0], atol=1e-15)
+    np.testing.assert_allclose(result.beyond, -np.log([0.75, 0.75]))
+    np.testing.assert_allclose(result.change_beyond, [0.5 / 0.75 - 0.5] * 2)
+    assert result.rivals == ("#2 (x 2)", "#3 (x 3)")
 
 
-def test_of_two_the_other_takes_all_it_has(driven: ChoiceData) -> None:
+def test_the_only_rival_explains_the_whole_push(driven: ChoiceData) -> None:
     model = MNL(formula="price").fit(driven)
     pair = int(np.flatnonzero(driven.sizes == 2)[0])
-    found = attribution(model, driven, driven.set_ids[pair])
-    assert found.without.tolist() == [1.0]
-    assert found.push[0] == pytest.approx(np.log(found.p))
+    result = attribution(model, driven, driven.set_ids[pair])
+    assert result.without.tolist() == [1.0]
+    assert result.push[0] == pytest.approx(np.log(result.p))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -81,16 +83,16 @@ def test_every_model_has_attributions(
     name: str, driven: ChoiceData, largest: int, fitted: Callable[[str], ChoiceModel]
 ) -> None:
     model = fitted(name)
-    found = attribution(model, driven, driven.set_ids[largest])
-    assert np.isfinite([found.push, found.beyond, found.change, found.change_beyond]).all()
-    json.dumps(found.to_dict())
-    assert found.to_markdown().startswith(f"| {found.alternative}: ")
-    assert len(str(found).splitlines()) == driven.sizes[largest]
+    result = attribution(model, driven, driven.set_ids[largest])
+    assert np.isfinite([result.push, result.beyond, result.change, result.change_beyond]).all()
+    json.dumps(result.to_dict())
+    assert result.to_markdown().startswith(f"| {result.alternative}: ")
+    assert len(str(result).splitlines()) == driven.sizes[largest]
     if name in ("uniform", "mnl", "bradley-terry"):
-        np.testing.assert_allclose(found.beyond, 0, atol=1e-9)
+        np.testing.assert_allclose(result.beyond, 0, atol=1e-9)
 
 
-def test_bad_questions_are_refused(driven: ChoiceData) -> None:
+def test_invalid_arguments_are_rejected(driven: ChoiceData) -> None:
     model = MNL(formula="price").fit(driven)
     with pytest.raises(InputError, match="choice set 999"):
         attribution(model, driven, 999)

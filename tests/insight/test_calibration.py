@@ -14,7 +14,7 @@ from pcmcnet.models import Uniform
 
 
 class Logit(Uniform):
-    """Utilities -cost, times a factor above 1 for a model that is too sure of itself."""
+    """Utilities -cost times a factor; a factor above 1 makes the model overconfident."""
 
     sureness = 1.0
 
@@ -23,7 +23,7 @@ class Logit(Uniform):
 
 
 def choices(sets: int, seed: int = 0) -> ChoiceData:
-    """Choices by a logit with the utilities -cost, where costs have a standard deviation of 1.5."""
+    """Draw choices of a logit with utilities -cost; costs have a standard deviation of 1.5."""
     table = logit_choices(sets, {"cost": -1.5}, seed)
     return read(table | {"cost": 1.5 * table["cost"]}, features=["cost"])
 
@@ -40,32 +40,32 @@ def fitted(data: ChoiceData, sureness: float) -> Logit:
 
 
 @pytest.fixture(scope="module")
-def honest(data: ChoiceData) -> Calibration:
+def calibrated(data: ChoiceData) -> Calibration:
     return calibration(fitted(data, 1.0), data, resamples=400)
 
 
 @pytest.fixture(scope="module")
-def boaster(data: ChoiceData) -> Calibration:
+def overconfident(data: ChoiceData) -> Calibration:
     return calibration(fitted(data, 3.0), data, resamples=400)
 
 
 # -- curves --------------------------------------------------------------------------------------------------------
 
 
-def test_the_curve_of_a_small_table_is_worked_out_by_hand() -> None:
-    """Weights 2 and 1; .2 and .8, the first chosen; .4 and .6, the second chosen. Two bins of weight 3 each.
+def test_the_curve_of_a_small_table_matches_values_by_hand() -> None:
+    """Set 1 (weight 2): .2, chosen, and .8. Set 2 (weight 1): .4 and .6, chosen. Two bins of weight 3 each.
 
     Bin 1 holds .2 (chosen, weight 2) and .4 (weight 1): predicted .8/3, observed 2/3. Bin 2: .6 (chosen, 1), .8 (2).
-    Of the first of each set, .6 (weight 1, right) and .8 (weight 2, wrong).
+    The favourites are .6 (weight 1, right) and .8 (weight 2, wrong).
     """
 
-    class Given:
+    class ColumnModel:
         def predict_log_proba(self, data: ChoiceData) -> Any:
             return np.log([0.2, 0.8, 0.4, 0.6])
 
     table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "weight": [2, 2, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", weight="weight")
-    found = calibration(Given(), data, bins=2, resamples=0)
+    found = calibration(ColumnModel(), data, bins=2, resamples=0)
     curve = found.alternatives
     np.testing.assert_allclose(curve.predicted, [0.8 / 3, 2.2 / 3], rtol=1e-12)
     np.testing.assert_allclose(curve.observed, [2 / 3, 1 / 3], rtol=1e-12)
@@ -77,27 +77,29 @@ def test_the_curve_of_a_small_table_is_worked_out_by_hand() -> None:
     assert curve.low.tolist() == curve.high.tolist() == curve.observed.tolist()
 
 
-def test_a_model_that_tells_the_truth_is_calibrated(honest: Calibration) -> None:
-    for curve in (honest.alternatives, honest.first):
+def test_the_true_model_is_calibrated(calibrated: Calibration) -> None:
+    for curve in (calibrated.alternatives, calibrated.first):
         inside = (curve.low <= curve.predicted) & (curve.predicted <= curve.high)
-        assert inside.sum() >= 8  # of ten intervals at 95 %
-        # 200 sets a bin: a share has a standard deviation of at most 0.035.
+        assert inside.sum() >= 8  # of the ten intervals at 95 %
+        # With 200 sets per bin, a share has a standard deviation of at most 0.035.
         assert curve.error < 0.04
 
 
-def test_a_model_that_is_too_sure_shows(honest: Calibration, boaster: Calibration) -> None:
-    assert boaster.alternatives.error > 3 * honest.alternatives.error
-    assert boaster.first.error > 0.1
-    assert (boaster.first.observed < boaster.first.predicted)[-5:].all()
-    assert (boaster.first.high < boaster.first.predicted)[-3:].all()
+def test_an_overconfident_model_is_detected(calibrated: Calibration, overconfident: Calibration) -> None:
+    assert overconfident.alternatives.error > 3 * calibrated.alternatives.error
+    assert overconfident.first.error > 0.1
+    assert (overconfident.first.observed < overconfident.first.predicted)[-5:].all()
+    assert (overconfident.first.high < overconfident.first.predicted)[-3:].all()
 
 
-def test_bins_have_equal_weight_and_rise(honest: Calibration) -> None:
-    np.testing.assert_allclose(honest.alternatives.share, 0.1, atol=0.001)  # 6,000 alternatives are not cut
-    assert (np.diff(honest.alternatives.predicted) > 0).all()
-    assert honest.n_sets == 2000
-    curve = honest.alternatives
-    assert curve.share @ curve.predicted == pytest.approx(curve.share @ curve.observed, rel=1e-9)  # both 1 a set
+def test_bins_have_equal_weight_and_increase(calibrated: Calibration) -> None:
+    # 6,000 alternatives are not divided exactly.
+    np.testing.assert_allclose(calibrated.alternatives.share, 0.1, atol=0.001)
+    assert (np.diff(calibrated.alternatives.predicted) > 0).all()
+    assert calibrated.n_sets == 2000
+    curve = calibrated.alternatives
+    # Both sum to 1 in each set.
+    assert curve.share @ curve.predicted == pytest.approx(curve.share @ curve.observed, rel=1e-9)
 
 
 def test_intervals_shrink_with_the_number_of_sets(data: ChoiceData) -> None:
@@ -113,7 +115,7 @@ def test_equal_values_share_a_bin() -> None:
     assert equal_bins(np.arange(3.0), np.array([4.0, 1.0, 1.0]), 2).tolist() == [0, 1, 1]
 
 
-def test_sets_without_a_choice_or_a_weight_take_no_part(data: ChoiceData) -> None:
+def test_sets_of_one_alternative_or_weight_0_are_ignored(data: ChoiceData) -> None:
     part = data.subset(range(50))
     table = {"trip": [0, 1, 1], "took": [1, 1, 0], "cost": [1.0, 2.0, 1.0]}
     alone = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
@@ -127,7 +129,7 @@ def test_sets_without_a_choice_or_a_weight_take_no_part(data: ChoiceData) -> Non
         calibration(model, alone.subset([0]))
 
 
-def test_a_calibration_survives_json_and_its_seed_decides(data: ChoiceData) -> None:
+def test_a_calibration_survives_json_and_depends_on_its_seed(data: ChoiceData) -> None:
     model = fitted(data, 1.0)
     found = [calibration(model, data, 4, seed, resamples=100).to_dict() for seed in (0, 0, 1)]
     assert json.loads(json.dumps(found[0])) == found[0]
@@ -135,7 +137,7 @@ def test_a_calibration_survives_json_and_its_seed_decides(data: ChoiceData) -> N
     assert found[0] != found[2]
 
 
-def test_what_cannot_be_calibrated_is_refused(data: ChoiceData) -> None:
+def test_models_that_cannot_be_calibrated_are_rejected(data: ChoiceData) -> None:
     ranking = RankBy("cost").fit(data)
     for ask in (calibration, calibrate):
         with pytest.raises(InputError, match="RankBy returns a ranking"):
@@ -150,16 +152,16 @@ def test_what_cannot_be_calibrated_is_refused(data: ChoiceData) -> None:
 
 
 @pytest.mark.parametrize("sureness", [0.5, 1.0, 3.0])
-def test_the_temperature_is_how_much_too_sure_a_model_is(sureness: float, data: ChoiceData) -> None:
-    """Utilities that are k times too large are undone by T = k."""
+def test_the_temperature_undoes_the_scale_of_utilities(sureness: float, data: ChoiceData) -> None:
+    """T = k corrects utilities that are k times too large."""
     found = calibrate(fitted(data, sureness), data).temperature_
-    assert found.value == pytest.approx(sureness, rel=0.1)  # of 2,000 sets: three standard errors
+    assert found.value == pytest.approx(sureness, rel=0.1)  # three standard errors of 2,000 sets
     assert found.nll_before is not None
     assert found.nll_after is not None
     assert found.nll_after <= found.nll_before
 
 
-def test_calibration_repairs_what_was_too_sure(data: ChoiceData, boaster: Calibration) -> None:
+def test_calibration_corrects_an_overconfident_model(data: ChoiceData, overconfident: Calibration) -> None:
     part, other = data.split((0.5, 0.5), seed=0)
     model = fitted(data, 3.0)
     repaired = calibrate(model, part)
@@ -167,7 +169,7 @@ def test_calibration_repairs_what_was_too_sure(data: ChoiceData, boaster: Calibr
     assert isinstance(repaired, Calibrated)
     assert repaired.model_ is model
     assert repaired.score(other) > model.score(other)
-    assert calibration(repaired, other, resamples=0).first.error < 0.4 * boaster.first.error
+    assert calibration(repaired, other, resamples=0).first.error < 0.4 * overconfident.first.error
 
 
 @pytest.mark.parametrize("seed", range(5))

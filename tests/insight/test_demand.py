@@ -22,14 +22,14 @@ def model(driven: ChoiceData) -> MNL:
 
 
 def bus_share(model: Any, data: ChoiceData, price: Any) -> float:
-    """By hand: change the table, predict, add up with weights."""
+    """Compute the share by hand: change the table, predict, sum with weights."""
     assert data.labels is not None
     p = data.from_rows(model.predict_proba(with_values(data, "price", price)))
     share = sum_by_set(p * (data.labels.plain() == "bus"), data.offsets)
     return float(np.average(share, weights=data.weights))
 
 
-def test_points_are_shares_of_changed_tables(model: MNL, driven: ChoiceData) -> None:
+def test_points_are_predicted_shares_of_changed_tables(model: MNL, driven: ChoiceData) -> None:
     assert driven.labels is not None
     bus, x = driven.labels.plain() == "bus", driven.features["price"].values  # type: ignore[union-attr]
     scaled = demand(model, driven, "price", alternative="bus", factors=[0.5, 2.0])
@@ -45,17 +45,17 @@ def test_points_are_shares_of_changed_tables(model: MNL, driven: ChoiceData) -> 
     assert fixed.of == "bus"
 
 
-def test_demand_falls_with_a_price_that_repels_and_rivals_gain(model: MNL, driven: ChoiceData) -> None:
+def test_demand_falls_with_the_price_and_rivals_gain(model: MNL, driven: ChoiceData) -> None:
     income = driven.individual["income"].values  # type: ignore[union-attr]
     effect = model.coefficients["price"] + model.coefficients["price:income"] * income
     assert (effect < 0).all()
-    own = demand(model, driven, "price", alternative="bus")
-    assert len(own.points) == 11
-    assert (np.diff(own.shares[0]) < 0).all()
+    bus = demand(model, driven, "price", alternative="bus")
+    assert len(bus.points) == 11
+    assert (np.diff(bus.shares[0]) < 0).all()
     cross = demand(model, driven, "price", alternative="bus", of="car")
     assert (np.diff(cross.shares[0]) > 0).all()
     assert (cross.changed, cross.of) == ("bus", "car")
-    assert own.shares[0][own.points == 1] == pytest.approx(own.now[0], rel=1e-12)
+    assert bus.shares[0][bus.points == 1] == pytest.approx(bus.now[0], rel=1e-12)
 
 
 def test_the_slope_at_1_is_the_aggregate_elasticity(model: MNL, driven: ChoiceData) -> None:
@@ -64,10 +64,10 @@ def test_the_slope_at_1_is_the_aggregate_elasticity(model: MNL, driven: ChoiceDa
     curve = demand(model, driven, "price", alternative="bus", factors=[1 - step, 1 + step])
     slope = np.diff(np.log(curve.shares[0]))[0] / (2 * step)
     expected = elasticity(model, driven, "price").table("mode")["bus"].own
-    assert slope == pytest.approx(expected, rel=1e-4)  # float32 keeps a step of 0.1 % to 1e-4 of itself
+    assert slope == pytest.approx(expected, rel=1e-4)  # in float32, a step of 0.1 % has a relative error of 1e-4
 
 
-def test_segments_are_shares_of_their_own_sets(model: MNL, driven: ChoiceData) -> None:
+def test_segment_shares_use_the_sets_of_the_segment(model: MNL, driven: ChoiceData) -> None:
     curve = demand(model, driven, "price", alternative="bus", factors=[0.5, 1.0, 2.0], by="purpose")
     assert curve.segments == ("leisure", "work")
     for k, name in enumerate(curve.segments):
@@ -79,7 +79,7 @@ def test_segments_are_shares_of_their_own_sets(model: MNL, driven: ChoiceData) -
     np.testing.assert_allclose(curve.weights @ curve.shares / curve.weights.sum(), whole.shares[0], rtol=1e-12)
 
 
-def test_alternatives_are_named_in_several_ways(model: MNL, driven: ChoiceData) -> None:
+def test_alternatives_may_be_labels_masks_or_positions(model: MNL, driven: ChoiceData) -> None:
     assert driven.labels is not None
     bus = driven.labels.plain() == "bus"
     ways = [demand(model, driven, "price", alternative=a, factors=[2.0]) for a in ("bus", bus, np.flatnonzero(bus))]
@@ -90,7 +90,7 @@ def test_alternatives_are_named_in_several_ways(model: MNL, driven: ChoiceData) 
     assert first.of == "place 0"
 
 
-def test_a_column_of_the_individual_changes_for_all(model: MNL, driven: ChoiceData) -> None:
+def test_an_individual_column_changes_for_all_alternatives(model: MNL, driven: ChoiceData) -> None:
     curve = demand(model, driven, "income", alternative="bus", values=[20.0, 40.0])
     assert (curve.changed, curve.of) == ("", "bus")
     assert driven.labels is not None
@@ -101,7 +101,7 @@ def test_a_column_of_the_individual_changes_for_all(model: MNL, driven: ChoiceDa
         assert share == pytest.approx(expected, rel=1e-12)
 
 
-def test_curves_in_many_chunks_are_the_same(model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_curves(model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = demand(model, driven, "price", alternative="bus")
     monkeypatch.setattr(asking, "MAX_ROWS_PER_CALL", 50)
     np.testing.assert_allclose(demand(model, driven, "price", alternative="bus").shares, whole.shares, rtol=1e-12)
@@ -133,7 +133,7 @@ def test_every_model_has_a_demand_curve(name: str, driven: ChoiceData, fitted: C
         ({"alternative": "bus", "by": "comfort"}, "varies within choice sets"),
     ],
 )
-def test_bad_questions_are_refused(model: MNL, driven: ChoiceData, options: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(model: MNL, driven: ChoiceData, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         demand(model, driven, "price", **options)
 

@@ -1,4 +1,4 @@
-"""Elasticities: the logit's closed forms and homogeneities, averages by sample enumeration, and every model."""
+"""Elasticities: closed forms of the logit, homogeneity, averages by sample enumeration, and all models."""
 
 import json
 from collections.abc import Callable
@@ -24,31 +24,32 @@ def model(driven: ChoiceData) -> MNL:
 
 
 @pytest.mark.parametrize("method", ["auto", "differences"])
-def test_averages_are_those_that_the_logit_itself_gives(model: MNL, driven: ChoiceData, method: Any) -> None:
-    found = elasticity(model, driven, "price", method=method, step=1e-4).between()
+def test_averages_agree_with_the_method_of_the_logit(model: MNL, driven: ChoiceData, method: Any) -> None:
+    result = elasticity(model, driven, "price", method=method, step=1e-4).between()
     expected = model.elasticities(driven, "price")
-    assert len(expected.entries) == found.values.size
+    assert len(expected.entries) == result.values.size
     for entry in expected.entries:
-        assert found[entry.of, entry.when] == pytest.approx(entry.value, rel=1e-6, abs=1e-8)
+        assert result[entry.of, entry.when] == pytest.approx(entry.value, rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", ["mnl", "nested-mnl", "pcmcnet"])
 def test_elasticities_are_finite_differences_of_predicted_shares(
     name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
 ) -> None:
-    """Also where the alternative that changes is not on offer in all sets, as in these of 2 to 4 modes."""
+    """This includes alternatives that are not on offer in all sets: the sets have 2 to 4 modes."""
     model = fitted(name)
-    found = elasticity(model, driven, "price").between()
-    step = 0.01 if name == "pcmcnet" else 0.001  # columns and networks are float32, and the curvature adds a square
-    for when in found.names:
-        for of in found.names:
+    result = elasticity(model, driven, "price").between()
+    # Columns and networks are float32; the curvature adds the square of the step.
+    step = 0.01 if name == "pcmcnet" else 0.001
+    for when in result.names:
+        for of in result.names:
             ends = demand(model, driven, "price", alternative=when, of=of, factors=[1 - step, 1 + step]).shares[0]
             slope = np.diff(np.log(ends))[0] / np.log((1 + step) / (1 - step))
-            assert found[of, when] == pytest.approx(slope, abs=1e-4)
+            assert result[of, when] == pytest.approx(slope, abs=1e-4)
 
 
-def test_the_car_and_the_plane_from_montreal_to_toronto() -> None:
-    """1.059 by differences of predicted shares; 1.444 over the sets that offer the plane alone."""
+def test_averages_include_sets_without_the_alternative() -> None:
+    """Car and plane from Montreal to Toronto: 1.059 by differences of shares; 1.444 only over sets with the plane."""
     try:
         data = ChoiceData.from_schema(*packaged.long_form("mode-canada"))
     except DatasetError as missing:
@@ -58,7 +59,7 @@ def test_the_car_and_the_plane_from_montreal_to_toronto() -> None:
     assert elasticity(model, data, "cost").between()["car", "air"] == pytest.approx(1.0588, abs=1e-4)
 
 
-def test_without_labels_own_and_other_are_those_of_the_logit(make_driven: Callable[..., ChoiceData]) -> None:
+def test_own_and_cross_elasticities_work_without_labels(make_driven: Callable[..., ChoiceData]) -> None:
     data = make_driven(labels=False)
     model = MNL(formula="price + time").fit(data)
     (row,) = elasticity(model, data, "price").table().rows
@@ -70,19 +71,21 @@ def test_without_labels_own_and_other_are_those_of_the_logit(make_driven: Callab
 
 def test_the_matrix_of_a_set_has_the_closed_form(model: MNL, driven: ChoiceData) -> None:
     """E_ij = b x_j (1{i = j} - p_j): off the diagonal, a column is constant."""
-    found = elasticity(model, driven, "time")
+    result = elasticity(model, driven, "time")
     s = int(np.argmax(driven.sizes))
     inside = slice(driven.offsets[s], driven.offsets[s + 1])
     x = driven.features["time"].values[inside].astype(float)  # type: ignore[union-attr]
     p = driven.from_rows(model.predict_proba(driven))[inside]
     expected = model.coefficients["time"] * x * (np.eye(len(x)) - p)
-    np.testing.assert_allclose(found.matrix(s), expected, rtol=1e-7)
-    np.testing.assert_allclose(found.own[inside], np.diag(expected), rtol=1e-7)
-    np.testing.assert_array_equal(found.matrix(s - len(driven)), found.matrix(s))
+    np.testing.assert_allclose(result.matrix(s), expected, rtol=1e-7)
+    np.testing.assert_allclose(result.own[inside], np.diag(expected), rtol=1e-7)
+    np.testing.assert_array_equal(result.matrix(s - len(driven)), result.matrix(s))
 
 
 @pytest.mark.parametrize("kind", ["mnl", "pcmcnet"])
-def test_what_one_gains_the_others_lose(kind: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+def test_probability_weighted_responses_sum_to_zero(
+    kind: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
+) -> None:
     """sum_i p_i d log p_i / d x_j = 0 in every model: probabilities sum to 1."""
     model = fitted(kind)
     marginal = elasticity(model, driven, "price", kind="marginal")
@@ -94,13 +97,13 @@ def test_what_one_gains_the_others_lose(kind: str, driven: ChoiceData, fitted: C
 
 
 def test_a_logit_of_logs_is_homogeneous_of_degree_0(driven: ChoiceData) -> None:
-    """With v = b log x, all x times a factor change nothing: elasticities of a row sum to 0."""
-    found = elasticity(MNL(formula="log(price) | 0").fit(driven), driven, "price")
+    """With v = b log x, scaling all x changes nothing: the elasticities of a row sum to 0."""
+    result = elasticity(MNL(formula="log(price) | 0").fit(driven), driven, "price")
     for s in range(len(driven)):
-        np.testing.assert_allclose(found.matrix(s).sum(axis=1), 0, atol=1e-8)
+        np.testing.assert_allclose(result.matrix(s).sum(axis=1), 0, atol=1e-8)
 
 
-def test_kinds_differ_by_the_value_and_the_probability(model: MNL, driven: ChoiceData) -> None:
+def test_kinds_of_elasticity_differ_by_known_factors(model: MNL, driven: ChoiceData) -> None:
     x, p = driven.features["price"].values.astype(float), driven.from_rows(model.predict_proba(driven))  # type: ignore[union-attr]
     semi = elasticity(model, driven, "price", kind="semi").own
     np.testing.assert_allclose(elasticity(model, driven, "price").own, semi * x, rtol=1e-12)
@@ -108,16 +111,16 @@ def test_kinds_differ_by_the_value_and_the_probability(model: MNL, driven: Choic
 
 
 def test_segments_are_averaged_with_weights_and_probabilities(model: MNL, driven: ChoiceData) -> None:
-    found = elasticity(model, driven, "price")
-    mass = spread(driven.weights, driven.offsets) * found.p
+    result = elasticity(model, driven, "price")
+    mass = spread(driven.weights, driven.offsets) * result.p
     for by, values in (
         ("comfort", driven.features["comfort"].plain()),
         ("purpose", np.repeat(driven.individual["purpose"].plain(), driven.sizes)),
     ):
-        table = found.table(by)
+        table = result.table(by)
         for row in table.rows:
             inside = values == row.segment
-            assert row.own == pytest.approx(np.average(found.own[inside], weights=mass[inside]), rel=1e-12)
+            assert row.own == pytest.approx(np.average(result.own[inside], weights=mass[inside]), rel=1e-12)
             assert row.share == pytest.approx(mass[inside].sum() / driven.weights.sum(), rel=1e-12)
             assert row.alternatives == inside.sum()
         assert sum(row.share for row in table.rows) == pytest.approx(1)
@@ -134,17 +137,18 @@ class PriceLogit:
         return data.to_rows(np.log(score / spread(sum_by_set(score, data.offsets), data.offsets)))
 
 
-def test_an_alternative_without_a_value_responds_to_others_and_moves_none() -> None:
-    """E_ij = -x_j (1{i = j} - p_j), and 0 where x_j is missing; an average counts that alternative, too."""
+def test_an_alternative_without_a_value_affects_no_other() -> None:
+    """E_ij = -x_j (1{i = j} - p_j), and 0 if x_j is missing; averages include that alternative."""
     table = {"trip": [1, 1, 2, 2], "mode": ["bus", "car"] * 2, "price": [2.0, None, 1.0, 3.0], "weight": [1, 1, 2, 2]}
     roles: dict[str, Any] = {"alternative": "mode", "features": ["price"], "weight": "weight", "missing": "indicator"}
     data = ChoiceData.from_long(table, choice_set="trip", **roles)
-    found = elasticity(PriceLogit(), data, "price", step=1e-3)
+    result = elasticity(PriceLogit(), data, "price", step=1e-3)
     bus, car = 1 / (1 + np.exp(2)), 1 / (1 + np.exp(2))  # p of the bus in set 1, of the car in set 2
     first, second = [[-2 * (1 - bus), 0], [2 * bus, 0]], [[-car, 3 * car], [1 - car, -3 * (1 - car)]]
-    np.testing.assert_allclose(found.matrix(0), first, rtol=1e-5)  # differences: the square of the step, 1e-6
-    np.testing.assert_allclose(found.matrix(1), second, rtol=1e-5)
-    means = found.table("mode")
+    # The error of differences is the square of the step, 1e-6.
+    np.testing.assert_allclose(result.matrix(0), first, rtol=1e-5)
+    np.testing.assert_allclose(result.matrix(1), second, rtol=1e-5)
+    means = result.table("mode")
     mass = {"bus": [bus, 2 * (1 - car)], "car": [1 - bus, 2 * car]}
     for k, mode in enumerate(("bus", "car")):
         own = np.average([first[k][k], second[k][k]], weights=mass[mode])
@@ -154,51 +158,51 @@ def test_an_alternative_without_a_value_responds_to_others_and_moves_none() -> N
         assert means[mode].other == pytest.approx(np.average(values, weights=weights), rel=1e-5)
 
 
-def test_responses_to_an_individuals_column_print_without_labels_too(make_driven: Callable[..., ChoiceData]) -> None:
+def test_responses_to_individual_columns_print_without_labels(make_driven: Callable[..., ChoiceData]) -> None:
     data = make_driven(labels=False)
-    found = elasticity(MNL(formula="price + price:income").fit(data), data, "income", kind="semi")
-    assert str(found).startswith(f"semi, income: {len(data.rows)} alternatives, mean size 0.")
-    assert "table(by=...)" in str(found)
+    result = elasticity(MNL(formula="price + price:income").fit(data), data, "income", kind="semi")
+    assert str(result).startswith(f"semi, income: {len(data.rows)} alternatives, mean size 0.")
+    assert "table(by=...)" in str(result)
 
 
-def test_the_averages_of_an_individuals_column_are_by_alternatives(model: MNL, driven: ChoiceData) -> None:
-    found = elasticity(model, driven, "income")
-    mass = spread(driven.weights, driven.offsets) * found.p
+def test_responses_to_individual_columns_average_by_label(model: MNL, driven: ChoiceData) -> None:
+    result = elasticity(model, driven, "income")
+    mass = spread(driven.weights, driven.offsets) * result.p
     assert driven.labels is not None
     bus = driven.labels.plain() == "bus"
-    table = found.table("mode")
-    assert table["bus"].own == pytest.approx(np.average(found.own[bus], weights=mass[bus]), rel=1e-12)
+    table = result.table("mode")
+    assert table["bus"].own == pytest.approx(np.average(result.own[bus], weights=mass[bus]), rel=1e-12)
     assert table["bus"].other is None
-    assert str(found) == str(table)
-    assert found.matrix(3).shape == (driven.sizes[3],)
+    assert str(result) == str(table)
+    assert result.matrix(3).shape == (driven.sizes[3],)
     with pytest.raises(InputError, match=r"their average is 0\. Average by segments of alternatives: by='mode'"):
-        found.table()
+        result.table()
     with pytest.raises(InputError, match="has no cross responses"):
-        found.between()
+        result.between()
 
 
-def test_a_network_bends_and_standardises_before(make_driven: Callable[..., ChoiceData]) -> None:
-    """The column has a long tail, so its code has a bend; elasticities are still those of the raw column."""
+def test_elasticities_of_networks_refer_to_the_raw_column(make_driven: Callable[..., ChoiceData]) -> None:
+    """The column has a long tail, so the network transforms it; elasticities still refer to the raw column."""
     data = make_driven(200)
     data = with_values(data, "price", data.features["price"].values ** 3)  # type: ignore[union-attr]
     model = PCMCNet(hidden=(8,), activation="tanh", epochs=3, weight_decay=0.0).fit(data, progress=False)
     price = {code.name: code for code in model.encoder_.features.numeric}["price"]
     assert price.bend > 0
-    found = elasticity(model, data, "price").own
+    result = elasticity(model, data, "price").own
     expected = elasticity(model, data, "price", method="differences", step=0.003).own
-    # float32 keeps log p to 1e-7, which a step of 0.3 % divides; curvature adds its square.
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    # float32 has log p to 1e-7, divided by a step of 0.3 %; the curvature adds the square of the step.
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_has_elasticities(name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
     model = fitted(name)
     for column, kind in (("price", "elasticity"), ("noise", "semi"), ("income", "marginal")):
-        found = elasticity(model, driven, column, kind=kind)  # type: ignore[arg-type]
-        assert np.isfinite(found.values).all()
-        assert (found.own[:1] == 0).all()  # a set of one
-        json.dumps(found.table("mode").to_dict())
-        assert found.table("mode").to_markdown().startswith(f"| {kind}, {column} |")
+        result = elasticity(model, driven, column, kind=kind)  # type: ignore[arg-type]
+        assert np.isfinite(result.values).all()
+        assert (result.own[:1] == 0).all()  # a set of one alternative
+        json.dumps(result.table("mode").to_dict())
+        assert result.table("mode").to_markdown().startswith(f"| {kind}, {column} |")
     between = elasticity(model, driven, "price").between()
     json.dumps(between.to_dict())
     assert str(between).splitlines()[0].split()[-4:] == ["bike", "bus", "car", "train"]
@@ -208,18 +212,18 @@ def test_every_model_has_elasticities(name: str, driven: ChoiceData, fitted: Cal
         assert not between.values.any()
 
 
-def test_bad_questions_are_refused(model: MNL, driven: ChoiceData, make_driven: Callable[..., ChoiceData]) -> None:
+def test_invalid_arguments_are_rejected(model: MNL, driven: ChoiceData, make_driven: Callable[..., ChoiceData]) -> None:
     with pytest.raises(InputError, match=r"'noise' has \d+ negative values.*kind='semi'"):
         elasticity(model, driven, "noise")
     with pytest.raises(ConfigError, match="unknown kind"):
         elasticity(model, driven, "price", kind="cross")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="weight above 0"):
         elasticity(model, driven.subset([1]), "price")
-    found = elasticity(model, driven, "price")
+    result = elasticity(model, driven, "price")
     with pytest.raises(InputError, match=r"no segment 'buss'\. Did you mean 'bus'"):
-        found.table("mode")["buss"]
+        result.table("mode")["buss"]
     with pytest.raises(InputError, match="no group 'buss'"):
-        found.between()["buss", "car"]
+        result.between()["buss", "car"]
     plain = make_driven(labels=False)
     with pytest.raises(InputError, match="the table has no labels"):
         elasticity(MNL(formula="price").fit(plain), plain, "price").between()

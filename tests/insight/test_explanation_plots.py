@@ -1,4 +1,4 @@
-"""Every figure of a report in one call, on the caller's axes and in the caller's style."""
+"""Every figure of a report by a method, on the axes and in the style of the caller."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +16,7 @@ from pcmcnet.plots.report import explanation_sections
 from pcmcnet.reports.sections import Figure, Intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore:More than 20 figures:RuntimeWarning")
-# Figures of the report that the methods draw, by the beginning of their captions.
+# Figures of the report by the start of their captions.
 CAPTIONS = {
     "sizes": "Number of alternatives",
     "history": "Loss by epoch",
@@ -45,7 +45,7 @@ def model(data: ChoiceData) -> PCMCNet:
 
 
 @pytest.fixture(scope="module")
-def found(model: PCMCNet, data: ChoiceData) -> Explanation:
+def explanation(model: PCMCNet, data: ChoiceData) -> Explanation:
     return explain(model, data, sets=10, baselines={"uniform": Uniform()}, progress=False)
 
 
@@ -55,40 +55,39 @@ def closed() -> object:
     plt.close("all")
 
 
-def test_every_figure_of_the_report_is_drawn_by_a_method(found: Explanation) -> None:
-    """The report has no figure that none of the methods draws, and each draws on the axes that it is given."""
+def test_every_figure_of_the_report_is_drawn_by_a_method(explanation: Explanation) -> None:
+    """Each figure of the report is drawn by a method, on the given axes."""
     captions = [
         block.caption
-        for section in explanation_sections(found)
+        for section in explanation_sections(explanation)
         for block in section.blocks
         if isinstance(block, Figure | Intervals)
     ]
-    beginnings = {name: CAPTIONS[name] for name in found.plot.names() if CAPTIONS.get(name)}
+    beginnings = {name: CAPTIONS[name] for name in explanation.plot.names() if CAPTIONS.get(name)}
     unknown = [
         caption
         for caption in captions
-        if not caption.startswith((*beginnings.values(), "All alternatives."))
-        and "moves" not in caption  # of the chain
+        if not caption.startswith((*beginnings.values(), "All alternatives.")) and "moves" not in caption  # the chain
     ]
     assert not unknown
-    for name in found.plot.names():
-        assert found.plot.numbers(name) is not None
+    for name in explanation.plot.names():
+        assert explanation.plot.numbers(name) is not None
         _, ax = plt.subplots()
-        assert getattr(found.plot, name)(ax=ax) is ax
+        assert getattr(explanation.plot, name)(ax=ax) is ax
         assert ax.has_data() or ax.texts
-        new = getattr(found.plot, name)()
+        new = getattr(explanation.plot, name)()
         assert isinstance(new, Axes)
         assert new.figure is not ax.figure
         new.figure.canvas.draw()
 
 
-def test_other_figures_are_asked_for_by_column_example_and_kind(found: Explanation) -> None:
-    names = list(found.elasticities.demand)  # type: ignore[union-attr]
-    assert names[-1] in found.plot.demand(column=names[-1]).get_xlabel()
-    assert found.plot.calibration(which="alternatives").get_title() == "all alternatives"
-    assert found.plot.chain(what="rates").get_ylabel() == "alternative left"
-    last = len(found.examples or ()) - 1
-    assert str(found.examples[last].choice_set) in found.plot.probabilities(example=last).get_title()  # type: ignore[index]
+def test_figures_are_selected_by_column_example_and_kind(explanation: Explanation) -> None:
+    names = list(explanation.elasticities.demand)  # type: ignore[union-attr]
+    assert names[-1] in explanation.plot.demand(column=names[-1]).get_xlabel()
+    assert explanation.plot.calibration(which="alternatives").get_title() == "all alternatives"
+    assert explanation.plot.chain(what="rates").get_ylabel() == "alternative left"
+    last = len(explanation.examples or ()) - 1
+    assert str(explanation.examples[last].choice_set) in explanation.plot.probabilities(example=last).get_title()  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +99,13 @@ def test_other_figures_are_asked_for_by_column_example_and_kind(found: Explanati
         (lambda plot: plot.calibration(which="last"), "unknown which 'last'. Known: alternatives, first."),
     ],
 )
-def test_what_is_not_there_is_refused(found: Explanation, call: object, message: str) -> None:
+def test_unknown_figures_are_rejected(explanation: Explanation, call: object, message: str) -> None:
     with pytest.raises((InputError, ConfigError)) as error:
-        call(found.plot)  # type: ignore[operator]
+        call(explanation.plot)  # type: ignore[operator]
     assert message in str(error.value)
 
 
-def test_a_part_that_was_left_out_says_why(data: ChoiceData) -> None:
+def test_a_missing_part_gives_its_reason(data: ChoiceData) -> None:
     parts = ("fit", "calibration", "elasticities", "categories", "trade_offs", "context", "axioms", "examples", "model")
     few = explain(MNL().fit(data), data, sets=5, skip=parts, progress=False)
     assert few.plot.names() == ["sizes", "importance"]
@@ -115,17 +114,17 @@ def test_a_part_that_was_left_out_says_why(data: ChoiceData) -> None:
         few.plot.context()
 
 
-def test_figures_follow_the_callers_style_and_change_none_of_it(found: Explanation) -> None:
+def test_figures_follow_the_style_of_the_caller(explanation: Explanation) -> None:
     with plt.rc_context({"axes.prop_cycle": cycler(color=["#123456", "#abcdef"]), "font.size": 20}):
         before = dict(plt.rcParams)
-        axes = found.plot.importance()
+        axes = explanation.plot.importance()
         assert dict(plt.rcParams) == before
         assert axes.patches[0].get_facecolor()[:3] == pytest.approx((0x12 / 255, 0x34 / 255, 0x56 / 255))
         assert axes.xaxis.label.get_fontsize() == 20
-    assert found.plot.importance().patches[0].get_facecolor()[:3] == pytest.approx((0, 0x72 / 255, 0xB2 / 255))
+    assert explanation.plot.importance().patches[0].get_facecolor()[:3] == pytest.approx((0, 0x72 / 255, 0xB2 / 255))
 
 
-def test_other_results_are_drawn_by_a_method_too(model: PCMCNet, data: ChoiceData) -> None:
+def test_other_results_have_plot_methods(model: PCMCNet, data: ChoiceData) -> None:
     _, panels = plt.subplots(1, 4)
     report, both = evaluate(model, data), compare({"a": Uniform(), "b": MNL()}, data, 2, progress=False)
     drawn = [
@@ -142,7 +141,7 @@ def test_other_results_are_drawn_by_a_method_too(model: PCMCNet, data: ChoiceDat
         both.plot("nll2")
 
 
-def test_an_ensemble_draws_its_members_and_others_have_no_history(data: ChoiceData) -> None:
+def test_an_ensemble_draws_the_history_of_its_members(data: ChoiceData) -> None:
     ensemble = Ensemble(PCMCNet(hidden=(2,), epochs=2, weight_decay=1.0), 2).fit(data, progress=False)
     labels = [line.get_label() for line in ensemble.plot_history().lines]
     assert labels == ["training (member 1)", "training (member 2)"]

@@ -1,4 +1,4 @@
-"""Which categories are liked."""
+"""Effects of categories and of numeric features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ from pcmcnet.insight.demand import demand
 from pcmcnet.insight.feature_effects import all_category_effects, category_effects, numeric_effects, numeric_features
 
 
-class Liking:
-    """A logit whose utilities are given for each category."""
+class CategoryLogit:
+    """A logit with a given utility for each category."""
 
     gives = "probabilities"
 
@@ -32,17 +32,16 @@ def pairs(lines: list[str]) -> ChoiceData:
     return ChoiceData.from_long(table, choice_set="trip", features=["line", "price"])
 
 
-def test_shares_are_those_of_the_sets_with_the_category_put_in() -> None:
-    """Every set is a pair with a B of weight 1; A has weight 3: put in, A gets 3/4 and B 1/2.
+def test_shares_are_predicted_with_the_category_inserted() -> None:
+    """Every set is a pair with a B of weight 1. A has weight 3: inserted, A gets 3/4 and B 1/2.
 
-    Both have frequency 1/2 where the drawn one is an A or a B, so the average share is 5/8: lifts 1.2 and 0.8. What is
-    drawn is always against a B where the other one is.
+    A and B are equally frequent, so the average share is 5/8 and the lifts are 1.2 and 0.8.
     """
     data = pairs(["B", "B"] * 6)
     mixed = pairs(["A", "A"] + ["B", "B"] * 6)
-    found = category_effects(Liking(A=np.log(3), B=0.0), mixed, "line", seed=0)
-    best, worst = found.rows
-    share_a, share_b = (6 * 0.75 + 0.5) / 7, (6 * 0.5 + 0.25) / 7  # the first set has another A beside
+    effects = category_effects(CategoryLogit(A=np.log(3), B=0.0), mixed, "line", seed=0)
+    best, worst = effects.rows
+    share_a, share_b = (6 * 0.75 + 0.5) / 7, (6 * 0.5 + 0.25) / 7  # the other alternative of the first set is also an A
     assert (best.category, worst.category) == ("A", "B")
     assert best.share == pytest.approx(share_a, rel=1e-12)
     assert worst.share == pytest.approx(share_b, rel=1e-12)
@@ -51,23 +50,23 @@ def test_shares_are_those_of_the_sets_with_the_category_put_in() -> None:
     assert best.low <= best.lift <= best.high
     assert best.is_significant
     with pytest.raises(InputError, match="'line': expected at least two categories"):
-        category_effects(Liking(B=0.0), data, "line")
+        category_effects(CategoryLogit(B=0.0), data, "line")
 
 
-def test_equal_categories_have_lift_one_and_rarer_ones_are_counted() -> None:
+def test_equal_categories_have_lift_one() -> None:
     data = pairs(["A", "B", "C", "A", "B", "C", "A", "D"])
-    found = category_effects(Liking(A=1.0, B=1.0, C=1.0, D=1.0), data, "line", most=3)
-    assert [row.lift for row in found.rows] == pytest.approx([1.0] * 3, rel=1e-12)
-    assert not any(row.is_significant for row in found.rows)
-    assert found.others == 1
-    assert str(found).splitlines()[0].split()[0] == "line"
-    assert found.to_dict()["rows"][0]["category"] in "ABC"
+    effects = category_effects(CategoryLogit(A=1.0, B=1.0, C=1.0, D=1.0), data, "line", most=3)
+    assert [row.lift for row in effects.rows] == pytest.approx([1.0] * 3, rel=1e-12)
+    assert not any(row.is_significant for row in effects.rows)
+    assert effects.others == 1
+    assert str(effects).splitlines()[0].split()[0] == "line"
+    assert effects.to_dict()["rows"][0]["category"] in "ABC"
 
 
-def test_what_has_no_such_effects_is_refused() -> None:
+def test_models_without_category_effects_are_rejected() -> None:
     data = pairs(["A", "B"] * 4)
     with pytest.raises(InputError, match=r"'price' is not a categorical feature: expected one of \['line'\]"):
-        category_effects(Liking(A=0.0, B=0.0), data, "price")
+        category_effects(CategoryLogit(A=0.0, B=0.0), data, "price")
     chosen = ChoiceData.from_long(
         {"trip": [1, 1, 2, 2], "took": [1, 0, 1, 0], "line": list("ABAB"), "price": [1.0, 2.0, 3.0, 4.0]},
         choice_set="trip",
@@ -83,16 +82,16 @@ def test_what_has_no_such_effects_is_refused() -> None:
         all_category_effects(MNL().fit(plain), plain, None)
 
 
-def test_columns_come_in_the_order_of_their_importance() -> None:
+def test_columns_are_ordered_by_importance() -> None:
     table = {"s": [1, 1, 2, 2], "took": [1, 0, 0, 1], "a": list("xyyx"), "b": list("uvuv")}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["a", "b"])
-    found = all_category_effects(Uniform().fit(data), data, ["b", "took", "a"])
-    assert [table.column for table in found.tables] == ["b", "a"]
-    assert [one["column"] for one in found.to_dict()["columns"]] == ["b", "a"]
+    effects = all_category_effects(Uniform().fit(data), data, ["b", "took", "a"])
+    assert [table.column for table in effects.tables] == ["b", "a"]
+    assert [one["column"] for one in effects.to_dict()["columns"]] == ["b", "a"]
 
 
 # -- Numeric effects ---------------------------------------------------------------------------------------------------
-# Responses to numeric features side by side, and demand curves of the first.
+# Responses to numeric features, and demand curves of the first.
 
 
 Make = Callable[..., ChoiceData]
@@ -103,44 +102,42 @@ def model(driven: ChoiceData) -> MNL:
     return MNL().fit(driven)  # type: ignore[no-any-return]
 
 
-def test_features_that_vary_are_asked_about(driven: ChoiceData) -> None:
+def test_only_varying_features_are_used(driven: ChoiceData) -> None:
     assert numeric_features(driven) == ["price", "time", "noise"]
     assert numeric_features(driven.subset([0])) == []
 
 
-def test_curves_are_those_of_demand_for_the_labels_of_largest_share(model: MNL, driven: ChoiceData) -> None:
-    found = numeric_effects(model, driven, ["time", "price"])
-    assert [table.column for table in found.tables] == ["time", "price"]
-    assert set(found.curves) == {"bike", "bus", "car", "train"}
+def test_curves_are_demand_curves_of_the_largest_labels(model: MNL, driven: ChoiceData) -> None:
+    effects = numeric_effects(model, driven, ["time", "price"])
+    assert [table.column for table in effects.tables] == ["time", "price"]
+    assert set(effects.curves) == {"bike", "bus", "car", "train"}
     expected = demand(model, driven, "time", alternative="bus")
-    np.testing.assert_array_equal(found.curves["bus"].shares, expected.shares)
-    assert found.to_dict()["demand"]["bus"] == expected.to_dict()
+    np.testing.assert_array_equal(effects.curves["bus"].shares, expected.shares)
+    assert effects.to_dict()["demand"]["bus"] == expected.to_dict()
 
 
-def test_without_labels_the_most_probable_of_each_set_is_followed(make_driven: Make) -> None:
+def test_without_labels_the_favourite_of_each_set_is_followed(make_driven: Make) -> None:
     data = make_driven(labels=False)
     model = MNL().fit(data)
-    found = numeric_effects(model, data, ["price"])
-    best, drawn = found.curves.values()
+    effects = numeric_effects(model, data, ["price"])
+    best, drawn = effects.curves.values()
     p = data.from_rows(model.predict_proba(data))
     tops = [p[a:b].max() for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]
     assert best.now[0] == pytest.approx(np.average(tops, weights=data.weights), rel=1e-12)
     assert drawn.now[0] < best.now[0]
-    assert (np.diff(best.shares[0]) < 0).all()  # the dearer, the rarer
+    assert (np.diff(best.shares[0]) < 0).all()  # a higher price means a lower share
 
 
-def test_a_feature_with_values_below_0_has_semi_elasticities_and_is_set_to_values(
-    model: MNL, driven: ChoiceData
-) -> None:
-    found = numeric_effects(model, driven, ["noise"])
-    assert found.tables[0].kind == "semi"
-    curve = found.curves["car"]
+def test_features_with_negative_values_have_semi_elasticities(model: MNL, driven: ChoiceData) -> None:
+    effects = numeric_effects(model, driven, ["noise"])
+    assert effects.tables[0].kind == "semi"
+    curve = effects.curves["car"]
     assert not curve.scaled
     noise = driven.features["noise"].plain()
     assert noise.min() < curve.points.min() < 0 < curve.points.max() < noise.max()
 
 
-def test_what_has_no_slope_is_refused(model: MNL, driven: ChoiceData) -> None:
+def test_models_without_slopes_are_rejected(model: MNL, driven: ChoiceData) -> None:
     with pytest.raises(InputError, match="no numeric feature that varies"):
         numeric_effects(model, driven, [])
     with pytest.raises(InputError, match="returns a ranking"):

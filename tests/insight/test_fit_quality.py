@@ -1,4 +1,4 @@
-"""Figures of a model on a table, and of baselines that have never seen it."""
+"""Goodness of fit of a model on a table, and of cross-validated baselines."""
 
 import numpy as np
 import pytest
@@ -14,22 +14,24 @@ def model(driven: ChoiceData) -> MNL:
 
 
 def test_the_model_is_evaluated_and_the_baselines_are_cross_validated(model: MNL, driven: ChoiceData) -> None:
-    others = {"uniform": Uniform(), "mnl": MNL()}
-    found = fit_quality(model, driven, others, seed=3)
-    assert found.report == evaluate(model, driven, seed=3)
-    expected = compare(others, driven, 5, 3, progress=False)
-    assert found.baselines is not None
-    assert [row.values for row in found.baselines.rows] == [row.values for row in expected.rows]
-    assert found.in_sample
-    assert found.warning is not None
-    assert found.to_dict()["baselines"]["n_sets"] == len(driven)
+    baselines = {"uniform": Uniform(), "mnl": MNL()}
+    quality = fit_quality(model, driven, baselines, seed=3)
+    assert quality.report == evaluate(model, driven, seed=3)
+    expected = compare(baselines, driven, 5, 3, progress=False)
+    assert quality.baselines is not None
+    assert [row.values for row in quality.baselines.rows] == [row.values for row in expected.rows]
+    assert quality.in_sample
+    assert quality.warning is not None
+    assert quality.to_dict()["baselines"]["n_sets"] == len(driven)
 
 
-def test_baselines_see_a_part_of_a_large_table(model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_use_a_sample_of_a_large_table(
+    model: MNL, driven: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_BASELINE_SETS", 12)
-    found = fit_quality(model, driven, {"uniform": Uniform()})
-    assert found.baselines is not None
-    assert (found.report.n_sets, found.baselines.n_sets) == (40, 12)
+    quality = fit_quality(model, driven, {"uniform": Uniform()})
+    assert quality.baselines is not None
+    assert (quality.report.n_sets, quality.baselines.n_sets) == (40, 12)
 
 
 def test_a_table_too_small_for_folds_has_no_baselines(model: MNL, driven: ChoiceData) -> None:

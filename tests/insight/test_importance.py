@@ -24,29 +24,29 @@ def model(many: ChoiceData) -> MNL:
 
 @pytest.mark.parametrize("scheme", ["within", "sets", "rows"])
 def test_the_driver_matters_and_noise_does_not(model: MNL, many: ChoiceData, scheme: Any) -> None:
-    found = importance(model, many, scheme=scheme)
-    assert [row.name for row in found.rows][:2] == ["price", "time"]
-    assert found["price"].value > 0.5
-    assert found["price"].low > 0.3
-    assert abs(found["noise"].value) < 0.02
-    assert found["comfort"].value == 0  # not in the formula
-    assert found.base == pytest.approx(-model.score(many), rel=1e-12)
-    assert all(row.low <= row.value <= row.high for row in found.rows)
+    result = importance(model, many, scheme=scheme)
+    assert [row.name for row in result.rows][:2] == ["price", "time"]
+    assert result["price"].value > 0.5
+    assert result["price"].low > 0.3
+    assert abs(result["noise"].value) < 0.02
+    assert result["comfort"].value == 0  # not in the formula
+    assert result.base == pytest.approx(-model.score(many), rel=1e-12)
+    assert all(row.low <= row.value <= row.high for row in result.rows)
 
 
 @pytest.mark.slow
-def test_a_network_finds_the_same(many: ChoiceData) -> None:
-    found = importance(
+def test_a_network_agrees_with_the_logit(many: ChoiceData) -> None:
+    result = importance(
         PCMCNet(hidden=(16,), epochs=10, weight_decay=0.0).fit(many, progress=False),
         many,
         ["price", "noise"],
         repeats=2,
     )
-    assert found["price"].value > 0.3
-    assert abs(found["noise"].value) < 0.1 * found["price"].value
+    assert result["price"].value > 0.3
+    assert abs(result["noise"].value) < 0.1 * result["price"].value
 
 
-def test_one_seed_gives_one_answer_and_repeats_have_a_spread(model: MNL, many: ChoiceData) -> None:
+def test_the_seed_determines_the_result(model: MNL, many: ChoiceData) -> None:
     first, again, other = (importance(model, many, ["price"], seed=seed) for seed in (3, 3, 4))
     assert first == again
     assert first != other
@@ -54,11 +54,11 @@ def test_one_seed_gives_one_answer_and_repeats_have_a_spread(model: MNL, many: C
     assert importance(model, many, ["price"], repeats=1)["price"].spread == 0
 
 
-def test_a_columns_importance_does_not_depend_on_its_company(model: MNL, many: ChoiceData) -> None:
+def test_importance_does_not_depend_on_the_other_columns(model: MNL, many: ChoiceData) -> None:
     assert importance(model, many, ["price", "time"])["price"] == importance(model, many, ["price"])["price"]
 
 
-def test_the_schemes_exchange_what_they_say(many: ChoiceData) -> None:
+def test_schemes_shuffle_within_their_groups(many: ChoiceData) -> None:
     x = many.features["price"].values  # type: ignore[union-attr]
     s = many.set_of_alternative
     shuffled = {
@@ -79,10 +79,10 @@ def test_the_schemes_exchange_what_they_say(many: ChoiceData) -> None:
 
 
 def test_groups_are_shuffled_together(model: MNL, many: ChoiceData) -> None:
-    """A shuffle within sets of all columns is that of the utilities: worse than that of any one of them."""
-    found = importance(model, many, ["price"], groups={"both": ["price", "time"]})
-    assert found["both"].columns == ("price", "time")
-    assert found["both"].value > found["price"].value
+    """Shuffling all columns within sets shuffles the utilities, which is worse than shuffling one column."""
+    result = importance(model, many, ["price"], groups={"both": ["price", "time"]})
+    assert result["both"].columns == ("price", "time")
+    assert result["both"].value > result["price"].value
     together = _shuffled(many, ["price", "time"], "within", np.random.default_rng(0))
     price, time = (many.features[n].values for n in ("price", "time"))  # type: ignore[union-attr]
     pairs = set(zip(price.tolist(), time.tolist(), strict=True))
@@ -90,18 +90,18 @@ def test_groups_are_shuffled_together(model: MNL, many: ChoiceData) -> None:
     assert set(zip(*moved, strict=True)) == pairs
 
 
-def test_labels_are_a_column_too(many: ChoiceData) -> None:
-    found = importance(MNL(formula="price | 1").fit(many), many, repeats=2)
-    assert {row.name for row in found.rows} == {"price", "time", "noise", "comfort", "income", "purpose", "mode"}
-    assert found["mode"].value != 0
-    assert found["income"].value == 0
+def test_labels_have_an_importance(many: ChoiceData) -> None:
+    result = importance(MNL(formula="price | 1").fit(many), many, repeats=2)
+    assert {row.name for row in result.rows} == {"price", "time", "noise", "comfort", "income", "purpose", "mode"}
+    assert result["mode"].value != 0
+    assert result["income"].value == 0
 
 
-def test_rankings_are_judged_by_misses(many: ChoiceData) -> None:
-    found = importance(RankBy("price").fit(many), many, ["price", "time"], repeats=2)
-    assert found.loss == "misses"
-    assert found["price"].value > 0.2
-    assert found["time"].value == 0
+def test_rankings_use_the_loss_misses(many: ChoiceData) -> None:
+    result = importance(RankBy("price").fit(many), many, ["price", "time"], repeats=2)
+    assert result.loss == "misses"
+    assert result["price"].value > 0.2
+    assert result["time"].value == 0
     with pytest.raises(InputError, match=r"probability 0 to \d+ choices.*loss='misses'"):
         importance(RankBy("price").fit(many), many, loss="nll")
 
@@ -109,12 +109,12 @@ def test_rankings_are_judged_by_misses(many: ChoiceData) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_has_importances(name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
     model = fitted(name)
-    found = importance(model, driven, repeats=1)
-    assert len(found.rows) == 7
-    assert np.isfinite([(row.value, row.low, row.high) for row in found.rows]).all()
-    json.dumps(found.to_dict())
-    assert found.to_markdown().startswith("| shuffled | increase in ")
-    assert len(str(found).splitlines()) == 8
+    result = importance(model, driven, repeats=1)
+    assert len(result.rows) == 7
+    assert np.isfinite([(row.value, row.low, row.high) for row in result.rows]).all()
+    json.dumps(result.to_dict())
+    assert result.to_markdown().startswith("| shuffled | increase in ")
+    assert len(str(result).splitlines()) == 8
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_every_model_has_importances(name: str, driven: ChoiceData, fitted: Call
         ({"seed": -1}, ConfigError, "seed must be"),
     ],
 )
-def test_bad_questions_are_refused(
+def test_invalid_arguments_are_rejected(
     model: MNL, many: ChoiceData, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -1,4 +1,4 @@
-"""Orders of context effects: none above the first in a logit nor above the second in a CDM; sums are exact."""
+"""Orders of context effects: a logit has order 1, a CDM order 2; sums of terms are exact."""
 
 import json
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from pcmcnet.models import MNL, PCMC, ChoiceModel
 Floats = NDArray[np.float64]
 
 
-def offered(n: int, sets: int = 1) -> ChoiceData:
-    """Sets of the alternatives 0 to n - 1, known by the feature "item"."""
+def make_sets(n: int, sets: int = 1) -> ChoiceData:
+    """Return sets of the alternatives 0 to n - 1; the feature "item" holds the number."""
     table = {"set": np.repeat(np.arange(sets), n), "item": np.tile(np.arange(float(n)), sets)}
     return ChoiceData.from_long(table, choice_set="set", features=["item"])
 
 
 class Utilities:
-    """A model given by the utility of each item within a set; a subclass says how others change it."""
+    """A model given by the utility of each item; subclasses define how the others change it."""
 
     def __init__(self, n: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ class Utilities:
 
 
 class CDM(Utilities):
-    """Every other adds its own pull (Seshadri, Peysakhovich & Ugander, 2019)."""
+    """Each other alternative adds its own pull (Seshadri, Peysakhovich & Ugander, 2019)."""
 
     def utility(self, items: NDArray[Any]) -> Floats:
         pull = self.pull[np.ix_(items, items)]
@@ -49,14 +49,14 @@ class CDM(Utilities):
 
 
 class Triples(Utilities):
-    """Every two others add something together, and nothing alone."""
+    """Pairs of others add to the utility; a single other adds nothing."""
 
     def utility(self, items: NDArray[Any]) -> Floats:
-        found = self.u[items].copy()
+        result = self.u[items].copy()
         for at, i in enumerate(items):
             others = np.delete(items, at)
-            found[at] += np.triu(self.both[i][np.ix_(others, others)], 1).sum()
-        return found
+            result[at] += np.triu(self.both[i][np.ix_(others, others)], 1).sum()
+        return result
 
 
 class Nested(Utilities):
@@ -69,7 +69,7 @@ class Nested(Utilities):
 
 
 @given(m=st.integers(0, 5), seed=st.integers(0, 99))
-def test_the_terms_of_all_parts_of_a_subset_add_up_to_its_value(m: int, seed: int) -> None:
+def test_the_terms_of_a_subset_sum_to_its_value(m: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=(3, 2**m))
     terms = moebius(values)
     for subset in range(2**m):
@@ -77,53 +77,53 @@ def test_the_terms_of_all_parts_of_a_subset_add_up_to_its_value(m: int, seed: in
         np.testing.assert_allclose(terms[:, inside].sum(1), values[:, subset], atol=1e-12)
 
 
-def test_three_alternatives_have_the_terms_worked_out_by_hand() -> None:
-    """One other: its term is the log-odds beside it less those of the pair alone."""
+def test_terms_of_three_alternatives_match_values_by_hand() -> None:
+    """With one other, its term is the log-odds in the set of three minus those of the pair."""
     model = CDM(3)
-    found = exact_terms(model, offered(3), 0, np.array([[0, 2]]), top=5)
+    result = exact_terms(model, make_sets(3), 0, np.array([[0, 2]]), top=5)
     alone = model.u[0] + model.pull[0, 2] - model.u[2] - model.pull[2, 0]
     added = model.pull[0, 1] - model.pull[2, 1]
-    np.testing.assert_allclose(found.sums, [[alone, added]], atol=1e-12)
-    np.testing.assert_allclose(found.log_odds, [alone + added], atol=1e-12)
-    ((value, pair, others),) = found.largest
+    np.testing.assert_allclose(result.sums, [[alone, added]], atol=1e-12)
+    np.testing.assert_allclose(result.log_odds, [alone + added], atol=1e-12)
+    ((value, pair, others),) = result.largest
     assert (round(value, 10), pair, others) == (round(added, 10), 0, (1,))
 
 
 def test_a_logit_has_no_term_above_the_first_order(driven: ChoiceData) -> None:
-    found = order_effects(MNL().fit(driven), driven, least=0.0)
-    assert found[1].explained == pytest.approx(1, abs=1e-10)
-    assert max(row.contribution for row in found.orders[1:]) < 1e-10
-    assert max(abs(term.value) for term in found.terms) < 1e-10
+    result = order_effects(MNL().fit(driven), driven, least=0.0)
+    assert result[1].explained == pytest.approx(1, abs=1e-10)
+    assert max(row.contribution for row in result.orders[1:]) < 1e-10
+    assert max(abs(term.value) for term in result.terms) < 1e-10
 
 
 def test_nests_and_chains_have_terms_of_second_order(driven: ChoiceData) -> None:
-    for model, data in ((Nested(4), offered(4)), (PCMC(ridge=0.1, restarts=1).fit(driven), driven)):
-        found = order_effects(model, data)
-        assert found[2].contribution > 0.01
-        assert found[1].explained < 1
+    for model, data in ((Nested(4), make_sets(4)), (PCMC(ridge=0.1, restarts=1).fit(driven), driven)):
+        result = order_effects(model, data)
+        assert result[2].contribution > 0.01
+        assert result[1].explained < 1
 
 
 @pytest.mark.parametrize(("kind", "last"), [(Utilities, 1), (CDM, 2), (Triples, 3)])
 @pytest.mark.parametrize("n", [5, 12], ids=["exact", "sampled"])
 def test_a_model_has_no_terms_above_its_own_order(kind: type[Utilities], last: int, n: int) -> None:
-    found = order_effects(kind(n), offered(n), least=0.0)
-    assert found[last].contribution > 0.1
-    for row in found.orders[last:]:
+    result = order_effects(kind(n), make_sets(n), least=0.0)
+    assert result[last].contribution > 0.1
+    for row in result.orders[last:]:
         assert row.contribution < 1e-10
-    assert found.orders[last - 1].explained == pytest.approx(1, abs=1e-12)
+    assert result.orders[last - 1].explained == pytest.approx(1, abs=1e-12)
 
 
 @given(n=st.integers(2, 6), seed=st.integers(0, 99))
-def test_the_terms_add_up_to_the_log_odds_of_the_full_set(n: int, seed: int) -> None:
-    model, data = Triples(n, seed), offered(n)
+def test_the_terms_sum_to_the_log_odds_of_the_full_set(n: int, seed: int) -> None:
+    model, data = Triples(n, seed), make_sets(n)
     pairs = np.stack(np.triu_indices(n, 1), 1)
-    found = exact_terms(model, data, 0, pairs, top=3)
+    result = exact_terms(model, data, 0, pairs, top=3)
     log_p = model.predict_log_proba(data)
-    np.testing.assert_allclose(found.sums.sum(1), log_p[pairs[:, 0]] - log_p[pairs[:, 1]], atol=1e-10)
+    np.testing.assert_allclose(result.sums.sum(1), log_p[pairs[:, 0]] - log_p[pairs[:, 1]], atol=1e-10)
 
 
-def test_all_terms_drawn_are_those_of_all_subsets() -> None:
-    model, data, pairs = Triples(6), offered(6), np.array([[0, 1], [2, 5]])
+def test_drawing_all_terms_equals_the_exact_terms() -> None:
+    model, data, pairs = Triples(6), make_sets(6), np.array([[0, 1], [2, 5]])
     rng = np.random.default_rng(0)
     exact = exact_terms(model, data, 0, pairs, top=4)
     drawn = sampled_terms(model, data, 0, pairs, 4, orders=4, draws=50, rng=rng)
@@ -132,9 +132,9 @@ def test_all_terms_drawn_are_those_of_all_subsets() -> None:
     np.testing.assert_allclose([t[0] for t in drawn.largest], [t[0] for t in exact.largest], atol=1e-10)
 
 
-def test_some_terms_drawn_estimate_the_sum_within_their_errors() -> None:
-    """45 groups of two others, 30 drawn, 20 pairs: standardised misses have a standard deviation near 1."""
-    model, data = Triples(12), offered(12)
+def test_sampled_terms_estimate_the_sum_within_their_errors() -> None:
+    """30 of 45 groups of two others, for 20 pairs: standardised errors have a standard deviation near 1."""
+    model, data = Triples(12), make_sets(12)
     pairs = np.stack(np.triu_indices(12, 1), 1)[:20]
     drawn = sampled_terms(model, data, 0, pairs, 4, orders=3, draws=30, rng=np.random.default_rng(0))
     full = sampled_terms(model, data, 0, pairs, 4, orders=3, draws=45, rng=np.random.default_rng(0))
@@ -144,32 +144,32 @@ def test_some_terms_drawn_estimate_the_sum_within_their_errors() -> None:
     assert 0.5 < ((drawn.sums - full.sums)[:, 2] / drawn.errors[:, 2]).std() < 1.5
 
 
-def test_of_larger_sets_the_rest_and_the_errors_are_told() -> None:
-    found = order_effects(Triples(12), offered(12), orders=2, least=0.0)
-    assert [row.order for row in found.orders] == ["1", "2", "above 2"]
-    assert found[2].error == 0
-    assert found.orders[-1].contribution > 0.1
-    assert found.orders[-1].explained == pytest.approx(1)
-    assert found.sampled == 1
-    assert "more than 10 alternatives" in str(found)
-    assert order_effects(Triples(14), offered(14), draws=10, least=0.0)[3].error > 0
+def test_larger_sets_report_the_rest_and_sampling_errors() -> None:
+    result = order_effects(Triples(12), make_sets(12), orders=2, least=0.0)
+    assert [row.order for row in result.orders] == ["1", "2", "above 2"]
+    assert result[2].error == 0
+    assert result.orders[-1].contribution > 0.1
+    assert result.orders[-1].explained == pytest.approx(1)
+    assert result.sampled == 1
+    assert "more than 10 alternatives" in str(result)
+    assert order_effects(Triples(14), make_sets(14), draws=10, least=0.0)[3].error > 0
 
 
-def test_the_result_is_a_table_a_frame_and_json(fitted: Callable[[str], ChoiceModel], driven: ChoiceData) -> None:
-    found = order_effects(fitted("pcmc"), driven, top=4)
-    assert found[1].share + found[2].share + found[3].share == pytest.approx(1)
-    assert json.loads(json.dumps(found.to_dict()))["orders"][1]["contribution"] == found[2].contribution
-    assert list(found.to_frame()["order"]) == ["1", "2", "3"]
-    terms = found.to_frame("terms")
+def test_the_result_converts_to_text_frames_and_json(fitted: Callable[[str], ChoiceModel], driven: ChoiceData) -> None:
+    result = order_effects(fitted("pcmc"), driven, top=4)
+    assert result[1].share + result[2].share + result[3].share == pytest.approx(1)
+    assert json.loads(json.dumps(result.to_dict()))["orders"][1]["contribution"] == result[2].contribution
+    assert list(result.to_frame()["order"]) == ["1", "2", "3"]
+    terms = result.to_frame("terms")
     assert len(terms) == 4
     assert terms["value"].abs().is_monotonic_decreasing
     assert set(terms["i"]) <= {"bike", "bus", "car", "train"}
-    assert "Largest: choice set" in str(found)
-    assert "<table" in found._repr_html_()
-    assert found.to_latex().count(r"\\") >= 4
+    assert "Largest: choice set" in str(result)
+    assert "<table" in result._repr_html_()
+    assert result.to_latex().count(r"\\") >= 4
 
 
-def test_what_cannot_be_taken_apart_is_refused(driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+def test_invalid_decompositions_are_rejected(driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
     with pytest.raises(InputError, match="gives an alternative probability 0"):
         order_effects(fitted("rank-by"), driven, least=0.0)
     with pytest.raises(InputError, match="lower least, or draw more sets"):

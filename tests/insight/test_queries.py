@@ -35,7 +35,7 @@ def plain() -> ChoiceData:
 
 
 def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, plain: ChoiceData) -> None:
-    """Set x has rows 0 and 2, set y rows 1, 3 and 4: they are places 2, 3 and 4."""
+    """Set x has rows 0 and 2. Set y has rows 1, 3 and 4, which are places 2, 3 and 4."""
     assert place_of(labelled, "y", "car") == 3
     assert place_of(plain, "y", 3) == 3
     assert place_of(plain, "x", 2) == 1
@@ -51,20 +51,20 @@ def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, p
 @pytest.mark.parametrize(
     ("features", "name"),
     [
-        (["price", "mode"], "#3 (bike)"),  # a category says more than a number
+        (["price", "mode"], "#3 (bike)"),  # categories come before numbers
         (["mode", "price"], "#3 (bike)"),
         (["gap", "price"], "#3 (price 1)"),  # the first number is missing there
         (["gap"], "#3"),
         (["long"], "#3 (a name that goes on and…)"),
     ],
 )
-def test_without_labels_a_name_is_a_number_and_a_feature(features: list[str], name: str) -> None:
+def test_without_labels_names_have_a_number_and_a_feature(features: list[str], name: str) -> None:
     table = {**TABLE, "gap": [1.0] * 4 + [np.nan] * 2, "long": ["a name that goes on and on"] * 6}
     data = ChoiceData.from_long(table, choice_set="trip", features=features, missing="indicator")
     assert alternative_name(data, 4) == name
 
 
-def test_a_set_is_found_by_its_id_in_any_form(plain: ChoiceData) -> None:
+def test_a_set_is_found_by_its_id_of_any_type(plain: ChoiceData) -> None:
     numbered = ChoiceData.from_long({"s": [4, 4, 7], "x": [1.0, 2.0, 3.0]}, choice_set="s", features=["x"])
     assert position_of(numbered, 7) == position_of(numbered, "7") == position_of(numbered, np.int64(7)) == 1
     with pytest.raises(InputError, match="choice set 5: not among the 2 of the table, such as 4, 7"):
@@ -84,13 +84,15 @@ def test_the_id_of_a_set_is_a_plain_value() -> None:
         ("x", "#1", "one alternative with the label '#1', found 0 among car, bus"),
     ],
 )
-def test_what_is_not_there_is_named(choice_set: str, alternative: str, message: str, labelled: ChoiceData) -> None:
+def test_unknown_sets_and_alternatives_are_named(
+    choice_set: str, alternative: str, message: str, labelled: ChoiceData
+) -> None:
     with pytest.raises(InputError, match=message):
         place_of(labelled, choice_set, alternative)
 
 
 @pytest.mark.parametrize("place", [-1, 6, 1.0, "car", True, None])
-def test_what_is_no_place_is_refused(place: Any, plain: ChoiceData) -> None:
+def test_invalid_places_are_rejected(place: Any, plain: ChoiceData) -> None:
     with pytest.raises(InputError, match="a: expected the place of an alternative, from 0 to 5"):
         require_place(plain, place, "a")
 
@@ -103,12 +105,12 @@ def test_sets_are_drawn_by_size_and_weight(labelled: ChoiceData) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("limit", 0), ("sets", 1.5), ("seed", -1)])
-def test_numbers_of_questions_are_checked(name: str, value: Any) -> None:
+def test_sampling_options_are_checked(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be a whole number"):
         require_sampling(**{name: value})
 
 
-def test_without_labels_categories_and_numbers_a_text_names_an_alternative() -> None:
+def test_a_text_names_an_alternative_as_a_last_resort() -> None:
     table = {"s": [1, 1], "v": [[1.0], [2.0]], "about": ["A quiet room", "Room in a lively street, close to bars"]}
     kinds: dict[str, Any] = {"v": "vector", "about": "text"}
     data = ChoiceData.from_long(table, choice_set="s", features=["v", "about"], kinds=kinds)

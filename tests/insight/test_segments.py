@@ -10,7 +10,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.queries import numeric_values, segments, set_segments, weighted_quantiles
 
 
-def test_columns_of_every_role_group_alternatives(driven: ChoiceData) -> None:
+def test_columns_of_every_role_can_define_groups(driven: ChoiceData) -> None:
     assert segments(driven, "mode").names == ("bike", "bus", "car", "train")
     assert segments(driven, "comfort").names == ("high", "low")
     assert not segments(driven, "comfort").of_sets
@@ -21,13 +21,13 @@ def test_columns_of_every_role_group_alternatives(driven: ChoiceData) -> None:
     assert segments(driven, None).names == ("all",)
 
 
-def test_numbers_are_cut_at_quartiles_unless_they_are_few(driven: ChoiceData) -> None:
-    found = segments(driven, "price")
-    assert len(found.names) == 4
-    counts = np.bincount(found.codes)
+def test_numbers_are_cut_at_quartiles_unless_few_are_distinct(driven: ChoiceData) -> None:
+    result = segments(driven, "price")
+    assert len(result.names) == 4
+    counts = np.bincount(result.codes)
     assert counts.max() - counts.min() <= 1
     x = driven.features["price"].values  # type: ignore[union-attr]
-    ends = [(x[found.codes == k].min(), x[found.codes == k].max()) for k in range(4)]
+    ends = [(x[result.codes == k].min(), x[result.codes == k].max()) for k in range(4)]
     assert all(a[1] < b[0] for a, b in pairwise(ends))
     assert segments(driven, np.arange(len(driven)) % 3).names == ("0", "1", "2")
 
@@ -35,12 +35,12 @@ def test_numbers_are_cut_at_quartiles_unless_they_are_few(driven: ChoiceData) ->
 def test_missing_numbers_are_a_group(make_driven: Callable[..., ChoiceData]) -> None:
     table = {"s": [1, 1, 2, 2], "x": [1.0, np.nan, 2.0, 1.0]}
     data = ChoiceData.from_long(table, choice_set="s", features=["x"], missing="indicator")
-    found = segments(data, "x")
-    assert found.names == ("1", "2", "(missing)")
-    assert found.codes.tolist() == [0, 2, 1, 0]
+    result = segments(data, "x")
+    assert result.names == ("1", "2", "(missing)")
+    assert result.codes.tolist() == [0, 2, 1, 0]
 
 
-def test_values_of_sets_and_of_alternatives_are_told_apart(driven: ChoiceData) -> None:
+def test_set_segments_need_values_that_are_constant_in_a_set(driven: ChoiceData) -> None:
     names, codes = set_segments(driven, np.arange(len(driven)) < 3)
     assert names == ("False", "True")
     assert codes.tolist() == [1] * 3 + [0] * (len(driven) - 3)
@@ -48,7 +48,7 @@ def test_values_of_sets_and_of_alternatives_are_told_apart(driven: ChoiceData) -
         set_segments(driven, "comfort")
 
 
-def test_quantiles_count_weights() -> None:
+def test_quantiles_are_weighted() -> None:
     values, weights = np.array([2.0, 4.0, 7.0, 9.0]), np.array([1.0, 3.0, 2.0, 0.0])
     assert weighted_quantiles(values, weights, [0.1, 0.5, 1.0]).tolist() == [2.0, 4.0, 7.0]
 
@@ -62,12 +62,12 @@ def test_quantiles_count_weights() -> None:
         (lambda data: numeric_values(data, "comfort"), "categorical"),
     ],
 )
-def test_what_is_not_there_is_refused(driven: ChoiceData, ask: Callable[[ChoiceData], Any], message: str) -> None:
+def test_invalid_segments_are_rejected(driven: ChoiceData, ask: Callable[[ChoiceData], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ask(driven)
 
 
-def test_contents_make_no_groups() -> None:
+def test_contents_cannot_define_groups() -> None:
     table = {"s": [1, 1, 2, 2], "about": ["a", "b", "c", "d"]}
     data = ChoiceData.from_long(table, choice_set="s", features=["about"], kinds={"about": "text"})
     with pytest.raises(InputError, match="by='about' is of kind text: only numbers and categories can define groups"):

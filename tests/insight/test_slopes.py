@@ -1,4 +1,4 @@
-"""Central differences meet the closed form of the logit, whatever the sizes of sets and chunks."""
+"""Slopes by central differences agree with the closed form of the logit, for any size of sets and chunks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,27 +21,27 @@ def model(driven: ChoiceData) -> MNL:
     return fitted
 
 
-def test_the_logit_has_its_closed_form(model: MNL, driven: ChoiceData) -> None:
+def test_slopes_of_a_logit_have_their_closed_form(model: MNL, driven: ChoiceData) -> None:
     """d log p_i / d x_j = (1{i = j} - p_j) dv_j / dx_j."""
     b, p = model.coefficients, driven.from_rows(model.predict_proba(driven))
     income = spread(driven.individual["income"].values.astype(float), driven.offsets)  # type: ignore[union-attr]
     i, j = ordered_pairs(driven.offsets)
     expected = ((i == j) - p[j]) * (b["price"] + b["price:income"] * income)[j]
-    for found in (slopes(model, driven, "price"), slopes(model, driven, "price", method="differences", step=1e-4)):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    for result in (slopes(model, driven, "price"), slopes(model, driven, "price", method="differences", step=1e-4)):
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_a_column_of_the_individual_moves_all_alternatives_together(model: MNL, driven: ChoiceData) -> None:
+def test_an_individual_column_changes_all_alternatives(model: MNL, driven: ChoiceData) -> None:
     """d log p_i / d income = b x_i - sum_m p_m b x_m."""
     p, x = driven.from_rows(model.predict_proba(driven)), driven.features["price"].values.astype(float)  # type: ignore[union-attr]
     u = model.coefficients["price:income"] * x
     expected = u - spread(sum_by_set(p * u, driven.offsets), driven.offsets)
-    for found in (slopes(model, driven, "income"), slopes(model, driven, "income", method="differences", step=1e-4)):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    for result in (slopes(model, driven, "income"), slopes(model, driven, "income", method="differences", step=1e-4)):
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("column", ["price", "income"])
-def test_differences_in_many_chunks_are_the_same(
+def test_chunk_size_does_not_change_differences(
     model: MNL, driven: ChoiceData, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = slopes(model, driven, column, method="differences")
@@ -49,7 +49,7 @@ def test_differences_in_many_chunks_are_the_same(
     np.testing.assert_allclose(slopes(model, driven, column, method="differences"), whole, rtol=0, atol=1e-12)
 
 
-def test_chunks_hold_every_position_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_contain_every_position_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ROWS_PER_CALL", 10)
     parts = list(chunk_positions(np.array([4, 4, 4, 25, 1, 1, 9])))
     assert np.concatenate(parts).tolist() == list(range(7))
@@ -58,29 +58,29 @@ def test_chunks_hold_every_position_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_a_network_agrees_with_its_differences(make_driven: Callable[..., ChoiceData], labels: bool) -> None:
+def test_slopes_of_a_network_agree_with_differences(make_driven: Callable[..., ChoiceData], labels: bool) -> None:
     data = make_driven(labels=labels)
     model = PCMCNet(hidden=(8, 8), activation="tanh", epochs=5, weight_decay=1.0).fit(data, progress=False)
     for column in ("price", "time", "income"):
         expected = slopes(model, data, column, method="differences", step=0.003)
         x = {**data.individual, **data.features}[column].values.mean()  # type: ignore[union-attr]
-        found = slopes(model, data, column)
-        # As elasticities: float32 keeps log p to 1e-7, which a step of 0.3 % divides; curvature adds its square.
-        np.testing.assert_allclose(found * x, expected * x, rtol=1e-3, atol=1e-4)
+        result = slopes(model, data, column)
+        # float32 has log p to 1e-7, divided by a step of 0.3 %; the curvature adds the square of the step.
+        np.testing.assert_allclose(result * x, expected * x, rtol=1e-3, atol=1e-4)
 
 
-def test_values_of_0_are_moved_by_a_part_of_the_usual_size() -> None:
+def test_steps_at_0_depend_on_the_typical_size() -> None:
     table = {"s": [1, 1, 2, 2, 3, 3], "took": [1, 0, 0, 1, 0, 1], "x": [0.0, 2.0, 1.0, -3.0, 0.0, 0.5]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"])
     model = MNL().fit(data)
     closed, p = slopes(model, data, "x"), model.predict_proba(data)
     i, j = ordered_pairs(data.offsets)
     np.testing.assert_allclose(closed, ((i == j) - p[j]) * model.coefficients["x"], rtol=1e-8)
-    found = slopes(model, data, "x", method="differences", step=1e-4)
-    np.testing.assert_allclose(found, closed, rtol=1e-6)
+    result = slopes(model, data, "x", method="differences", step=1e-4)
+    np.testing.assert_allclose(result, closed, rtol=1e-6)
 
 
-def test_missing_values_do_not_move() -> None:
+def test_missing_values_have_slope_0() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(1, 5, 40)
     x[::7] = np.nan
@@ -92,17 +92,17 @@ def test_missing_values_do_not_move() -> None:
         PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0).fit(data, progress=False),
     ):
         for method in ("auto", "differences"):
-            found = slopes(model, data, "x", method=method)  # type: ignore[arg-type]
-            assert (found[missing] == 0).all()
-            assert (found[~missing] != 0).any()
+            result = slopes(model, data, "x", method=method)  # type: ignore[arg-type]
+            assert (result[missing] == 0).all()
+            assert (result[~missing] != 0).any()
 
 
-def test_a_ranking_changes_where_the_order_does() -> None:
-    """Prices 1.0 and 1.05 change places within 10 %: p goes from 1 to 0; 1 and 9 do not."""
+def test_slopes_of_a_ranking_are_differences_of_the_order() -> None:
+    """Prices 1.0 and 1.05 swap their order within 10 %, so p goes from 1 to 0; 1 and 9 do not."""
     table = {"s": [1, 1, 2, 2], "took": [1, 0, 1, 0], "price": [1.0, 1.05, 1.0, 9.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["price"])
-    found = slopes(RankBy("price").fit(data), data, "price")
-    np.testing.assert_allclose(found, [-1 / 0.2, 1 / 0.21, 0, 0, 0, 0, 0, 0], rtol=1e-6)
+    result = slopes(RankBy("price").fit(data), data, "price")
+    np.testing.assert_allclose(result, [-1 / 0.2, 1 / 0.21, 0, 0, 0, 0, 0, 0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_ranking_changes_where_the_order_does() -> None:
         ({"method": "derivatives"}, InputError, "no derivatives: use method='differences'"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_options_are_rejected(
     driven: ChoiceData, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -14,8 +14,8 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 
 
 @pytest.fixture(scope="module")
-def found() -> TableSummary:
-    """Weights 1 and 3; prices 2, 4 | 1, 3, 8, the first and the last of them chosen."""
+def summary() -> TableSummary:
+    """Return the summary of two sets with weights 1 and 3 and prices 2, 4 | 1, 3, 8; first and last are chosen."""
     table = {
         "trip": [1, 1, 2, 2, 2],
         "mode": ["car", "bus", "car", "bus", "bike"],
@@ -38,42 +38,42 @@ def found() -> TableSummary:
     return summarise_table(data)
 
 
-def test_sets_and_sizes_are_counted(found: TableSummary) -> None:
-    assert (found.choice_sets, found.alternatives, found.unweighted, found.has_choices) == (2, 5, False, True)
-    assert (found.sizes.tolist(), found.counts.tolist()) == ([2, 3], [1, 1])
+def test_sets_and_sizes_are_counted(summary: TableSummary) -> None:
+    assert (summary.choice_sets, summary.alternatives, summary.unweighted, summary.has_choices) == (2, 5, False, True)
+    assert (summary.sizes.tolist(), summary.counts.tolist()) == ([2, 3], [1, 1])
 
 
-def test_a_table_without_labels_says_what_alternatives_are_called(found: TableSummary) -> None:
-    assert found.unlabelled is None
+def test_an_unlabelled_table_shows_an_example_name(summary: TableSummary) -> None:
+    assert summary.unlabelled is None
     data = ChoiceData.from_long({"trip": [1, 1], "price": [2.0, 4.0]}, choice_set="trip", features=["price"])
     assert summarise_table(data).unlabelled == "#1 (price 2)"
 
 
-def test_numbers_have_ranges_and_means_of_what_is_offered_and_chosen(found: TableSummary) -> None:
+def test_numbers_have_ranges_and_means(summary: TableSummary) -> None:
     """Offered: (1 * 3 + 3 * 4) / 4 = 3.75; chosen: (1 * 2 + 3 * 8) / 4 = 6.5."""
-    price = next(column for column in found.columns if column.name == "price")
+    price = next(column for column in summary.columns if column.name == "price")
     assert (price.low, price.median, price.high, price.missing) == (1.0, 3.0, 8.0, 0)
     assert (price.offered, price.chosen) == (3.75, 6.5)
 
 
-def test_missing_values_take_no_part(found: TableSummary) -> None:
+def test_missing_values_are_ignored(summary: TableSummary) -> None:
     """Weights of 4 | 1, 3 are 1/2 | 1, 1: offered (2 + 1 + 3) / 2.5; both choices lack the value."""
-    gap = next(column for column in found.columns if column.name == "gap")
+    gap = next(column for column in summary.columns if column.name == "gap")
     assert (gap.low, gap.high, gap.missing) == (1.0, 4.0, 2)
     assert gap.offered == pytest.approx(2.4, rel=1e-12)
     assert gap.chosen is None
 
 
-def test_categories_come_with_their_shares_and_labels_with_those_of_the_choices(found: TableSummary) -> None:
-    first, *_, who = found.columns
+def test_categories_and_labels_have_shares(summary: TableSummary) -> None:
+    first, *_, who = summary.columns
     assert (first.name, first.role, first.distinct, first.categories[0]) == ("mode", "label", 3, ("car", 0.4))
     assert (who.role, who.categories) == ("individual", (("a", 0.5), ("b", 0.5)))
-    shares = {label.label: (label.offered, label.chosen) for label in found.labels}
+    shares = {label.label: (label.offered, label.chosen) for label in summary.labels}
     assert shares == {"bike": (0.75, 0.75), "car": (1.0, 0.25), "bus": (1.0, 0.0)}
 
 
 # -- Example sets ------------------------------------------------------------------------------------------------------
-# Three sets to look at: which they are, and what is said of them.
+# Three example sets: how they are selected, and what they contain.
 
 
 Make = Callable[..., ChoiceData]
@@ -83,25 +83,25 @@ def by_kind(model: ChoiceModel, data: ChoiceData) -> dict[str, ExampleSet]:
     return {example.kind: example for example in example_sets(model, data)}
 
 
-def test_the_surprising_choice_is_the_least_probable_and_the_large_set_the_largest(driven: ChoiceData) -> None:
+def test_examples_include_the_least_probable_choice(driven: ChoiceData) -> None:
     model = MNL().fit(driven)
-    found = by_kind(model, driven)
+    summary = by_kind(model, driven)
     p = model.predict_proba(driven)
     fit = np.flatnonzero((driven.sizes > 1) & (driven.weights > 0))
     assert driven.chosen is not None
     chosen = driven.from_rows(p)[driven.offsets[:-1] + driven.chosen]
     least = fit[np.argmin(chosen[fit])]
-    assert found["surprising"].choice_set == driven.set_ids[least]
-    assert found["surprising"].nll == pytest.approx(-np.log(chosen[least]), rel=1e-12)
-    assert len(found["large"].p) == driven.sizes.max()
-    assert len({example.choice_set for example in found.values()}) == 3
-    typical = found["typical"].nll
+    assert summary["surprising"].choice_set == driven.set_ids[least]
+    assert summary["surprising"].nll == pytest.approx(-np.log(chosen[least]), rel=1e-12)
+    assert len(summary["large"].p) == driven.sizes.max()
+    assert len({example.choice_set for example in summary.values()}) == 3
+    typical = summary["typical"].nll
     assert typical is not None
     assert abs(typical - np.median(-np.log(chosen[fit]))) < 0.2
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_an_example_holds_what_the_other_functions_say_of_its_set(make_driven: Make, labels: bool) -> None:
+def test_examples_contain_attribution_and_chain(make_driven: Make, labels: bool) -> None:
     data = make_driven(labels=labels)
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     example = by_kind(model, data)["surprising"]
@@ -117,26 +117,26 @@ def test_an_example_holds_what_the_other_functions_say_of_its_set(make_driven: M
     assert set(example.individual) == {"income", "purpose"}
 
 
-def test_where_choices_are_unknown_the_set_nearest_to_evens_is_shown(make_driven: Make) -> None:
+def test_without_choices_the_most_uncertain_set_is_shown(make_driven: Make) -> None:
     data = make_driven(chosen=None)
     model = MNL().fit(make_driven())
-    found = by_kind(model, data)
-    assert list(found) == ["typical", "uncertain", "large"]
-    assert found["uncertain"].nll is None
-    p = found["uncertain"].p
+    summary = by_kind(model, data)
+    assert list(summary) == ["typical", "uncertain", "large"]
+    assert summary["uncertain"].nll is None
+    p = summary["uncertain"].p
     entropy = -(p * np.log(p)).sum() / np.log(len(p))
     assert entropy > 0.9
-    assert found["uncertain"].attribution is not None
+    assert summary["uncertain"].attribution is not None
 
 
-def test_no_set_is_called_large_where_all_have_as_many_alternatives(driven: ChoiceData) -> None:
+def test_no_set_is_large_if_all_have_the_same_size(driven: ChoiceData) -> None:
     alike = driven.subset(driven.sizes == 3)
     assert list(by_kind(MNL().fit(driven), alike)) == ["typical", "surprising"]
 
 
 def test_a_ranking_has_examples_without_attribution(driven: ChoiceData) -> None:
-    found = by_kind(RankBy(column="price").fit(driven), driven)
-    surprising = found["surprising"]
+    summary = by_kind(RankBy(column="price").fit(driven), driven)
+    surprising = summary["surprising"]
     assert surprising.attribution is None
     assert surprising.chain is None
     assert surprising.chosen is not None
@@ -144,7 +144,7 @@ def test_a_ranking_has_examples_without_attribution(driven: ChoiceData) -> None:
     assert sorted(prices).index(prices[surprising.chosen]) >= 1
 
 
-def test_a_table_of_single_alternatives_has_no_example(driven: ChoiceData) -> None:
+def test_sets_of_one_alternative_give_no_example(driven: ChoiceData) -> None:
     with pytest.raises(InputError, match="two alternatives and a positive weight, found none"):
         example_sets(MNL().fit(driven), driven.subset(driven.sizes == 1))
 

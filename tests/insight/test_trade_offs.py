@@ -1,4 +1,4 @@
-"""What makes up for what."""
+"""Trade-offs between features."""
 
 from typing import Any
 
@@ -32,22 +32,23 @@ def data() -> ChoiceData:
     )
 
 
-def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(data: ChoiceData) -> None:
+def test_in_a_logit_trade_offs_are_ratios_of_coefficients(data: ChoiceData) -> None:
     """With b_time, b_price < 0, a longer ride is offset by a lower price: -b_time / b_price < 0."""
     model = MNL(formula="price + time + comfort").fit(data)
     b = dict(zip(("price", "time", "comfort"), (float(row[1]) for row in model.summary().rows), strict=True))
-    found = trade_offs(model, data, ["time", "comfort"], "price")
-    for row in found.rows:
+    result = trade_offs(model, data, ["time", "comfort"], "price")
+    for row in result.rows:
         expected = -b[row.column] / b["price"]
-        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=2e-2)  # the summary is rounded
+        # The summary has rounded numbers.
+        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=2e-2)
         assert row.high - row.low == pytest.approx(0, abs=1e-9)
         assert (row.odd, row.ends) == (0.0, None)
-    assert found.rows[0].median < 0 < found.rows[1].median
-    assert found.members == 0
-    assert "is offset by price" in str(found)
+    assert result.rows[0].median < 0 < result.rows[1].median
+    assert result.members == 0
+    assert "is offset by price" in str(result)
 
 
-def test_an_ensemble_gives_the_interval_of_the_median(data: ChoiceData) -> None:
+def test_an_ensemble_gives_an_interval_of_the_median(data: ChoiceData) -> None:
     model = Ensemble(MNL(formula="price + time"), n=3, resample=True).fit(data, progress=False)
     (row,) = trade_offs(model, data, ["time"], "price").rows
     medians = [trade_offs(member, data, ["time"], "price").rows[0].median for member in model.members_]
@@ -57,17 +58,17 @@ def test_an_ensemble_gives_the_interval_of_the_median(data: ChoiceData) -> None:
     assert row.ends[0] < min(medians) < max(medians) < row.ends[1]
 
 
-def test_money_is_what_others_are_expressed_in(data: ChoiceData) -> None:
+def test_trade_offs_are_expressed_in_money(data: ChoiceData) -> None:
     assert choose_reference(data, ["time", "price", "comfort"]) == "price"
     assert choose_reference(data, ["time", "comfort"]) == "time"
-    found = main_trade_offs(MNL(formula="price + time + comfort").fit(data), data, ["time", "price", "comfort"])
-    assert found.reference == "price"
-    assert [row.column for row in found.rows] == ["time", "comfort"]
-    assert found.sets == 60
-    assert found.to_dict()["rows"][0]["ends"] is None
+    result = main_trade_offs(MNL(formula="price + time + comfort").fit(data), data, ["time", "price", "comfort"])
+    assert result.reference == "price"
+    assert [row.column for row in result.rows] == ["time", "comfort"]
+    assert result.sets == 60
+    assert result.to_dict()["rows"][0]["ends"] is None
 
 
-def test_what_makes_up_for_nothing_is_refused(data: ChoiceData) -> None:
+def test_models_without_trade_offs_are_rejected(data: ChoiceData) -> None:
     model = MNL(formula="time").fit(data)
     with pytest.raises(InputError, match="no probability depends on 'price'"):
         trade_offs(model, data, ["time"], "price")

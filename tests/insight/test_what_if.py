@@ -1,4 +1,4 @@
-"""Sets that were never observed have the alternatives, individuals and values that were asked for."""
+"""Hypothetical sets have the requested alternatives, individuals and values."""
 
 import numpy as np
 import pytest
@@ -23,32 +23,32 @@ def data() -> ChoiceData:
     return ChoiceData.from_long(TABLE, choice_set="trip", chosen="took", **roles)
 
 
-def test_alternatives_of_several_sets_come_together(data: ChoiceData) -> None:
-    made = compose_sets(data, [[4, 0, 0], [1]], [1, 0])
-    assert made.sizes.tolist() == [3, 1]
-    assert made.features["price"].values.tolist() == [1.0, 3.0, 3.0, 5.0]
-    assert made.features["mode"].plain().tolist() == ["bike", "bus", "bus", "car"]
-    assert made.individual["income"].values.tolist() == [20.0, 10.0]
-    assert made.weights.tolist() == [1.0, 2.0]
-    assert made.chosen is None
-    assert made.to_rows(np.arange(4.0)).tolist() == [0.0, 1.0, 2.0, 3.0]
+def test_sets_combine_alternatives_of_several_sets(data: ChoiceData) -> None:
+    composed = compose_sets(data, [[4, 0, 0], [1]], [1, 0])
+    assert composed.sizes.tolist() == [3, 1]
+    assert composed.features["price"].values.tolist() == [1.0, 3.0, 3.0, 5.0]
+    assert composed.features["mode"].plain().tolist() == ["bike", "bus", "bus", "car"]
+    assert composed.individual["income"].values.tolist() == [20.0, 10.0]
+    assert composed.weights.tolist() == [1.0, 2.0]
+    assert composed.chosen is None
+    assert composed.to_rows(np.arange(4.0)).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_the_sets_as_they_are_have_the_same_probabilities(data: ChoiceData) -> None:
+def test_composing_the_original_sets_keeps_probabilities(data: ChoiceData) -> None:
     model = MNL(formula="price").fit(data)
     same = compose_sets(data, [np.arange(2), np.arange(2, 5)], [0, 1])
     np.testing.assert_array_equal(model.predict_proba(same), model.predict_proba(data))
 
 
-def test_unavailable_rows_are_left_behind() -> None:
+def test_unavailable_rows_are_dropped() -> None:
     table = {**TABLE, "there": [1, 1, 1, 0, 1]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"], available="there")
-    made = compose_sets(data, [[0, 1], [2, 3]], [0, 1])
-    assert made.n_rows == 4
-    assert made.features["price"].values.tolist() == [3.0, 5.0, 2.0, 1.0]
+    composed = compose_sets(data, [[0, 1], [2, 3]], [0, 1])
+    assert composed.n_rows == 4
+    assert composed.features["price"].values.tolist() == [3.0, 5.0, 2.0, 1.0]
 
 
-def test_values_of_features_and_of_individuals_change_alone(data: ChoiceData) -> None:
+def test_only_the_given_column_changes(data: ChoiceData) -> None:
     dearer = with_values(data, "price", np.arange(5.0))
     assert dearer.features["price"].values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert dearer.features["mode"] is data.features["mode"]
@@ -69,7 +69,7 @@ def test_values_of_features_and_of_individuals_change_alone(data: ChoiceData) ->
         ([[0]], [0, 1], "an individual for each of 1 sets, got 2"),
     ],
 )
-def test_places_that_are_not_there_are_refused(
+def test_invalid_places_are_rejected(
     data: ChoiceData, sets: list[list[int]], individuals: list[int], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -85,6 +85,6 @@ def test_places_that_are_not_there_are_refused(
         ("income", [1.0] * 5, "expected 2 values"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(data: ChoiceData, column: str, values: list[float], message: str) -> None:
+def test_values_that_do_not_fit_are_rejected(data: ChoiceData, column: str, values: list[float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         with_values(data, column, values)

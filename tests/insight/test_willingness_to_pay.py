@@ -12,17 +12,17 @@ from pcmcnet.models import ChoiceModel
 
 
 @pytest.mark.parametrize("method", ["auto", "differences"])
-def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(driven: ChoiceData, method: Any) -> None:
+def test_in_a_logit_it_is_a_ratio_of_coefficients(driven: ChoiceData, method: Any) -> None:
     model = MNL(formula="price + time | 0").fit(driven)
-    found = willingness_to_pay(model, driven, "time", "price", by="purpose", method=method, step=1e-4)
+    result = willingness_to_pay(model, driven, "time", "price", by="purpose", method=method, step=1e-4)
     expected = model.willingness_to_pay("time", "price").value
-    for row in found.rows:
-        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=1e-5)  # float32 steps of time
+    for row in result.rows:
+        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=1e-5)  # steps of time in float32
         assert row.odd == 0
-    assert found.ratios[found.weights > 0] == pytest.approx(expected, rel=1e-5)
+    assert result.ratios[result.weights > 0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_interactions_make_a_distribution_over_segments(driven: ChoiceData) -> None:
+def test_interactions_give_a_distribution_over_segments(driven: ChoiceData) -> None:
     """-b_time / (b_price + b_price:income income): the quartiles are those of income, weighted by sets."""
     model = MNL(formula="price + time + price:income | 0").fit(driven)
     b = model.coefficients
@@ -37,7 +37,7 @@ def test_interactions_make_a_distribution_over_segments(driven: ChoiceData) -> N
     assert row.left_out == pytest.approx(driven.weights[driven.sizes == 1].sum() / driven.weights.sum(), rel=1e-9)
 
 
-def test_prices_that_attract_are_counted(driven: ChoiceData) -> None:
+def test_positive_price_effects_are_counted(driven: ChoiceData) -> None:
     model = MNL(formula="time + noise | 0").fit(driven)
     assert model.coefficients["time"] < 0
     sign = model.coefficients["noise"] > 0
@@ -49,19 +49,19 @@ OF_LABELS_ALONE = ("uniform", "bradley-terry", "thurstone", "pcmc", "cdm")
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n not in OF_LABELS_ALONE])
-def test_every_model_that_knows_prices_has_one(
+def test_every_model_with_prices_has_a_willingness_to_pay(
     name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
 ) -> None:
     model = fitted(name)
-    found = willingness_to_pay(model, driven, "time", "price", by="mode")
-    assert np.isfinite(found.ratios).all()
-    assert found.rows
-    json.dumps(found.to_dict())
-    assert found.to_markdown().startswith("| time in price | quartile | median |")
-    assert len(str(found).splitlines()) == 1 + len(found.rows)
+    result = willingness_to_pay(model, driven, "time", "price", by="mode")
+    assert np.isfinite(result.ratios).all()
+    assert result.rows
+    json.dumps(result.to_dict())
+    assert result.to_markdown().startswith("| time in price | quartile | median |")
+    assert len(str(result).splitlines()) == 1 + len(result.rows)
 
 
-def test_bad_questions_are_refused(driven: ChoiceData) -> None:
+def test_invalid_arguments_are_rejected(driven: ChoiceData) -> None:
     model = MNL(formula="price").fit(driven)
     with pytest.raises(InputError, match="'income' is an individual column"):
         willingness_to_pay(model, driven, "income", "price")

@@ -1,4 +1,4 @@
-"""What tests of pictures share: the size of a PNG file, and explanations of small models with hostile names."""
+"""Fixtures for pictures: the size of a PNG file, and explanations of small models with hostile names."""
 
 import struct
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pcmcnet.insight.explanation import PARTS
 
 @pytest.fixture
 def png_size() -> Callable[[Path], tuple[int, int]]:
-    """Read width and height in pixels, refusing what is no PNG file or is cut off."""
+    """Return a function that reads width and height in pixels, and rejects invalid or truncated PNG files."""
 
     def size(path: Path) -> tuple[int, int]:
         content = path.read_bytes()
@@ -59,7 +59,7 @@ def trips(*, labels: bool = True, **roles: Any) -> ChoiceData:
 
 @pytest.fixture(scope="session")
 def explained() -> dict[str, Explanation]:
-    """By name: a chain with labels, a logit without, a ranking, a table without choices, and next to nothing."""
+    """Return explanations by name: chain with labels, logit without, ranking, table without choices, almost empty."""
     data, plain = trips(), trips(labels=False)
     net = PCMCNet(hidden=(8,), epochs=3, weight_decay=0.0, batch_size=8).fit(data, progress=False)
     return {
@@ -77,7 +77,7 @@ def evil() -> str:
 
 
 def rooms(sets: int = 12) -> ChoiceData:
-    """Rooms with pictures, texts, lists and vectors; individuals with a picture and a time."""
+    """Return rooms with pictures, texts, lists and vectors; individuals have a picture and a time."""
     rng = np.random.default_rng(0)
 
     n = 3 * sets
@@ -105,7 +105,7 @@ def rooms(sets: int = 12) -> ChoiceData:
 
 @pytest.fixture(scope="session")
 def rich() -> Explanation:
-    """An explanation of a network that reads all kinds of columns."""
+    """Return the explanation of a network that reads all kinds of columns."""
     data = rooms()
     net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     return explain(net, data, sets=6, baselines={}, progress=False)

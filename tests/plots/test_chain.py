@@ -13,7 +13,7 @@ from pcmcnet.plots.chain import MAX_ARROWS, MIN_RELATIVE_FLOW, chain_chart, chai
 PngSize = Callable[[Path], tuple[int, int]]
 
 
-def made(n: int, *, reversible: bool = False, seed: int = 0) -> Chain:
+def make_chain(n: int, *, reversible: bool = False, seed: int = 0) -> Chain:
     rng = np.random.default_rng(seed)
     q = np.tile(rng.exponential(size=n), (n, 1)) if reversible else np.exp(rng.normal(0, 2, (n, n)))
     np.fill_diagonal(q, 0.0)
@@ -22,8 +22,8 @@ def made(n: int, *, reversible: bool = False, seed: int = 0) -> Chain:
     return Chain(labels=tuple(f"plan ${k}" for k in range(n)), rates=q, probabilities=law, choice_set="trip $9")
 
 
-def test_a_small_chain_is_drawn_whole() -> None:
-    chain = made(4)
+def test_a_small_chain_is_drawn_completely() -> None:
+    chain = make_chain(4)
     chart = chain_chart(chain)
     assert chart.labels == chain.labels
     np.testing.assert_array_equal(chart.rates, chain.rates)
@@ -32,8 +32,8 @@ def test_a_small_chain_is_drawn_whole() -> None:
     assert chart.circulation == chain.circulation
 
 
-def test_arrows_are_the_flows_and_the_stronger_way_is_ahead() -> None:
-    chain = made(4)
+def test_arrows_are_flows_with_the_stronger_direction_first() -> None:
+    chain = make_chain(4)
     chart = chain_chart(chain)
     flows = chain.flows
     assert max(arrow.flow for arrow in chart.arrows) == 1
@@ -47,18 +47,18 @@ def test_arrows_are_the_flows_and_the_stronger_way_is_ahead() -> None:
     assert chart.notes == ((f"{hidden} weaker flows are not drawn",) if hidden else ())
 
 
-def test_no_way_is_ahead_in_a_reversible_chain() -> None:
-    assert max(arrow.ahead for arrow in chain_chart(made(6, reversible=True)).arrows) < 1e-12
+def test_a_reversible_chain_has_no_stronger_direction() -> None:
+    assert max(arrow.ahead for arrow in chain_chart(make_chain(6, reversible=True)).arrows) < 1e-12
 
 
-def test_of_many_alternatives_the_most_probable_are_drawn_and_the_rest_is_said() -> None:
-    chain = made(30)
+def test_large_chains_show_the_most_probable_alternatives() -> None:
+    chain = make_chain(30)
     chart = chain_chart(chain)
     assert len(chart.labels) == 12
     assert chart.probabilities.min() >= np.sort(chain.probabilities)[-12]
-    kept = [chain.labels.index(label) for label in chart.labels]
-    assert kept == sorted(kept)
-    share = chain.probabilities[kept].sum()
+    shown = [chain.labels.index(label) for label in chart.labels]
+    assert shown == sorted(shown)
+    share = chain.probabilities[shown].sum()
     assert chart.notes[0] == f"12 of 30 alternatives, with {share:.1%} of the probability; the others are left out"
     assert len(chart.arrows) <= MAX_ARROWS
     assert len(chain_chart(chain, most=3).labels) == 3
@@ -68,25 +68,27 @@ def test_of_many_alternatives_the_most_probable_are_drawn_and_the_rest_is_said()
 
 @pytest.mark.parametrize("n", [1, 2, 12, 30])
 def test_chains_of_all_sizes_are_drawn(n: int, tmp_path: Path, png_size: PngSize) -> None:
-    path = draw_chain(made(n), tmp_path / "chain.png")
+    path = draw_chain(make_chain(n), tmp_path / "chain.png")
     assert png_size(path) == (1265, 638)
 
 
-def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
-    path = draw_chain(made(3), tmp_path / "chain.svg", title="one $ and another $")
+def test_a_picture_has_a_title(tmp_path: Path) -> None:
+    path = draw_chain(make_chain(3), tmp_path / "chain.svg", title="one $ and another $")
     assert path.read_bytes().startswith(b"<?xml")
-    assert path.read_bytes() == draw_chain(made(3), tmp_path / "same.svg", title="one $ and another $").read_bytes()
+    assert (
+        path.read_bytes() == draw_chain(make_chain(3), tmp_path / "same.svg", title="one $ and another $").read_bytes()
+    )
     with pytest.raises(InputError, match=r"ends in .png, .pdf or .svg"):
-        draw_chain(made(3), tmp_path / "chain.gif")
+        draw_chain(make_chain(3), tmp_path / "chain.gif")
 
 
-def test_a_chain_has_a_node_for_each_alternative_and_arrows_between_them() -> None:
-    chain = made(4)
+def test_a_chain_has_a_node_for_each_alternative() -> None:
+    chain = make_chain(4)
     figure = chain_figure(chain)
     (nodes,) = figure.traces
     assert len(nodes["x"]) == 4
     places = {(round(x, 9), round(y, 9)) for x, y in zip(nodes["x"], nodes["y"], strict=True)}
     for arrow in figure.layout["annotations"]:
         near = min(np.hypot(arrow["x"] - x, arrow["y"] - y) for x, y in places)
-        assert near == pytest.approx(0.025, abs=1e-6)  # aside of its node; places were rounded
+        assert near == pytest.approx(0.025, abs=1e-6)  # next to its node; positions are rounded
     assert f"{chain.circulation:.1%} of all moves" in figure.caption

@@ -1,4 +1,4 @@
-"""One description, two backends: a picture and a page show the same values, names and colours."""
+"""A chart shows the same values, names and colours as a picture and in a page."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ LINES = Chart(
 )
 
 
-def test_rows_have_the_same_bars_in_a_picture_and_from_bottom_to_top_in_a_page() -> None:
+def test_pictures_and_pages_show_the_same_bars() -> None:
     axes = draw_chart(ROWS, Figure().subplots())
     (trace,) = page_figure(ROWS).traces
     assert [bar.get_width() for bar in axes.patches] == trace["x"][::-1] == [2.0, 1.0, 0.5]
@@ -43,7 +43,7 @@ def test_rows_have_the_same_bars_in_a_picture_and_from_bottom_to_top_in_a_page()
     np.testing.assert_allclose(trace["error_x"]["array"], [0.1, 0.0, 0.5], atol=1e-12)
 
 
-def test_words_reference_and_what_is_left_out_are_in_both() -> None:
+def test_pictures_and_pages_show_the_same_texts() -> None:
     axes, figure = draw_chart(ROWS, Figure().subplots()), page_figure(ROWS)
     assert axes.get_xlabel() == figure.layout["xaxis"]["title"]["text"] == "share"
     assert axes.get_title() == "2 more are not shown"
@@ -53,7 +53,7 @@ def test_words_reference_and_what_is_left_out_are_in_both() -> None:
     assert figure.layout["shapes"][0]["x0"] == 1
 
 
-def test_lines_have_the_same_points_and_names() -> None:
+def test_pictures_and_pages_show_the_same_lines() -> None:
     axes, figure = draw_chart(LINES, Figure().subplots()), page_figure(LINES)
     diagonal, net, ring = figure.traces
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 2]  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def test_lines_have_the_same_points_and_names() -> None:
     assert axes.get_ylim()[0] == 0
 
 
-def test_several_bars_of_a_row_lie_side_by_side() -> None:
+def test_several_bars_of_a_row_are_side_by_side() -> None:
     both = tuple(Bars(values=[1.0, 2.0], colours=[k, k], legend=f"{k}") for k in range(2))
     axes = draw_chart(Chart(marks=both, rows=("a", "b"), x=Axis()), Figure().subplots())
     middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
@@ -76,12 +76,12 @@ def test_several_bars_of_a_row_lie_side_by_side() -> None:
     assert max(bar.get_height() for bar in axes.patches) == pytest.approx(0.36)
 
 
-def test_an_infinite_end_is_the_value_itself() -> None:
+def test_an_infinite_end_is_replaced_by_the_value() -> None:
     assert finite_ends([1.0, 2.0], [-np.inf, 1.5], [np.inf, 2.5]) == ([1.0, 1.5], [1.0, 2.5])
 
 
 def test_intervals_end_at_the_edge_and_the_reference_is_dashed() -> None:
-    """Finite ends reach from 0.5 to 1.5, and the axis a twentieth further."""
+    """Finite ends span 0.5 to 1.5; the axis adds a margin of a twentieth."""
     dots = (Dot(0, 1.0, 0.5, np.inf, marked=True), Dot(1, 1.2, 1.2, 1.5, marked=False))
     intervals = Intervals(metric="NLL", caption="NLL.", labels=("a", "b"), dots=dots, best=1, reference=0.9)
     axes = Figure().subplots()

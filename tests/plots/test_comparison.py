@@ -48,7 +48,7 @@ def chart() -> ComparisonChart:
     return comparison_chart(comparison(ROWS, best="net"))
 
 
-def test_lines_are_the_rows_of_the_table_less_the_failed(chart: ComparisonChart) -> None:
+def test_lines_are_the_rows_without_failures(chart: ComparisonChart) -> None:
     assert chart.labels == ("uni$form", "net", "forest", "cheap", "sure")
     assert chart.best == 1
     assert chart.left_out == ("broken failed", "sure: infinite NLL", "cheap: a ranking, without NLL")
@@ -67,8 +67,8 @@ def test_dots_are_the_values_of_the_table(chart: ComparisonChart) -> None:
     assert not any(dot.marked for dot in top.dots)
 
 
-def test_limits_hold_all_that_is_finite_with_a_margin(chart: ComparisonChart) -> None:
-    """From 0.7 to 1.2, and a twentieth of 0.5 on either side."""
+def test_limits_include_all_finite_values_with_a_margin(chart: ComparisonChart) -> None:
+    """From 0.7 to 1.2, with a margin of 0.5 / 20 on each side."""
     assert chart.panels[0].limits == pytest.approx((0.675, 1.225), rel=1e-12)
 
 
@@ -77,53 +77,54 @@ def test_equal_values_still_have_an_axis() -> None:
     assert comparison_chart(comparison((same,))).panels[1].limits == pytest.approx((0.25, 0.35), rel=1e-12)
 
 
-def test_the_numbers_of_a_real_comparison_are_those_of_its_table() -> None:
+def test_the_chart_has_the_numbers_of_a_real_comparison() -> None:
     table = mlba.simulate(40, seed=0)
     data = ChoiceData.from_long(table, choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"])
     nets = {f"net {k}": PCMCNet(hidden=(4,), epochs=k) for k in (1, 2)}
-    found = compare(nets, data, folds=2, top=(1, 2, 5), progress=False)
-    frame = found.to_arrow().to_pydict()
-    assert set(frame["top_5"]) == {1.0}  # sets have three alternatives: every model has it, and it is not drawn
-    assert found.notes == ["TOP 5 is left out: no choice set has more than 5 alternatives."]
-    assert found.cells()[0][:4] == ["model", "NLL", "TOP 1", "TOP 2"]
-    for panel, name in zip(comparison_chart(found).panels, ("nll", "top_1", "top_2"), strict=True):
+    result = compare(nets, data, folds=2, top=(1, 2, 5), progress=False)
+    frame = result.to_arrow().to_pydict()
+    # Sets have three alternatives, so every model has TOP 5 = 1 and it is not drawn.
+    assert set(frame["top_5"]) == {1.0}
+    assert result.notes == ["TOP 5 is left out: no choice set has more than 5 alternatives."]
+    assert result.cells()[0][:4] == ["model", "NLL", "TOP 1", "TOP 2"]
+    for panel, name in zip(comparison_chart(result).panels, ("nll", "top_1", "top_2"), strict=True):
         assert [dot.value for dot in panel.dots] == frame[name]
         assert [dot.low for dot in panel.dots] == frame[f"{name}_low"]
         assert [dot.high for dot in panel.dots] == frame[f"{name}_high"]
-        assert panel.reference == found.uniform[name]
+        assert panel.reference == result.uniform[name]
 
 
-def test_where_every_model_failed_there_is_nothing_to_draw() -> None:
+def test_a_comparison_of_failures_is_rejected() -> None:
     with pytest.raises(InputError, match="every model of the comparison failed"):
         comparison_chart(comparison((row("broken", error="no luck"),)))
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
-    """The panels drawn, in their order."""
-    seen: list[Axes] = []
+    """Return the drawn panels in order."""
+    titled: list[Axes] = []
     set_title = Axes.set_title
 
     def record(axes: Axes, *args: Any, **options: Any) -> Any:
-        seen.append(axes)
+        titled.append(axes)
         return set_title(axes, *args, **options)
 
     monkeypatch.setattr(Axes, "set_title", record)
-    return seen
+    return titled
 
 
 def test_the_picture_shows_dots_intervals_and_the_reference(
     chart: ComparisonChart, tmp_path: Path, drawn: list[Axes], png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
     path = draw_comparison(chart, tmp_path / "comparison.png", title="a $ title")
-    assert png_size(path) == (1480, 640)  # 1.6 + 2 2.9 by 1.5 + 5 0.34 inches, at 200 dots an inch
+    assert png_size(path) == (1480, 640)  # 1.6 + 2 2.9 by 1.5 + 5 0.34 inches at 200 dpi
     assert [file.name for file in tmp_path.iterdir()] == ["comparison.png"]
     nll, top = drawn
     reference, *lines = nll.lines
     assert list(reference.get_xdata()) == [1.1, 1.1]
     intervals, dots = lines[::2], lines[1::2]
-    found = [(*line.get_xdata(), line.get_ydata()[0]) for line in intervals]  # type: ignore[index, misc]
-    assert found == [(1.0, 1.2, 0), (0.7, pytest.approx(1.225), 1), (0.9, 0.9, 2)]  # inf ends at the edge
+    result = [(*line.get_xdata(), line.get_ydata()[0]) for line in intervals]  # type: ignore[index, misc]
+    assert result == [(1.0, 1.2, 0), (0.7, pytest.approx(1.225), 1), (0.9, 0.9, 2)]  # inf ends at the edge
     assert [(dot.get_xdata()[0], dot.get_ydata()[0]) for dot in dots] == [(1.1, 0), (0.8, 1), (0.9, 2)]  # type: ignore[index]
     assert [dot.get_color() for dot in dots] == [BLUE, ORANGE, BLUE]
     assert [dot.get_markerfacecolor() for dot in dots] == [BLUE, ORANGE, "white"]
@@ -132,7 +133,7 @@ def test_the_picture_shows_dots_intervals_and_the_reference(
     assert nll.get_ylim() == (4.5, -0.5)
 
 
-def test_a_path_that_cannot_be_is_refused(chart: ComparisonChart, tmp_path: Path) -> None:
+def test_an_invalid_path_is_rejected(chart: ComparisonChart, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.png, \.pdf or \.svg, got 'a.jpg'"):
         draw_comparison(chart, tmp_path / "a.jpg")
 
@@ -155,7 +156,7 @@ VOID = {"meta", "line", "circle"}
 
 
 class Page(HTMLParser):
-    """Tags in their order with their attributes, the text in them, and what was opened and never closed."""
+    """The tags of a page in order with attributes and text, and the tags that are never closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -201,7 +202,7 @@ def full_comparison(**change: Any) -> Comparison:
     return Comparison(**{"rows": rows, **facts, "design": FULL_DESIGN, **change})
 
 
-def test_the_page_is_well_formed_whole_and_escaped() -> None:
+def test_the_page_is_well_formed_self_contained_and_escaped() -> None:
     text = comparison_page(full_comparison(), title=f"Models {EVIL}")
     page = Page(text)
     assert page.open == []
@@ -213,34 +214,34 @@ def test_the_page_is_well_formed_whole_and_escaped() -> None:
     assert "failed: no luck " + EVIL in page.texts["td"]
 
 
-def test_the_table_is_that_of_the_comparison() -> None:
-    found = full_comparison()
-    cells = Page(comparison_page(found)).texts
-    head, first, second, _ = found.cells()
+def test_the_page_has_the_table_of_the_comparison() -> None:
+    result = full_comparison()
+    cells = Page(comparison_page(result)).texts
+    head, first, second, _ = result.cells()
     assert cells["th"][: len(head)] == head
     assert cells["td"][:12] == [*first[1:], *second[1:]]
 
 
-def test_the_chart_has_the_numbers_of_the_table_where_they_belong() -> None:
-    """The axis of NLL spans 0.7 to 1.1 and a margin of 0.02: 0.8 lies at 120 + 250 0.12 / 0.44."""
+def test_the_chart_has_the_numbers_at_their_positions() -> None:
+    """The axis of NLL spans 0.7 to 1.1 with a margin of 0.02, so 0.8 is at 120 + 250 0.12 / 0.44."""
     page = Page(comparison_page(full_comparison()))
     assert f"{EVIL}: 0.8000 [0.7000, 0.9000]" in page.texts["title"]
     circles = [attributes for tag, attributes in page.tags if tag == "circle"]
-    assert len(circles) == 3  # one NLL, since the other is infinite, and two accuracies
-    assert float(circles[0]["cx"] or 0) == pytest.approx(120 + 250 * 0.12 / 0.44, abs=0.05)  # to a tenth
+    assert len(circles) == 3  # one NLL (the other is infinite) and two accuracies
+    assert float(circles[0]["cx"] or 0) == pytest.approx(120 + 250 * 0.12 / 0.44, abs=0.05)  # rounded to a tenth
     drawings = re.findall(r"<svg.*?</svg>", comparison_page(full_comparison()), re.DOTALL)
     assert [len(ElementTree.fromstring(drawing).findall("g")) for drawing in drawings] == [1, 2]
     assert any("seed: infinite NLL" in note for note in page.texts["p"])
 
 
-def test_the_page_tells_how_it_was_measured() -> None:
+def test_the_page_describes_the_design() -> None:
     text = " ".join(part for parts in Page(comparison_page(full_comparison())).texts.values() for part in parts)
     for fact in ("5-fold cross-validation", "5 folds", "60", "abc123", "an abacus; device cpu", "torch 2.13", "10%"):
         assert fact in text
     assert "hidden=(8,)" in text
 
 
-def test_the_page_suits_phones_paper_and_the_dark() -> None:
+def test_the_page_suits_phones_paper_and_dark_mode() -> None:
     text = comparison_page(full_comparison())
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "@media (prefers-color-scheme: dark)" in text
@@ -255,13 +256,13 @@ def test_a_page_of_failures_has_no_chart() -> None:
     assert "<svg" not in text
 
 
-def test_a_split_is_told_apart_from_folds() -> None:
+def test_a_split_is_distinguished_from_folds() -> None:
     text = comparison_page(full_comparison(design={**FULL_DESIGN, "folds": 1, "split": [0.8, 0.2], "by": "person"}))
     assert "one split, 80% for training and 20% for testing" in text
     assert "person" in text
 
 
-def test_the_page_is_written_whole_and_by_its_name(tmp_path: Path) -> None:
+def test_the_page_is_written_to_an_html_file(tmp_path: Path) -> None:
     path = write_comparison_page(full_comparison(), tmp_path / "page.html", title="Title")
     assert path.read_text("utf-8") == comparison_page(full_comparison(), title="Title")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
@@ -270,7 +271,7 @@ def test_the_page_is_written_whole_and_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
-def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
+def test_invisible_characters_are_escaped(unseen: str) -> None:
     rows = (ComparisonRow(label="net", model="net", options={unseen: unseen}, error=f"a{unseen}b"),)
     text = comparison_page(
         full_comparison(rows=rows, best=None, design={**FULL_DESIGN, "by": f"c{unseen}d"}), title=f"e{unseen}f"
@@ -283,7 +284,7 @@ def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
-def test_axe_finds_nothing_wrong(scheme: str, tmp_path: Path) -> None:
+def test_axe_finds_no_violations(scheme: str, tmp_path: Path) -> None:
     file = write_comparison_page(full_comparison(), tmp_path / "comparison.html")
     with chromium() as browser:
         for width in (390, 1200):

@@ -33,7 +33,7 @@ CASES = (
 FOUND = ContextSearch("Net", CASES, removals=7, pairs=9, questions=9, mean=0.1)
 
 
-def test_the_chart_has_the_shares_with_and_without_in_order() -> None:
+def test_the_chart_has_shares_with_and_without_in_order() -> None:
     chart = context_effects_chart(FOUND)
     assert chart.labels[0] == "set 11: b against a\nadding a decoy"
     assert chart.share_with.tolist() == [0.14, 0.5]
@@ -42,16 +42,16 @@ def test_the_chart_has_the_shares_with_and_without_in_order() -> None:
     assert len(context_effects_chart(FOUND, most=1).labels) == 1
 
 
-def test_long_names_are_cut() -> None:
+def test_long_names_are_truncated() -> None:
     lines = context_effects_chart(FOUND).labels[1].splitlines()
     assert max(map(len, lines)) == 60
     assert lines[0].endswith("...")
 
 
-def test_the_cases_become_a_png(
+def test_cases_are_drawn_as_a_png(
     tmp_path: Path, png_size: Callable[[Path], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two cases of half an inch and 1.1 for the rest, 8 wide, at 200 dots an inch; lines join the shares."""
+    """Two cases of half an inch plus 1.1 inches, 8 inches wide, at 200 dpi; lines join the shares."""
     drawn: list[Any] = []
     hlines = Axes.hlines
 
@@ -65,22 +65,22 @@ def test_the_cases_become_a_png(
     assert (without.tolist(), present.tolist()) == ([0.33, 0.7], [0.14, 0.5])
 
 
-def test_no_case_and_no_picture_are_refused(tmp_path: Path) -> None:
+def test_empty_searches_and_invalid_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one case to draw"):
         context_effects_chart(ContextSearch("Net", (), 0, 0, 0, 0.0))
     with pytest.raises(InputError, match="ends in"):
         draw_context_effects(FOUND, tmp_path / "cases.gif")
 
 
-def test_the_map_of_a_third_is_titled_by_the_preference_without_it(
+def test_the_title_of_a_map_has_the_preference_without_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
     titles: list[str] = []
     monkeypatch.setattr(Axes, "set_title", lambda _, title, **__: titles.append(title))
     grid = np.array([1.0, 2.0])
-    found = PreferenceMap(grid, grid, np.full((2, 2), 0.6), (1, 2), (2, 1), (1, 1), 0.7)
-    assert png_size(draw_preference_map(found, tmp_path / "map.png", features=("price", "minutes"))) == (840, 780)
-    draw_preference_map(found, tmp_path / "map.png", features=("price", "minutes"), title="PCMC-Net")
+    result = PreferenceMap(grid, grid, np.full((2, 2), 0.6), (1, 2), (2, 1), (1, 1), 0.7)
+    assert png_size(draw_preference_map(result, tmp_path / "map.png", features=("price", "minutes"))) == (840, 780)
+    draw_preference_map(result, tmp_path / "map.png", features=("price", "minutes"), title="PCMC-Net")
     assert titles == ["without $c$: 0.70", "PCMC-Net"]
 
 
@@ -101,7 +101,7 @@ def _closed() -> Iterator[None]:
     plt.close("all")
 
 
-def test_bars_are_contributions_with_what_is_explained_beside_them() -> None:
+def test_bars_show_contributions_and_the_explained_share() -> None:
     chart = order_chart(order_effects())
     (bars,) = chart.marks
     assert isinstance(bars, Bars)
@@ -109,11 +109,11 @@ def test_bars_are_contributions_with_what_is_explained_beside_them() -> None:
     assert (bars.values, bars.notes) == ([1.5, 0.5], ["90.0%", "100.0%"])
     axes = order_effects().plot()
     assert [bar.get_width() for bar in axes.patches] == [1.5, 0.5]
-    (error,) = (line for line in axes.lines if len(set(line.get_xdata())) == 2)  # the other line is that of 0
+    (error,) = (line for line in axes.lines if len(set(line.get_xdata())) == 2)  # the other line is at 0
     assert list(error.get_xdata()) == [0.4, 0.6]
 
 
-def test_terms_are_named_by_those_who_act_and_those_acted_on() -> None:
+def test_terms_name_the_pair_and_the_others() -> None:
     chart = order_chart(order_effects(), "terms")
     (bars,) = chart.marks
     assert isinstance(bars, Bars)
@@ -122,7 +122,7 @@ def test_terms_are_named_by_those_who_act_and_those_acted_on() -> None:
     assert order_effects().plot("terms").patches[0].get_width() == -0.4
 
 
-def test_no_term_and_an_unknown_figure_are_refused() -> None:
+def test_missing_terms_and_unknown_figures_are_rejected() -> None:
     with pytest.raises(InputError, match="no choice set has three alternatives"):
         order_effects(()).plot("terms")
     with pytest.raises(ConfigError, match="what"):
@@ -133,7 +133,7 @@ Floats = NDArray[np.float64]
 
 
 def by_place(attributes: Floats) -> Floats:
-    """P(a) = x_c / 20, P(b) = y_c / 20: the preference is x / (x + y)."""
+    """Return P(a) = x_c / 20 and P(b) = y_c / 20, so the preference is x / (x + y)."""
     a, b = attributes[:, 2, 0] / 20, attributes[:, 2, 1] / 20
     return np.stack([a, b, 1 - a - b], axis=1)
 
@@ -141,10 +141,10 @@ def by_place(attributes: Floats) -> Floats:
 @pytest.mark.parametrize(
     ("count", "size"), [(1, (840, 780)), pytest.param(2, (1440, 780), marks=pytest.mark.slow), (6, (2640, 1460))]
 )
-def test_maps_become_a_png_side_by_side(
+def test_maps_are_drawn_side_by_side_as_a_png(
     count: int, size: tuple[int, int], tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
-    """3 inches a panel and 1.2 beside them, 3.4 a row of at most four and 0.5 below, at 200 dots an inch."""
+    """Panels are 3 inches wide plus 1.2, rows of at most four 3.4 inches high plus 0.5, at 200 dpi."""
     maps = {f"map {k}": preference_map(by_place, cells=4) for k in range(count)}
     path = draw_preference_maps(maps, tmp_path / "maps.png", features=("ram", "battery"))
     assert png_size(path) == size
@@ -153,7 +153,7 @@ def test_maps_become_a_png_side_by_side(
 
 @pytest.fixture
 def images(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The images drawn, in their order."""
+    """Return the drawn images in order."""
     drawn: list[Any] = []
     imshow = Axes.imshow
 
@@ -165,8 +165,8 @@ def images(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return drawn
 
 
-def test_all_maps_share_a_grey_scale_on_which_lighter_favours_a(tmp_path: Path, images: list[Any]) -> None:
-    """Preferences from 0.2 to 0.6 make a scale from 0.2 to 0.8, grey in the middle."""
+def test_all_maps_share_a_grey_scale(tmp_path: Path, images: list[Any]) -> None:
+    """Preferences from 0.2 to 0.6 give a scale from 0.2 to 0.8, grey in the middle; lighter favours a."""
     grid = np.array([1.0, 2.0])
     maps = {
         "low": PreferenceMap(grid, grid, np.full((2, 2), 0.2), (1, 2), (2, 1)),
@@ -180,7 +180,7 @@ def test_all_maps_share_a_grey_scale_on_which_lighter_favours_a(tmp_path: Path, 
     assert [list(image.get_extent()) for image in images] == [[0.5, 2.5, 0.5, 2.5]] * 2
 
 
-def test_points_are_marked_where_they_are(tmp_path: Path, images: list[Any]) -> None:
+def test_points_are_marked_at_their_positions(tmp_path: Path, images: list[Any]) -> None:
     draw_preference_maps({"truth": preference_map(by_place, cells=4)}, tmp_path / "maps.png")
     labels = {text.get_text(): tuple(text.xy) for text in images[0].axes.texts}
     assert labels == {"$a$": (4, 6), "$b$": (6, 4), "$c_A$": (3, 5), "$c_S$": (3.5, 6.5), "$c_C$": (2, 8)}
@@ -188,17 +188,17 @@ def test_points_are_marked_where_they_are(tmp_path: Path, images: list[Any]) -> 
     assert marks == list(labels.values())
 
 
-def test_no_maps_are_refused_and_so_is_a_path_that_cannot_be(tmp_path: Path) -> None:
+def test_missing_maps_and_invalid_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one preference map"):
         draw_preference_maps({}, tmp_path / "maps.png")
     with pytest.raises(InputError, match=r"ends in \.png, \.pdf or \.svg, got 'maps.jpg'"):
         draw_preference_maps({"a": preference_map(by_place, cells=2)}, tmp_path / "maps.jpg")
 
 
-def test_an_error_has_a_panel_and_a_scale_of_its_own(
+def test_an_error_has_its_own_panel_and_scale(
     tmp_path: Path, images: list[Any], png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
-    """Five panels of 3 inches stand in one row, with 1.2 inches beside them and 1 for the second scale."""
+    """Five panels of 3 inches are in one row, plus 1.2 inches and 1 inch for the second scale."""
     drawn = preference_map(by_place, cells=4)
     error = drawn._replace(preference=np.full((4, 4), 0.25))
     path = draw_preference_maps({f"map {k}": drawn for k in range(4)}, tmp_path / "maps.png", error=("error", error))
@@ -210,24 +210,24 @@ def test_an_error_has_a_panel_and_a_scale_of_its_own(
 
 
 def test_the_middle_of_the_scale_is_the_preference_without_c(tmp_path: Path, images: list[Any]) -> None:
-    """Preferences of 0.6 and 0.9 about 0.8 without c: a scale from 0.6 to 1, and the third where it stands."""
+    """Preferences of 0.6 and 0.9, and 0.8 without c, give a scale from 0.6 to 1; c is marked at its position."""
     grid = np.array([1.0, 2.0])
-    found = PreferenceMap(grid, 10 * grid, np.array([[0.6, 0.8], [0.8, 0.9]]), (1, 20), (2, 10), (2, 20), 0.8)
-    draw_preference_maps({"net": found}, tmp_path / "map.png", contexts={})
+    result = PreferenceMap(grid, 10 * grid, np.array([[0.6, 0.8], [0.8, 0.9]]), (1, 20), (2, 10), (2, 20), 0.8)
+    draw_preference_maps({"net": result}, tmp_path / "map.png", contexts={})
     assert images[0].get_clim() == pytest.approx((0.6, 1.0))
     labels = {text.get_text(): tuple(text.xy) for text in images[0].axes.texts}
     assert labels == {"$a$": (1, 20), "$b$": (2, 10), "$c$": (2, 20)}
-    assert images[0].axes.get_aspect() == pytest.approx(0.1)  # a square, though y spans ten times as much as x
+    assert images[0].axes.get_aspect() == pytest.approx(0.1)  # square, although y spans ten times as much as x
 
 
-def test_a_map_is_grey_where_the_third_changes_nothing() -> None:
-    """The preference goes from .2 to .5, and without the third it is .4: colours reach 0.2 on either side."""
+def test_a_map_is_grey_where_c_has_no_effect() -> None:
+    """The preference spans .2 to .5 and is .4 without c, so colours extend 0.2 to each side."""
     x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-    found = PreferenceMap(x, y, np.array([[0.2, 0.4], [0.4, 0.5]]), (1, 3), (2, 4), (1, 4), 0.4)
-    figure = map_figure(found, ("price", "time"), ("a", "b", "c"))
+    result = PreferenceMap(x, y, np.array([[0.2, 0.4], [0.4, 0.5]]), (1, 3), (2, 4), (1, 4), 0.4)
+    figure = map_figure(result, ("price", "time"), ("a", "b", "c"))
     heat, *dots = figure.traces
     assert (heat["zmin"], heat["zmax"]) == pytest.approx((0.2, 0.6), abs=1e-12)
-    assert heat["z"] == found.preference.tolist()
+    assert heat["z"] == result.preference.tolist()
     colours = [colour for _, colour in heat["colorscale"]]
     assert (colours[0], colours[8], colours[-1]) == ("rgb(179,86,27)", "rgb(238,238,238)", "rgb(32,99,155)")
     assert "Grey is 40.0%, the share without c" in figure.caption
@@ -237,9 +237,10 @@ def test_a_map_is_grey_where_the_third_changes_nothing() -> None:
     assert figure.numbers[1] == ["4", "0.4000", "0.5000"]
 
 
-def test_a_map_without_any_change_can_be_drawn() -> None:
+def test_a_map_without_effects_can_be_drawn() -> None:
     flat = PreferenceMap(np.arange(2.0), np.arange(2.0), np.full((2, 2), 0.5), (0, 0), (1, 1))
     heat, *dots = map_figure(flat, ("price", "time"), ("a", "b", "c")).traces
-    assert (heat["zmin"], heat["zmax"]) == pytest.approx((0.45, 0.55), abs=1e-12)  # nothing is dramatised
+    # Small differences are not exaggerated.
+    assert (heat["zmin"], heat["zmax"]) == pytest.approx((0.45, 0.55), abs=1e-12)
     assert heat["colorscale"][8][1] == "rgb(238,238,238)"
     assert len(dots) == 2

@@ -1,4 +1,4 @@
-"""Importance, demand, rivals and tastes."""
+"""Plots of importance, demand, rivals and tastes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,12 +47,12 @@ def attributed(rivals: int) -> Attribution:
 
 
 def first_row(chart: Chart) -> tuple[object, ...]:
-    """Return the name of the first row, and the values and the ends of its bars."""
+    """Return the name of the first row, and the values and ends of its bars."""
     bars = [mark for mark in chart.marks if isinstance(mark, Bars)]
     return chart.rows[0], *(part[0] for mark in bars for part in (mark.values, mark.low, mark.high) if part)
 
 
-def test_bars_hold_values_and_intervals() -> None:
+def test_bars_have_values_and_intervals() -> None:
     assert first_row(importance_chart(importances(0.5, 0.2))) == ("column $ 0", 0.5, -1.0, 1.0)
     assert first_row(importance_chart(importances(0.5, high=np.inf))) == ("column $ 0", 0.5, 0.5, 0.5)
     few = importance_chart(importances(*[0.1] * 30), most=7)
@@ -63,7 +63,7 @@ def test_bars_hold_values_and_intervals() -> None:
         importance_chart(importances(0.1), most=0)
 
 
-def test_bars_become_pngs(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+def test_bars_are_drawn_as_png(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
     path = draw_importance(importances(0.5, 0.2, -0.1), tmp_path / "importance.png", title="$5", most=2)
     assert png_size(path)[0] == 1280
     path = draw_attribution(attributed(15), tmp_path / "attribution.png", title="$5")
@@ -89,7 +89,7 @@ def lines(chart: Chart) -> list[Line]:
     return [mark for mark in chart.marks if isinstance(mark, Line)]
 
 
-def test_points_go_from_left_to_right() -> None:
+def test_points_are_sorted_from_left_to_right() -> None:
     """Factors of 0.5, 1 and 2 are changes of -50 %, 0 and +100 %."""
     (line,) = lines(demand_chart(curve()))
     assert line.x.tolist() == [-0.5, 0.0, 1.0]
@@ -101,7 +101,7 @@ def test_points_go_from_left_to_right() -> None:
 
 
 def test_lines_are_named_by_curve_and_segment() -> None:
-    """Colours tell segments apart and dashes curves; without segments, colours tell curves apart."""
+    """Segments differ by colour and curves by dashes; without segments, curves differ by colour."""
     chart = demand_chart({"MNL": curve(segments=("leisure", "work")), "net": curve()})
     assert [line.legend for line in lines(chart)] == ["MNL, leisure", "MNL, work", "net"]
     assert [(line.dash, line.colour) for line in lines(chart)] == [("solid", 0), ("solid", 1), ("dash", 0)]
@@ -111,7 +111,7 @@ def test_lines_are_named_by_curve_and_segment() -> None:
     assert demand_chart(curve(scaled=False, changed="")).x.title == "price"
 
 
-def test_the_table_of_shares_has_a_gap_where_a_curve_was_not_asked() -> None:
+def test_the_table_of_shares_marks_missing_points() -> None:
     """Curves at factors 0.5, 1, 2 and at 0.5, 1, 3."""
     head, *rows, now = demand_chart({"a": curve(), "b": curve((3.0, 0.5, 1.0))}).numbers
     assert head == ["change of price of train", "a", "b"]
@@ -129,12 +129,12 @@ def test_the_table_of_shares_has_a_gap_where_a_curve_was_not_asked() -> None:
     [curve(), curve(scaled=False), {"MNL": curve(segments=("$5", "b")), "net": curve(segments=("$5", "b"))}],
     ids=["factors", "values", "several"],
 )
-def test_a_curve_becomes_a_png(drawn: Any, tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+def test_a_curve_is_drawn_as_a_png(drawn: Any, tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
     path = draw_demand(drawn, tmp_path / "demand.png", title="at $5 or $6")
     assert png_size(path) == (1280, 800)
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+def test_incompatible_curves_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one demand curve"):
         demand_chart({})
     with pytest.raises(InputError, match="of one column of one alternative"):
@@ -149,7 +149,7 @@ TASTES = Tastes.of(["x", "$y$"], ["uniform", "normal"], DRAWS)
 
 def test_a_chart_is_a_density_between_the_outer_quantiles() -> None:
     chart = taste_chart(TASTES["x"], DRAWS[0])
-    np.testing.assert_allclose(chart.density, 0.25, rtol=0.1)  # 1 over the width of 4
+    np.testing.assert_allclose(chart.density, 0.25, rtol=0.1)  # 1 / 4, where 4 is the width
     assert chart.edges[[0, -1]] == pytest.approx([-0.98, 2.98])
     assert chart.note == "25% below 0"
     alike = taste_chart(TASTES["$y$"], DRAWS[1])
@@ -157,7 +157,7 @@ def test_a_chart_is_a_density_between_the_outer_quantiles() -> None:
     assert np.isfinite(alike.density).all()
 
 
-def test_one_coefficient_goes_into_axes_and_all_into_a_figure() -> None:
+def test_axes_hold_one_coefficient_and_a_figure_holds_all() -> None:
     axes = Figure().subplots()
     assert draw_tastes(TASTES, "x", ax=axes) is axes
     assert axes.get_title() == "x: uniform"
@@ -177,7 +177,7 @@ def test_importance_is_drawn_from_bottom_to_top(explained: dict[str, Explanation
     assert [row[0] for row in figure.numbers[1:]] == [row.name for row in part.rows]
 
 
-def test_demand_draws_the_shares_of_every_curve(explained: dict[str, Explanation]) -> None:
+def test_demand_plots_the_shares_of_every_curve(explained: dict[str, Explanation]) -> None:
     part = explained["chain"].elasticities
     assert part is not None
     figure = page_figure(demand_chart(part.curves))
@@ -192,7 +192,7 @@ def example(explained: dict[str, Explanation]) -> ExampleSet:
     return examples[1]
 
 
-def test_probabilities_are_bars_with_the_choice_in_another_colour(example: ExampleSet) -> None:
+def test_the_choice_has_another_colour(example: ExampleSet) -> None:
     (trace,) = page_figure(probabilities_chart(example)).traces
     assert trace["x"] == sorted(example.p.tolist())
     assert example.chosen is not None
@@ -200,7 +200,7 @@ def test_probabilities_are_bars_with_the_choice_in_another_colour(example: Examp
     assert [p for p, mark in zip(trace["x"], chosen, strict=True) if mark] == [example.p[example.chosen]]
 
 
-def test_of_a_large_set_the_most_probable_are_shown_and_always_the_choice(example: ExampleSet) -> None:
+def test_large_sets_show_the_most_probable_and_the_choice(example: ExampleSet) -> None:
     p = np.arange(40, 0, -1) / np.arange(40, 0, -1).sum()
     large = replace(example, p=p, names=tuple(map(str, range(40))), chosen=39)
     assert shown_alternatives(large) == [*range(14), 39]
@@ -208,20 +208,22 @@ def test_of_a_large_set_the_most_probable_are_shown_and_always_the_choice(exampl
     assert "25 less probable ones" in page_figure(probabilities_chart(large)).caption
 
 
-def test_what_rivals_do_adds_up_to_the_change(example: ExampleSet) -> None:
-    found = example.attribution
-    assert found is not None
-    logit, beyond = rival_changes_figure(found).traces
-    order = np.argsort(-np.abs(found.change), kind="stable")[::-1]
-    np.testing.assert_allclose(np.add(logit["x"], beyond["x"]), found.change[order], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(beyond["x"], found.change_beyond[order], rtol=0, atol=1e-12)
+def test_effects_of_rivals_sum_to_the_change(example: ExampleSet) -> None:
+    attribution = example.attribution
+    assert attribution is not None
+    logit, beyond = rival_changes_figure(attribution).traces
+    order = np.argsort(-np.abs(attribution.change), kind="stable")[::-1]
+    np.testing.assert_allclose(np.add(logit["x"], beyond["x"]), attribution.change[order], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(beyond["x"], attribution.change_beyond[order], rtol=0, atol=1e-12)
 
 
-def test_small_changes_have_the_decimals_to_be_seen(example: ExampleSet) -> None:
-    """A choice of 0.02 % that loses 0.004 points to its rivals: no axis of -0 % and +0 %."""
-    found = example.attribution
-    assert found is not None
-    rare = replace(found, p=2e-4, without=2e-4 + 4e-5 * np.arange(1, len(found.rivals) + 1) / len(found.rivals))
+def test_small_changes_have_enough_decimals(example: ExampleSet) -> None:
+    """A choice of 0.02 % loses 0.004 points to its rivals; the axis does not show -0 % and +0 %."""
+    attribution = example.attribution
+    assert attribution is not None
+    rare = replace(
+        attribution, p=2e-4, without=2e-4 + 4e-5 * np.arange(1, len(attribution.rivals) + 1) / len(attribution.rivals)
+    )
     figure = rival_changes_figure(rare)
     assert figure.caption.endswith("is 0.02%.")
     assert figure.layout["xaxis"]["tickformat"] == "+.4~%"

@@ -29,7 +29,7 @@ def board(*losses: dict[str, float]) -> Leaderboard:
 THREE = [{"a": 0.3, "b$": 0.1, "c": 0.2}, {"a": 0.3, "b$": 0.2, "c": 0.1}, {"a": 0.3, "b$": 0.1, "c": 0.2}]
 
 
-def test_the_chart_holds_mean_ranks_and_the_models_that_are_alike() -> None:
+def test_the_chart_has_mean_ranks_and_groups_of_similar_models() -> None:
     """Ranks of b are 1, 2, 1. For three models q is 2.343 (Demsar, 2006), and sqrt(3 4 / (6 3)) = 0.816."""
     chart = rank_chart(board(*THREE))
     assert chart.labels == ("b$", "c", "a")
@@ -39,10 +39,10 @@ def test_the_chart_holds_mean_ranks_and_the_models_that_are_alike() -> None:
     assert chart.bars == (RankBar(0, 2, 0),)
 
 
-def test_many_tables_tell_models_apart_and_bars_that_meet_lie_on_levels() -> None:
-    """With 40 tables of ranks 1, 2, 3, 4 the distance is 4.690 / sqrt(40) = 0.742: nobody is alike."""
+def test_overlapping_groups_are_on_different_levels() -> None:
+    """With 40 tables of ranks 1, 2, 3, 4, the critical distance is 4.690 / sqrt(40) = 0.742: all models differ."""
     assert rank_chart(board(*[{"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}] * 40)).bars == ()
-    few = rank_chart(board(*[{"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}] * 14))  # 1.253: neighbours are alike
+    few = rank_chart(board(*[{"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}] * 14))  # 1.253: neighbours do not differ
     assert few.bars == (RankBar(0, 1, 0), RankBar(1, 2, 1), RankBar(2, 3, 0))
 
 
@@ -50,7 +50,7 @@ def test_the_tables_of_one_use_may_be_drawn() -> None:
     assert rank_chart(board(*THREE), "judged").n_tables == 2
 
 
-def test_one_model_or_no_table_has_no_ranks() -> None:
+def test_ranks_need_two_models_and_a_table() -> None:
     with pytest.raises(InputError, match="ranks need at least two models and one table, got 1 and 0"):
         rank_chart(board())
 
@@ -83,9 +83,9 @@ def page_board(*models: str) -> Leaderboard:
     return Leaderboard(models=models, tables=(table,), skipped={}, design=DESIGN)
 
 
-def test_the_page_has_the_verdicts_the_picture_and_every_table() -> None:
-    found = page_board("a<b", "c")
-    page = leaderboard_page(found)
+def test_the_page_has_verdicts_picture_and_all_tables() -> None:
+    board_ = page_board("a<b", "c")
+    page = leaderboard_page(board_)
     assert "a&lt;b has the best mean rank, 1.00 over 1 table; the difference from c is not significant." in page
     assert "a&lt;b is best: 0.1 NLL below c, p = .010." in page
     assert page.count("data:image/png;base64,") == 1

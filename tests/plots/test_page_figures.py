@@ -1,4 +1,4 @@
-"""Figures of a report: what plotly reads, and that nothing in a table becomes markup."""
+"""Figures of a report: plotly accepts them, and no text of a table becomes markup."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,8 @@ from pcmcnet.reports.sections import Figure
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 
 
-def all_figures(found: Explanation) -> Iterator[Figure]:
-    for section in explanation_sections(found):
+def all_figures(explanation: Explanation) -> Iterator[Figure]:
+    for section in explanation_sections(explanation):
         yield from (block for block in section.blocks if isinstance(block, Figure))
 
 
@@ -23,7 +23,7 @@ def test_plotly_knows_every_property_of_every_figure(name: str, explained: dict[
     drawn = list(all_figures(explained[name]))
     assert drawn
     for figure in drawn:
-        graphs.Figure(data=list(figure.traces), layout=figure.layout)  # refuses what it does not know
+        graphs.Figure(data=list(figure.traces), layout=figure.layout)  # rejects unknown properties
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,10 +36,10 @@ def test_every_figure_has_its_numbers_and_a_caption(name: str, explained: dict[s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_of_the_table_is_taken_for_markup(name: str, explained: dict[str, Explanation]) -> None:
+def test_names_of_the_table_are_not_markup(name: str, explained: dict[str, Explanation]) -> None:
     for figure in all_figures(explained[name]):
         assert "<a " not in repr((figure.traces, figure.layout))
 
 
-def test_a_placeholder_in_a_name_is_none() -> None:
+def test_placeholders_in_names_are_escaped() -> None:
     assert escape_markup("%{x}") == "% {x}"

@@ -1,4 +1,4 @@
-"""Learning curves and calibration: what is drawn, and that it is."""
+"""Plots of learning curves and calibration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ def history(*valid: float | None, lr: float = 0.01, decay: float = 1.0) -> list[
     ]
 
 
-def test_the_curve_has_the_losses_by_epoch_and_the_first_best() -> None:
+def test_the_curve_has_losses_and_the_first_best_epoch() -> None:
     curve = learning_curve(history(3.0, 1.5, 1.5, 2.0, decay=0.5))
     assert curve.epoch.tolist() == curve.valid_epoch.tolist() == [1, 2, 3, 4]
     assert curve.train_loss.tolist() == [2.0, 1.0, 2 / 3, 0.5]
@@ -42,11 +42,11 @@ def test_without_a_validation_loss_there_is_no_best_epoch(valid: tuple[float | N
     assert learning_curve(history(*valid)).best_epoch is None
 
 
-def test_a_run_that_broke_down_keeps_its_best_epoch() -> None:
+def test_a_diverged_run_keeps_its_best_epoch() -> None:
     assert learning_curve(history(2.0, 1.0, float("nan"))).best_epoch == 2
 
 
-def test_an_empty_history_is_refused() -> None:
+def test_an_empty_history_is_rejected() -> None:
     with pytest.raises(InputError, match=r"the history is empty: .* Was the model fitted\?"):
         learning_curve([])
 
@@ -69,7 +69,7 @@ def test_an_entry_without_its_keys_is_named() -> None:
         (history(*[1.0] * 100), 800),
     ],
 )
-def test_a_curve_becomes_a_png(
+def test_a_curve_is_drawn_as_a_png(
     entries: list[dict[str, Any]], height: int, tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
     path = draw_learning_curve(learning_curve(entries), tmp_path / "curve.png", title="PCMC-Net")
@@ -77,7 +77,7 @@ def test_a_curve_becomes_a_png(
     assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
 
 
-def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.png"):
         draw_learning_curve(learning_curve(history(1.0)), tmp_path / "curve.jpeg")
 
@@ -100,7 +100,7 @@ def test_calibrations_are_drawn_together(tmp_path: Path, png_size: PngSize) -> N
     assert svg.startswith("<?xml")
 
 
-def test_nothing_and_too_much_to_draw_are_refused(tmp_path: Path) -> None:
+def test_between_1_and_6_calibrations_can_be_drawn(tmp_path: Path) -> None:
     for number in (0, 7):
         with pytest.raises(InputError, match=f"1 to 6 calibrations to draw, got {number}"):
             draw_calibration({str(k): calibration() for k in range(number)}, tmp_path / "curve.png")

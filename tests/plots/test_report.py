@@ -1,4 +1,4 @@
-"""A report: its files, its sections, and its page in a real browser."""
+"""A report: its files, its sections, and its page in a browser."""
 
 import importlib.util
 import json
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reas
 
 
 def test_page_markdown_and_numbers_are_written(explained: dict[str, Explanation], tmp_path: Path) -> None:
-    found = explained["chain"]
-    files = write_explanation(found, tmp_path / "new" / "report")
+    explanation = explained["chain"]
+    files = write_explanation(explanation, tmp_path / "new" / "report")
     assert [file.name for file in files] == ["report.html", "report.md", "explanation.json"]
     assert sorted(file.name for file in (tmp_path / "new" / "report").iterdir()) == sorted(f.name for f in files)
     assert files[0].read_text("utf-8").startswith("<!doctype html>")
     assert files[1].read_text("utf-8").startswith("# ")
-    assert json.loads(files[2].read_text("utf-8")) == json.loads(json.dumps(found.to_dict()))
+    assert json.loads(files[2].read_text("utf-8")) == json.loads(json.dumps(explanation.to_dict()))
 
 
 def test_the_same_explanation_gives_the_same_files(explained: dict[str, Explanation], tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_same_explanation_gives_the_same_files(explained: dict[str, Explanat
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
 
 
-def test_a_file_is_no_folder(explained: dict[str, Explanation], tmp_path: Path) -> None:
+def test_a_file_as_folder_is_rejected(explained: dict[str, Explanation], tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(InputError, match="cannot be a folder"):
         write_explanation(explained["table"], tmp_path / "taken")
@@ -55,8 +55,8 @@ def test_without_plotly_nothing_is_written(
     assert not any(tmp_path.iterdir())
 
 
-def by_name(found: Explanation) -> dict[str, Section]:
-    return {section.name: section for section in explanation_sections(found)}
+def by_name(explanation: Explanation) -> dict[str, Section]:
+    return {section.name: section for section in explanation_sections(explanation)}
 
 
 def text_of(section: Section) -> str:
@@ -64,26 +64,26 @@ def text_of(section: Section) -> str:
 
 
 @pytest.mark.parametrize("name", ["chain", "logit", "ranking", "unknown", "table"])
-def test_there_is_a_section_for_every_part_that_is_there(name: str, explained: dict[str, Explanation]) -> None:
-    found = explained[name]
-    there = [part for part in PARTS if getattr(found, part) is not None]
-    first, *names, last = by_name(found)
-    assert (first, last) == ("findings" if found.findings else "glance", "made")
-    assert sorted({*names, first} - {"findings", "glance"}) == sorted(there)
-    made = by_name(found)["made"].blocks[0]
-    assert isinstance(made, Facts)
-    assert {f"no section on {part}": why for part, why in found.left_out.items()}.items() <= made.pairs.items()
+def test_every_available_part_has_a_section(name: str, explained: dict[str, Explanation]) -> None:
+    explanation = explained[name]
+    available = [part for part in PARTS if getattr(explanation, part) is not None]
+    first, *names, last = by_name(explanation)
+    assert (first, last) == ("findings" if explanation.findings else "glance", "made")
+    assert sorted({*names, first} - {"findings", "glance"}) == sorted(available)
+    facts = by_name(explanation)["made"].blocks[0]
+    assert isinstance(facts, Facts)
+    assert {f"no section on {part}": why for part, why in explanation.left_out.items()}.items() <= facts.pairs.items()
 
 
-def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> None:
-    found = explained["chain"]
-    sections = by_name(found)
+def test_in_sample_figures_are_labelled(explained: dict[str, Explanation]) -> None:
+    explanation = explained["chain"]
+    sections = by_name(explanation)
     for name in ("glance", "fit"):
         assert "The model was trained on this table" in text_of(sections[name])
     table = next(block for block in sections["fit"].blocks if isinstance(block, Table))
     assert [row[-1] for row in table.cells] == ["measured", "in-sample", *["out of sample, 5 folds"] * 2]
-    assert found.fit is not None
-    assert table.cells[1][1].startswith(f"{found.fit.report.nll:.4f} [")
+    assert explanation.fit is not None
+    assert table.cells[1][1].startswith(f"{explanation.fit.report.nll:.4f} [")
     assert "columns to which the model has overfitted" in text_of(sections["importance"])
 
 
@@ -95,12 +95,12 @@ def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> N
         ("none known", "The model was trained on another table"),
     ],
 )
-def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str, Explanation]) -> None:
-    found = explained["chain"]
-    assert found.fit is not None
+def test_the_report_names_the_kind_of_table(seen: str, words: str, explained: dict[str, Explanation]) -> None:
+    explanation = explained["chain"]
+    assert explanation.fit is not None
     warning = None if seen == "none known" else f"It is {words}."
-    fit = replace(found.fit, seen=seen, warning=warning)  # type: ignore[arg-type]
-    section = by_name(replace(found, fit=fit))["fit"]
+    fit = replace(explanation.fit, seen=seen, warning=warning)  # type: ignore[arg-type]
+    section = by_name(replace(explanation, fit=fit))["fit"]
     assert words in text_of(section)
     if warning is not None:
         table = next(block for block in section.blocks if isinstance(block, Table))
@@ -108,7 +108,7 @@ def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str,
     assert "This is the table" not in text_of(section)
 
 
-def test_a_logit_is_said_to_have_no_context_effects(explained: dict[str, Explanation]) -> None:
+def test_the_report_of_a_logit_states_no_context_effects(explained: dict[str, Explanation]) -> None:
     (only,) = by_name(explained["logit"])["context"].blocks
     assert isinstance(only, Text)
     assert only.text.startswith("None. ")
@@ -117,30 +117,32 @@ def test_a_logit_is_said_to_have_no_context_effects(explained: dict[str, Explana
     assert ("strongest context effect", "none", "change of a log-ratio") in tiles.tiles
 
 
-def test_the_axioms_obeyed_are_named(explained: dict[str, Explanation]) -> None:
-    found = explained["logit"].axioms
-    assert found is not None
-    assert f"Obeyed in all cases checked: {', '.join(found.obeyed)}." in text_of(by_name(explained["logit"])["axioms"])
+def test_axioms_that_hold_are_named(explained: dict[str, Explanation]) -> None:
+    explanation = explained["logit"].axioms
+    assert explanation is not None
+    assert f"Obeyed in all cases checked: {', '.join(explanation.obeyed)}." in text_of(
+        by_name(explained["logit"])["axioms"]
+    )
 
 
-def test_a_ranking_has_accuracies_alone(explained: dict[str, Explanation]) -> None:
+def test_a_ranking_has_only_accuracies(explained: dict[str, Explanation]) -> None:
     section = by_name(explained["ranking"])["fit"]
     table = next(block for block in section.blocks if isinstance(block, Table))
     assert table.cells[1][1] == "-"
     assert "has no NLL" in text_of(section)
 
 
-def test_caveats_stand_at_the_top(explained: dict[str, Explanation]) -> None:
-    found = explained["chain"]
-    assert found.model is not None
-    marked = replace(found, model=replace(found.model, caveats=("the search was stopped",)))
+def test_caveats_are_at_the_top(explained: dict[str, Explanation]) -> None:
+    explanation = explained["chain"]
+    assert explanation.model is not None
+    marked = replace(explanation, model=replace(explanation.model, caveats=("the search was stopped",)))
     assert "Caveat: the search was stopped." in text_of(by_name(marked)["glance"])
 
 
-def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[str, Explanation]) -> None:
-    for found in explained.values():
-        sections = explanation_sections(found)
-        text = to_markdown(found.title, sections)
+def test_the_report_escapes_names_of_the_table(explained: dict[str, Explanation]) -> None:
+    for explanation in explained.values():
+        sections = explanation_sections(explanation)
+        text = to_markdown(explanation.title, sections)
         for section in sections:
             assert f"\n## {section.title}\n" in text
             for block in section.blocks:
@@ -151,7 +153,7 @@ def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[st
         assert "<a " not in text.replace("\\<", "")
 
 
-def test_the_model_is_drawn_beside_the_baselines_and_hollow_in_sample(
+def test_the_figure_has_the_model_and_its_baselines(
     explained: dict[str, Explanation],
 ) -> None:
     fit = explained["chain"].fit
@@ -172,7 +174,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reas
 
 
 class Elements(HTMLParser):
-    """The elements of a page, with a check that each is closed in its turn."""
+    """The elements of a page; checks that each is closed in the right order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -198,39 +200,43 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(explained: dict[str, Explanation]) -> dict[str, str]:
-    return {name: to_html(found.title, explanation_sections(found)) for name, found in explained.items()}
+    return {
+        name: to_html(explanation.title, explanation_sections(explanation)) for name, explanation in explained.items()
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_is_well_formed_and_refers_to_nothing_outside(name: str, pages: dict[str, str]) -> None:
+def test_the_page_is_well_formed_and_self_contained(name: str, pages: dict[str, str]) -> None:
     elements = Elements(pages[name])
-    referred = [value for _, found in elements.found for key, value in found.items() if key in ("src", "href")]
+    referred = [
+        value for _, explanation in elements.found for key, value in explanation.items() if key in ("src", "href")
+    ]
     assert referred
     assert all(value is not None and value.startswith("#") for value in referred)
-    policy = next(found["content"] for tag, found in elements.found if found.get("http-equiv"))
+    policy = next(explanation["content"] for tag, explanation in elements.found if explanation.get("http-equiv"))
     assert policy is not None
     assert policy.startswith("default-src 'none';")
     assert "http" not in policy
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_contents_lead_to_the_sections(name: str, pages: dict[str, str], explained: dict[str, Explanation]) -> None:
+def test_contents_link_to_the_sections(name: str, pages: dict[str, str], explained: dict[str, Explanation]) -> None:
     elements = Elements(pages[name])
-    ids = [found["id"] for _, found in elements.found if "id" in found]
+    ids = [explanation["id"] for _, explanation in elements.found if "id" in explanation]
     assert len(ids) == len(set(ids))
-    links = [found["href"] for tag, found in elements.found if tag == "a"]
+    links = [explanation["href"] for tag, explanation in elements.found if tag == "a"]
     sections = [f"#{section.name}" for section in explanation_sections(explained[name])]
     assert links == [*sections, *(f"#{finding.part}" for finding in explained[name].findings)]
     assert {link[1:] for link in links if link} <= set(ids)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_figures_lie_in_the_page_as_json_each_with_its_place_and_its_numbers(
+def test_the_page_contains_its_figures_as_json(
     name: str, pages: dict[str, str], explained: dict[str, Explanation]
 ) -> None:
     elements = Elements(pages[name])
     figures = [block for s in explanation_sections(explained[name]) for block in s.blocks if isinstance(block, Figure)]
-    scripts = [k for k, (tag, found) in enumerate(elements.found) if tag == "script" and "type" in found]
+    scripts = [k for k, (tag, explanation) in enumerate(elements.found) if tag == "script" and "type" in explanation]
     for k, figure in zip(scripts, figures, strict=True):
         assert elements.found[k - 1][1]["class"] == "plot"
         assert json.loads(elements.words[k])["data"] == json.loads(json.dumps(figure.traces))
@@ -239,21 +245,21 @@ def test_figures_lie_in_the_page_as_json_each_with_its_place_and_its_numbers(
     assert sum(tag == "details" for tag, _ in elements.found) >= len(figures)
 
 
-def test_the_library_lies_in_the_page_once(pages: dict[str, str]) -> None:
+def test_the_page_contains_plotly_once(pages: dict[str, str]) -> None:
     library = plotly_script()
     assert "</script" not in library
     assert len(library) > 1_000_000
     assert pages["chain"].count(library) == 1
 
 
-def test_what_a_table_holds_is_shown_and_never_markup(pages: dict[str, str], evil: str) -> None:
+def test_the_page_escapes_texts_of_the_table(pages: dict[str, str], evil: str) -> None:
     text = pages["chain"].replace(plotly_script(), "")
     assert evil not in text
     assert "<a href='" not in text
     assert evil in "".join(Elements(text).words.values())
 
 
-# -- in a real browser --------------------------------------------------------------------------------------------
+# -- in a browser -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +270,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any, pages: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a report as a file; afterwards nothing may have been complained of, or asked for elsewhere."""
+    """Open a report as a file. Check at the end that there was no console error and no other request."""
     said: list[str] = []
     contexts = []
 
@@ -296,14 +302,14 @@ def visit(browser: Any, pages: dict[str, str], tmp_path: Path) -> Iterator[Calla
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_axe_finds_nothing_wrong(scheme: str, visit: Callable[..., Any]) -> None:
+def test_axe_finds_no_violations(scheme: str, visit: Callable[..., Any]) -> None:
     tab = visit(scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert violations(tab) == []
 
 
 @needs_chromium
-def test_on_a_phone_a_section_is_a_few_screens_and_what_is_cut_off_says_so(visit: Callable[..., Any]) -> None:
+def test_sections_are_short_on_a_phone(visit: Callable[..., Any]) -> None:
     tab = visit(width=390)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     screens = tab.evaluate(
@@ -322,7 +328,7 @@ def test_on_a_phone_a_section_is_a_few_screens_and_what_is_cut_off_says_so(visit
 
 
 @needs_chromium
-def test_every_figure_can_be_downloaded_also_one_that_was_folded(visit: Callable[..., Any], tmp_path: Path) -> None:
+def test_every_figure_can_be_downloaded(visit: Callable[..., Any], tmp_path: Path) -> None:
     tab = visit()
     buttons = tab.get_by_role("button", name="Download PNG")
     assert tab.locator(".plot, svg.intervals").count() == tab.locator("button.save").count()
@@ -340,12 +346,12 @@ def test_every_figure_can_be_downloaded_also_one_that_was_folded(visit: Callable
     assert download.value.suggested_filename.startswith("examples-")
 
 
-def test_a_report_is_small_beside_its_library(pages: dict[str, str]) -> None:
-    """Measured on the itinerary table it is 0.15 MB; 2 MB is the limit for any table."""
+def test_a_report_without_plotly_is_small(pages: dict[str, str]) -> None:
+    """It has 0.15 MB for the itinerary table; 2 MB is the limit for any table."""
     library = plotly_script()
     assert all(len(page.replace(library, "").encode()) < 2_000_000 for page in pages.values())
 
 
-def test_findings_stand_at_the_top_and_lead_to_their_figures(pages: dict[str, str]) -> None:
+def test_findings_are_at_the_top_and_link_to_their_figures(pages: dict[str, str]) -> None:
     text = pages["chain"]
     assert text.index('<ul class="points">') < text.index('<ul class="tiles">')

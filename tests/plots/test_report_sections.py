@@ -1,4 +1,4 @@
-"""Sections on what a model does and how it responds."""
+"""Sections of a report on context effects, examples and responses."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from pcmcnet.reports.formats import plotly_script
 from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 
 
-def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Explanation]) -> None:
+def test_the_strongest_case_has_text_table_and_map(explained: dict[str, Explanation]) -> None:
     part = explained["chain"].context
     assert part is not None
     assert not part.has_no_effects
@@ -38,7 +38,7 @@ def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Expla
     assert orders == Table(cells=part.orders.cells)
 
 
-def test_examples_mark_the_choice_and_show_the_chain_where_there_is_one(explained: dict[str, Explanation]) -> None:
+def test_examples_mark_the_choice_and_show_the_chain(explained: dict[str, Explanation]) -> None:
     for name, figures in (("chain", 3), ("logit", 2), ("ranking", 1)):
         part = explained[name].examples
         assert part is not None
@@ -59,8 +59,8 @@ def test_an_unknown_choice_is_not_marked(explained: dict[str, Explanation]) -> N
     assert any("the choice is unknown" in block.text for block in section.blocks if isinstance(block, Text))
 
 
-def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil: str) -> None:
-    assert set(rich.left_out) == {"categories", "trade_offs"}  # one number, and no category
+def test_columns_of_contents_are_shown_by_kind(rich: Explanation, evil: str) -> None:
+    assert set(rich.left_out) == {"categories", "trade_offs"}  # one number and no category
     assert rich.importance is not None
     assert {row.name for row in rich.importance.rows} == {"price", "photo", "about", "services", "style", "guest", "at"}
     assert rich.elasticities is not None
@@ -77,22 +77,20 @@ def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil
     assert len(cells["about"]) == 60
     assert cells["style"].endswith("… (5)")
     about = [block.cells for block in sections["table"].blocks if isinstance(block, Table)]
-    others = next(cells for cells in about if "kind" in cells[0])
-    what = {row[0]: row[-1] for row in others}
+    other_columns = next(cells for cells in about if "kind" in cells[0])
+    what = {row[0]: row[-1] for row in other_columns}
     assert what["style"] == "5 numbers"
     assert what["services"] == f"{evil}, pool, wifi (3 names)"
     assert what["at"].startswith("2024-03-0")
 
 
-def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
-    rich: Explanation, evil: str, tmp_path: Path
-) -> None:
+def test_a_report_with_pictures_is_self_contained(rich: Explanation, evil: str, tmp_path: Path) -> None:
     page, text, numbers = write_explanation(rich, tmp_path)
     html = page.read_text("utf-8").replace(plotly_script(), "")
     sources = re.findall(r'src="([^"]*)"', html)
     assert rich.context is not None
     of_context = 0 if rich.context.has_no_effects else 3  # the strongest case has three rooms
-    assert len(sources) == 2 * (3 + 1) + of_context  # and each of two examples three rooms and a guest
+    assert len(sources) == 2 * (3 + 1) + of_context  # each of two examples has three rooms and a guest
     assert all(source.startswith("data:image/png;") for source in sources)
     assert evil not in html
     assert "data:image" not in text.read_text("utf-8")
@@ -101,20 +99,18 @@ def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
     assert len(example["columns"]["style"][0]) == 5
 
 
-def test_the_table_of_elasticities_has_a_line_for_each_feature_by_its_name_and_unit(
-    explained: dict[str, Explanation], evil: str
-) -> None:
+def test_the_table_of_elasticities_has_names_and_units(explained: dict[str, Explanation], evil: str) -> None:
     part, names = explained["chain"].elasticities, explained["chain"].names
     assert part is not None
     section = elasticities_section(part, names)
     table = next(block for block in section.blocks if isinstance(block, Table))
-    assert [row[0] for row in table.cells[1:]] == [names.label(found.column) for found in part.tables]
+    assert [row[0] for row in table.cells[1:]] == [names.label(table_.column) for table_ in part.tables]
     assert f"Price {evil} (EUR)" in [row[0] for row in table.cells]
     assert float(table.cells[1][2]) == float(f"{part.tables[0].rows[0].own:.4g}")
     assert sum(isinstance(block, Figure) for block in section.blocks) == len(part.demand) == 2
 
 
-def test_categories_are_coloured_as_the_caption_says(explained: dict[str, Explanation]) -> None:
+def test_colours_of_categories_match_the_caption(explained: dict[str, Explanation]) -> None:
     part = explained["chain"].categories
     assert part is not None
     (table,) = part.tables
@@ -129,7 +125,7 @@ def test_categories_are_coloured_as_the_caption_says(explained: dict[str, Explan
     assert figure.numbers[0][0] == "Seat"
 
 
-def test_an_interval_is_shown_where_there_are_members_to_ask(explained: dict[str, Explanation]) -> None:
+def test_ensembles_have_intervals(explained: dict[str, Explanation]) -> None:
     row = TradeOff("time", -0.8, -1.2, -0.4, 0.03, (-1.0, -0.6))
     many = trade_offs_section(TradeOffs("price", (row,), 60, 5), explained["chain"].names)
     heads, cells = next(block for block in many.blocks if isinstance(block, Table)).cells

@@ -1,4 +1,4 @@
-"""The trials of a search, and the frontier of offers."""
+"""Plots of the trials of a search and of the frontier of offers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from pcmcnet.tuning import TrialRecord, Tuning
 
 
 def tuning(*outcomes: Any, importance: dict[str, float] | None = None) -> Tuning:
-    """A search with these losses: a number is complete, a string such as "2.5" pruned, None failed."""
+    """Return a search with these losses: numbers are complete, strings such as "2.5" pruned, None failed."""
     trials = []
     for k, outcome in enumerate(outcomes, 1):
         state: Any = "failed" if outcome is None else "pruned" if isinstance(outcome, str) else "complete"
@@ -25,28 +25,28 @@ def tuning(*outcomes: Any, importance: dict[str, float] | None = None) -> Tuning
     return Tuning(PCMCNet(), {"lr": 0.1}, min(losses), trials, importance or {}, {})
 
 
-def test_the_chart_tells_the_states_apart_and_follows_the_best() -> None:
+def test_the_chart_shows_states_and_the_best_trial() -> None:
     chart = search_chart(tuning(None, 3.0, "1.5", 2.0, None, 2.5, 1.0))
     assert chart.complete.tolist() == [2, 4, 6, 7]
     assert chart.complete_loss.tolist() == [3.0, 2.0, 2.5, 1.0]
     assert (chart.pruned.tolist(), chart.pruned_loss.tolist()) == ([3], [1.5])
     assert chart.failed.tolist() == [1, 5]
     assert np.isnan(chart.best_so_far[0])
-    assert chart.best_so_far[1:].tolist() == [3.0, 3.0, 2.0, 2.0, 2.0, 1.0]  # a pruned one is never the best
+    assert chart.best_so_far[1:].tolist() == [3.0, 3.0, 2.0, 2.0, 2.0, 1.0]  # a pruned trial is never the best
     assert chart.best == 7
 
 
-def test_importance_comes_with_the_largest_first() -> None:
+def test_importance_is_sorted_from_the_largest() -> None:
     chart = search_chart(tuning(1.0, 2.0, importance={"a": 0.1, "lr": 0.7, "b": 0.2}))
     assert chart.importance == (("lr", 0.7), ("b", 0.2), ("a", 0.1))
 
 
-def test_the_axis_holds_the_bulk_and_not_what_diverged() -> None:
-    """Best 1, middle 2: shown up to 5, with a margin."""
+def test_the_axis_excludes_diverged_trials() -> None:
+    """With best 1 and median 2, the axis ends at 5 plus a margin."""
     low, high = search_chart(tuning(1.0, 1.5, 2.0, 3.0, 1000.0)).limits
     assert (low, high) == pytest.approx((1 - 0.24, 5 + 0.24))
     assert search_chart(tuning(1.0, 1.0)).limits == (0.95, 1.05)
-    low, high = search_chart(tuning(1.0, 1.0, 1.0, 3.0)).limits  # the middle one is the best
+    low, high = search_chart(tuning(1.0, 1.0, 1.0, 3.0)).limits  # the median is the best
     assert low < 1 < 3 < high
 
 
@@ -58,7 +58,7 @@ def test_the_axis_holds_the_bulk_and_not_what_diverged() -> None:
         (tuning(2.0, 1.0, importance={"lr": 0.75, "$x": 0.25}), 2000),
     ],
 )
-def test_a_chart_becomes_a_png(
+def test_a_chart_is_drawn_as_a_png(
     found: Tuning, width: int, tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]
 ) -> None:
     path = draw_search(search_chart(found), tmp_path / "search.png", title="at $5 or $6")
@@ -66,7 +66,7 @@ def test_a_chart_becomes_a_png(
     assert [file.name for file in tmp_path.iterdir()] == ["search.png"]
 
 
-def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         draw_search(search_chart(tuning(1.0)), tmp_path / "nowhere" / "search.png")
 
@@ -98,7 +98,7 @@ def test_the_picture_has_a_point_for_each_size(model: pn.MNL) -> None:
     assert frontier.plot(ax=axes) is axes
 
 
-def test_sizes_are_needed_and_stand_alone(model: pn.MNL) -> None:
+def test_a_frontier_needs_sizes_without_other_size_limits(model: pn.MNL) -> None:
     with pytest.raises(InputError, match="sizes: expected at least one"):
         pn.offer_frontier(model, CATALOGUE, "margin", sizes=[])
     with pytest.raises(InputError, match="constraints: expected no size"):

@@ -1,4 +1,4 @@
-"""How pictures look, and how they become files."""
+"""The style of pictures, and how they are saved."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from pcmcnet.plots import style
 from pcmcnet.plots.style import save_picture
 
 
-def test_a_dollar_sign_begins_no_formula() -> None:
+def test_dollar_signs_are_escaped() -> None:
     figure = Figure()
     axes = figure.subplots()
     style.label_rows(axes, ["$a$", "b"])
@@ -24,7 +24,7 @@ def test_a_dollar_sign_begins_no_formula() -> None:
     assert figure.get_suptitle() == r"costs \$5 or \$6"
 
 
-def test_the_first_name_stands_on_top_and_no_title_leaves_no_room() -> None:
+def test_the_first_name_is_at_the_top() -> None:
     figure = Figure()
     axes = figure.subplots()
     style.label_rows(axes, ["a", "b", "c"])
@@ -33,21 +33,21 @@ def test_the_first_name_stands_on_top_and_no_title_leaves_no_room() -> None:
     assert figure.get_suptitle() == ""
 
 
-def test_colours_differ() -> None:
+def test_colours_are_distinct() -> None:
     assert len(set(style.COLOURS)) == len(style.COLOURS)
 
 
 SRC = Path(__file__).parents[2] / "src"
 
 
-def test_a_figure_becomes_a_png_of_its_size(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+def test_a_figure_is_saved_as_a_png_of_its_size(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
     path = save_picture(Figure(figsize=(3, 2)), tmp_path / "a.png", dpi=50)
     assert path == tmp_path / "a.png"
     assert png_size(path) == (150, 100)
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_a_picture_is_as_readable_as_any_other_file(tmp_path: Path) -> None:
+def test_a_picture_has_the_usual_file_permissions(tmp_path: Path) -> None:
     plain = tmp_path / "plain.txt"
     plain.touch()
     assert save_picture(Figure(), str(tmp_path / "a.png")).stat().st_mode == plain.stat().st_mode
@@ -60,7 +60,7 @@ def test_a_picture_replaces_an_earlier_one(tmp_path: Path, png_size: Callable[[P
 
 
 @pytest.mark.parametrize("earlier", [None, b"an earlier picture"])
-def test_a_failing_write_leaves_nothing_behind_and_spares_the_earlier_file(
+def test_a_failed_write_keeps_the_earlier_file(
     earlier: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "a.png"
@@ -74,12 +74,12 @@ def test_a_failing_write_leaves_nothing_behind_and_spares_the_earlier_file(
     monkeypatch.setattr(Figure, "savefig", half)
     with pytest.raises(ArtifactError, match=r"a.png cannot be written: No space left"):
         save_picture(Figure(), target)
-    found = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert found == ({} if earlier is None else {"a.png": earlier})
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert files == ({} if earlier is None else {"a.png": earlier})
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.pdf", b"%PDF-"), ("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG")])
-def test_the_ending_names_the_format_and_the_hour_leaves_no_trace(name: str, start: bytes, tmp_path: Path) -> None:
+def test_the_extension_sets_the_format_and_files_have_no_date(name: str, start: bytes, tmp_path: Path) -> None:
     figure = Figure(figsize=(1, 1))
     figure.subplots().plot([0, 1])
     path = save_picture(figure, tmp_path / name)
@@ -90,7 +90,7 @@ def test_the_ending_names_the_format_and_the_hour_leaves_no_trace(name: str, sta
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", "png"])
-def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
+def test_other_extensions_are_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"ends in .png, .pdf or .svg, got '{name}'"):
         save_picture(Figure(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -102,7 +102,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_matplotlib_is_loaded_by_drawing_only_and_pyplot_never(tmp_path: Path) -> None:
+def test_matplotlib_is_loaded_only_for_drawing(tmp_path: Path) -> None:
     code = f"""
 import sys, numpy as np, pcmcnet.plots as plots
 assert "matplotlib" not in sys.modules

@@ -46,7 +46,7 @@ class Result(FormatsMixin):
         )
 
 
-def test_text_has_the_title_facts_table_with_rules_and_notes() -> None:
+def test_text_has_title_facts_table_and_notes() -> None:
     lines = str(Result()).split("\n")
     assert lines[:3] == ["Toy", "===", "sets     3"]
     assert lines[5:] == [
@@ -60,7 +60,7 @@ def test_text_has_the_title_facts_table_with_rules_and_notes() -> None:
     ]
 
 
-def test_html_is_a_part_of_a_page_with_every_text_escaped_and_is_what_a_notebook_shows() -> None:
+def test_html_is_an_escaped_fragment_for_notebooks() -> None:
     html = Result().to_html()
     assert html == Result()._repr_html_()
     assert html.startswith('<div class="pcmcnet">')
@@ -70,7 +70,7 @@ def test_html_is_a_part_of_a_page_with_every_text_escaped_and_is_what_a_notebook
     assert '<p class="note">* p &lt; 0.05</p>' in html
 
 
-def test_markdown_has_the_same_and_latex_puts_long_facts_below_the_table() -> None:
+def test_latex_puts_long_facts_below_the_table() -> None:
     assert "- sets: 3" in Result().to_markdown()
     assert r"| x | -1.5\* |" in Result().to_markdown()
     latex = Result().to_latex()
@@ -101,12 +101,12 @@ def test_a_summary_prints_its_facts_and_an_aligned_table() -> None:
     ]
 
 
-def test_a_summary_may_have_no_facts_and_no_rows_and_shows_itself() -> None:
+def test_a_summary_may_have_no_facts_and_no_rows() -> None:
     summary = Summary("Toy", {}, ("weights",), ())
     assert repr(summary) == str(summary) == "Toy\n===\n\nweights\n-------"
 
 
-def test_a_summary_is_written_for_a_paper_a_page_and_a_notebook() -> None:
+def test_a_summary_converts_to_latex_html_and_markdown() -> None:
     summary = Summary("Toy", {"log-likelihood": "-12.5"}, ("coefficient", "estimate"), (("cost_eur", "-1.5"),))
     assert r"cost\_eur & $-$1.5 \\" in summary.to_latex()
     assert "<td>-1.5</td>" in summary.to_html() == summary._repr_html_()
@@ -125,7 +125,7 @@ def test_a_column_may_become_the_index() -> None:
     assert data_frame(TABLE, index="name").loc["b", "value"] == 2.0
 
 
-def test_without_pandas_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"estimates needs pandas, .*: pip install pandas, or use coefficients\."):
         data_frame(TABLE, method="estimates", instead="coefficients")
@@ -134,10 +134,10 @@ def test_without_pandas_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPa
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------
-# The report in Markdown: the words and tables of the page, and numbers in place of figures.
+# The report in Markdown has the texts and tables of the page, and numbers instead of figures.
 
 
-def test_every_kind_of_block_has_its_form() -> None:
+def test_every_kind_of_block_has_a_markdown_form() -> None:
     cells = [["a", "b"], ["x|y", "1"]]
     blocks = (
         Text("One *word*."),
@@ -156,7 +156,7 @@ def test_every_kind_of_block_has_its_form() -> None:
 
 
 # -- Notebook ----------------------------------------------------------------------------------------------------------
-# What a notebook shows of results, and what a prompt does.
+# Results in a notebook and at a prompt.
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Rows(TableMixin):
 
 
 @dataclass(frozen=True)
-class Found(NotebookMixin):
+class Numbers(NotebookMixin):
     numbers: list[float]
 
     def _short(self) -> str:
@@ -179,32 +179,32 @@ class Found(NotebookMixin):
 
 
 def test_a_table_has_one_line_in_a_prompt_and_rows_in_a_notebook() -> None:
-    found = Rows(tuple(range(1000)))
-    assert repr(found) == "Rows(1000 rows; print it for the table)"
+    result = Rows(tuple(range(1000)))
+    assert repr(result) == "Rows(1000 rows; print it for the table)"
     assert repr(Rows((1,))) == "Rows(1 row; print it for the table)"
-    page = found._repr_html_()
+    page = result._repr_html_()
     assert "&lt;n&gt;" in page
     assert page.count("<tr") == 1001
 
 
 def test_a_result_has_one_line_in_a_prompt_and_its_blocks_in_a_notebook() -> None:
-    found = Found([1.5] * 300)
-    assert repr(found) == "Found(300 numbers)"
-    assert found == Found([1.5] * 300)  # still a dataclass
-    page = found._repr_html_()
-    assert "<strong>Found: 300 numbers</strong>" in page
+    result = Numbers([1.5] * 300)
+    assert repr(result) == "Numbers(300 numbers)"
+    assert result == Numbers([1.5] * 300)  # still a dataclass
+    page = result._repr_html_()
+    assert "<strong>Numbers: 300 numbers</strong>" in page
     assert "a &lt; b" in page
 
 
-def test_a_class_may_have_its_own_line() -> None:
-    class Own(Found):
+def test_a_class_may_define_its_own_repr() -> None:
+    class Own(Numbers):
         def __repr__(self) -> str:
             return "own"
 
     assert repr(Own([])) == "own"
 
 
-def test_a_figure_is_the_table_of_its_numbers() -> None:
+def test_a_figure_becomes_a_table_of_its_numbers() -> None:
     figure = Figure(traces=(), caption="what is seen", numbers=[["x", "y"], ["1", "2"]])
     other = [Code("a"), PictureFile(file=Path("a.png"), caption="b")]
     assert figures_as_tables([figure, *other]) == [Table(cells=figure.numbers, folded="what is seen"), *other]

@@ -31,13 +31,13 @@ EVIL = "<b>&\"'"
 
 
 def body(*blocks: Block) -> str:
-    """The page of one section, from its heading on."""
+    """Return the page of one section, from its heading on."""
     page = to_html("Title", [Section(title="", blocks=blocks)])
     return page[page.index("<main>") :].replace(plotly_script(), "")
 
 
 class Cells(HTMLParser):
-    """The cells of a page's tables, row after row, with their attributes."""
+    """The cells of the tables of a page, row by row, with their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] = (text + data, attributes)
 
 
-def test_a_table_has_its_cells_and_a_short_row_takes_the_rest_of_the_line() -> None:
+def test_the_last_cell_of_a_short_row_spans_the_rest() -> None:
     cells = [["model", "NLL", "TOP 1"], [EVIL, "1", "2"], ["net", "failed"]]
     text = body(Table(cells=cells, strong=frozenset({0})))
     head, first, second = Cells(text).rows
@@ -95,19 +95,19 @@ def test_a_page_without_figures_has_no_script() -> None:
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:\">" in text
 
 
-def test_contents_list_the_sections_that_have_a_name() -> None:
+def test_contents_list_the_named_sections() -> None:
     text = to_html("Title", [Section(name="a", title="First", blocks=()), Section(title="Second", blocks=())])
     assert re.findall(r'<a href="(.*)">(.*)</a>', text) == [("#a", "First")]
     assert "<nav" not in to_html("Title", [Section(title="Second", blocks=())])
 
 
-def test_a_page_is_written_by_its_name_only(tmp_path: Path) -> None:
+def test_a_page_needs_the_extension_html(tmp_path: Path) -> None:
     assert write_html("text", tmp_path / "a.html").read_text("utf-8") == "text"
     with pytest.raises(InputError, match=r"ends in \.html, got 'a.txt'"):
         write_html("text", tmp_path / "a.txt")
 
 
-def test_pictures_lie_in_their_cells_and_only_as_data() -> None:
+def test_pictures_are_embedded_as_data() -> None:
     uri = f"data:image/png;base64,{EVIL}"
     text = body(Table(cells=[["room", "photo"], ["A", Thumbnail.of(uri)], ["B", Thumbnail.of("http://x/y.png")]]))
     assert text.count("<img") == 1
@@ -115,14 +115,14 @@ def test_pictures_lie_in_their_cells_and_only_as_data() -> None:
     assert "http" not in text
 
 
-def test_a_table_that_may_be_cut_off_scrolls_by_keyboard_too() -> None:
+def test_wide_tables_scroll_by_keyboard() -> None:
     head = ["room", "price", EVIL, "about"]
     text = body(Table(cells=[head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]]))
     assert '<div class="wide" tabindex="0" role="group" aria-label="Table of room, price, ' in text
     assert Cells(text).rows[1][3][1]["class"] == "words"
 
 
-def test_a_heading_folds_what_follows_up_to_the_next() -> None:
+def test_a_heading_folds_the_blocks_up_to_the_next() -> None:
     one, two = Heading("First", "open"), Heading("Second", "closed")
     text = body(note("before"), one, note("inside"), two, note("closed"), Heading("Third"), note("after"))
     order = [
@@ -144,7 +144,7 @@ def test_a_heading_folds_what_follows_up_to_the_next() -> None:
     assert text.count(" open>") == 1
 
 
-def test_figures_that_need_half_the_width_share_a_line() -> None:
+def test_half_width_figures_share_a_line() -> None:
     half = Figure(traces=(), caption="Half.", numbers=[["x"], ["1"]], narrow=True)
     whole = Figure(traces=(), caption="Whole.", numbers=[["x"], ["1"]], square=True)
     text = body(half, half, note("between"), half, whole)
@@ -154,15 +154,15 @@ def test_figures_that_need_half_the_width_share_a_line() -> None:
     assert 'style="height:min(360px, 80vw)"' in after
 
 
-def test_without_plotly_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_plotly_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="needs plotly: pip install plotly"):
         plotly_script()
 
 
 @pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
-def test_what_a_terminal_would_obey_is_written_out(unseen: str) -> None:
-    """A report is read by cat and less, too; names of columns and labels come from anywhere."""
+def test_control_characters_are_escaped(unseen: str) -> None:
+    """A report may be read with cat or less, and names of columns and labels may come from anywhere."""
     name, cells = f"a{unseen}b", [["label", "share"], [f"a{unseen}b", "1"]]
     blocks = (
         Text(name),

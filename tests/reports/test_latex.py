@@ -8,7 +8,7 @@ from pcmcnet.reports.tables import latex_cell, latex_table, latex_text
 CELLS = [["coefficient", "a_1"], ["cost & time", "-1.278***"], ["", "(0.050)"], ["[x]", "inf"]]
 
 
-def test_a_table_has_the_rules_of_booktabs_and_a_row_never_begins_with_a_bracket() -> None:
+def test_tables_use_booktabs_and_protect_leading_brackets() -> None:
     assert latex_table(CELLS, rules=frozenset({2}), facts={"BIC": "-3.5"}, notes=["50% of it"]).splitlines() == [
         r"\begin{tabular}{lr}",
         r"\toprule",
@@ -26,18 +26,18 @@ def test_a_table_has_the_rules_of_booktabs_and_a_row_never_begins_with_a_bracket
     ]
 
 
-def test_a_caption_or_a_label_makes_it_a_table_of_its_own() -> None:
+def test_a_caption_or_label_adds_a_table_environment() -> None:
     lines = latex_table(CELLS, caption="Models & fits", label="tab:fits").splitlines()
     assert lines[:4] == [r"\begin{table}", r"\centering", r"\caption{Models \& fits}", r"\label{tab:fits}"]
     assert lines[-1] == r"\end{table}"
 
 
-def test_a_short_row_is_filled_and_one_column_has_facts_too() -> None:
+def test_short_rows_are_filled_and_single_columns_have_facts() -> None:
     assert r"x &  \\" in latex_table([["a", "b"], ["x"]]).splitlines()
     assert r"n: 3 \\" in latex_table([["a"]], facts={"n": "3"}).splitlines()
 
 
-def test_words_that_look_like_numbers_in_part_stay_words() -> None:
+def test_only_whole_numbers_get_a_minus_sign() -> None:
     assert latex_cell("-0.5 to 0.3") == "-0.5 to 0.3"
     assert latex_cell("1,024") == "1,024"
     assert latex_cell("-1e-05") == "$-$1e-05"
@@ -45,9 +45,9 @@ def test_words_that_look_like_numbers_in_part_stay_words() -> None:
 
 
 @given(st.text(max_size=30))
-def test_no_text_leaves_a_sign_that_latex_obeys(text: str) -> None:
-    """What remains after taking the known escapes away has no special sign, and no line end."""
+def test_every_special_character_is_escaped(text: str) -> None:
+    """Without the known escapes, no special character and no line end is left."""
     escaped = latex_text(text)
-    known = r"\\(?:textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar)\{\}|\\[&%$#_{}]"
-    rest = re.sub(known, "", escaped)
+    escapes = r"\\(?:textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar)\{\}|\\[&%$#_{}]"
+    rest = re.sub(escapes, "", escaped)
     assert not re.search(r"[\\~^<>|&%$#_{}\r\n]", rest)

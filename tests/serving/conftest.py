@@ -1,4 +1,4 @@
-"""Models of a small table of trips, and clients that ask an application in this process."""
+"""Models of a small table of trips, and clients of an application in this process."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ ROLES = {**choice_tables.ROLES, "weight": None}
 
 
 class Client:
-    """Asks an application in this process, one request after the other."""
+    """Sends requests to an application in this process, one at a time."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -43,12 +43,12 @@ class Client:
 
 
 def trips(sets: int = 60, seed: int = 0) -> dict[str, Any]:
-    """Cheap modes are chosen more often."""
+    """Return trips in which cheap modes are chosen more often."""
     return choice_tables.trips(sets, seed, slope=-1 / 8)
 
 
 def requests_of(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """Write the sets of such a table as a client would."""
+    """Return the sets of a table as a client would send them."""
     sets = []
     for trip in np.unique(table["trip"]):
         rows = np.flatnonzero(table["trip"] == trip)
@@ -84,7 +84,7 @@ def logit() -> MNL:
 
 @pytest.fixture(scope="module")
 def make_client() -> Iterator[Callable[..., Client]]:
-    """Make clients of applications, and close them all in the end."""
+    """Return a function that makes clients; all are closed at the end."""
     opened: list[Client] = []
 
     def make(*models: Any, **settings: Any) -> Client:
@@ -99,13 +99,13 @@ def make_client() -> Iterator[Callable[..., Client]]:
 
 @pytest.fixture(scope="session")
 def one_client() -> Callable[..., closing[Client]]:
-    """A client for one block."""
+    """Return a context manager with a client."""
     return lambda *models: closing(Client(create_app(*models)))
 
 
 @pytest.fixture
 def sets() -> list[dict[str, Any]]:
-    """Sets that the models have not seen, to be changed at will."""
+    """Return sets that were not in training. Tests may change them."""
     return requests_of(trips(8, seed=1))
 
 
@@ -115,7 +115,7 @@ KINDS = {"photo": "image", "about": "text", "taste": "vector", "services": "mult
 
 
 def rooms(sets: int = 40, seed: int = 0, n: int = 3) -> dict[str, Any]:
-    """Rooms with a column of each kind that comes with a request."""
+    """Return rooms with a column of each kind that a request may have."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(n, size=sets)
     return {
@@ -147,7 +147,7 @@ def draw() -> Callable[..., bytes]:
 
 @pytest.fixture(scope="session")
 def rich() -> PCMCNet:
-    """A network that reads pictures, texts, vectors, lists and instants."""
+    """Return a network that reads pictures, texts, vectors, lists and instants."""
     data = ChoiceData.from_long(rooms(), **ROOM_ROLES)
     model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0, batch_size=16).fit(data, progress=False)
     return model
@@ -155,13 +155,13 @@ def rich() -> PCMCNet:
 
 @pytest.fixture
 def room_table() -> dict[str, Any]:
-    """Rooms that the network has not seen."""
+    """Return rooms that were not in training."""
     return rooms(5, seed=1)
 
 
 @pytest.fixture
 def room_sets(room_table: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same as a client would write them, to be changed at will."""
+    """Return the same rooms as a client would send them. Tests may change them."""
     sets = []
     for k in range(0, len(room_table["search"]), 3):
         alternatives = [
@@ -204,13 +204,13 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open pages, each as a new visitor who wants no motion; afterwards nothing may have gone wrong unseen."""
+    """Open pages as a new visitor with reduced motion. Check at the end that there were no errors or foreign hosts."""
     from served_page import PATIENCE, Seen, watch
 
     seen, contexts = Seen([], set(), set()), []
 
     def open_(url: str, *, width: int = 1280, height: int = 900, refusals: tuple[int, ...] = (), **options: Any) -> Any:
-        options = {"reduced_motion": "reduce", **options}  # to draw every step of a transition takes time
+        options = {"reduced_motion": "reduce", **options}  # transitions take time
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(PATIENCE)
         contexts.append(context)

@@ -1,4 +1,4 @@
-"""Folders whose facts of the training table were altered, with hashes that fit: refused, or served without a mishap."""
+"""Model folders with altered facts of the training table and matching hashes: rejected, or served without errors."""
 
 import importlib.util
 import json
@@ -27,8 +27,8 @@ hostile_loads = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(hostile_loads)
 
 
-def altered(folder: Path, fit: Any) -> Path:
-    """Put other facts of the training table and the fit into a folder, and make the hash fit."""
+def write_altered(folder: Path, fit: Any) -> Path:
+    """Replace the facts of the training table and the fit in a folder, and update the hash."""
     manifest = json.loads((folder / "model.json").read_bytes())
     hostile_loads.write(folder, "model.json", json.dumps({**manifest, "fit": fit}).encode())
     return folder
@@ -40,9 +40,9 @@ def fit_of(folder: Path) -> Any:
 
 @pytest.fixture
 def statuses(one_client: Any) -> Callable[[Path], list[int]]:
-    """Load a folder, and ask for all that the facts of the training table are used for."""
+    """Return a function that loads a folder and requests everything that uses the facts of the training table."""
 
-    def ask(folder: Path) -> list[int]:
+    def collect(folder: Path) -> list[int]:
         with one_client(load(folder)) as client:
             answers = [client.get(path) for path in ("/v1/schema", "/openapi.json", "/v1/example")]
             body = answers[-1].json() if answers[-1].status_code == 200 else {"sets": [{}]}
@@ -50,11 +50,11 @@ def statuses(one_client: Any) -> Callable[[Path], list[int]]:
             answers += [client.post("/v1/probabilities", json=body), client.post("/v1/map", json=moved)]
             return [answer.status_code for answer in answers]
 
-    return ask
+    return collect
 
 
 def entry(*keys: Any) -> Any:
-    """A function that sets an entry deep inside, or removes it."""
+    """Return a function that sets or removes a nested entry."""
 
     def put(fit: Any, value: Any) -> None:
         *above, last = keys
@@ -105,15 +105,15 @@ FIRST = (*DESCRIPTION, "example", "alternatives", 0)
         (entry("record", "converged"), "yes", "converged: expected bool or NoneType, got 'yes'"),
     ],
 )
-def test_facts_that_no_table_has_are_refused_by_name(where: Any, value: Any, message: str, tmp_path: Path) -> None:
+def test_impossible_facts_are_rejected_by_name(where: Any, value: Any, message: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "mnl", tmp_path / "mnl"))
     fit = fit_of(folder)
     where(fit, value)
     with pytest.raises(ArtifactError, match=rf"incomplete or altered \(.*{message}"):
-        load(altered(folder, fit))
+        load(write_altered(folder, fit))
 
 
-def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
+def test_the_facts_of_members_are_checked(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "calibrated", tmp_path / "calibrated"))
     (path,) = [path for path in folder.glob("member-1-*.json") if "fit" in json.loads(path.read_bytes())]
     kind = json.loads(path.read_bytes())
@@ -124,8 +124,8 @@ def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.json", "schema.json"])
-def test_half_a_character_is_refused(name: str, tmp_path: Path) -> None:
-    """JSON can spell it, and no answer could hold it."""
+def test_lone_surrogates_are_rejected(name: str, tmp_path: Path) -> None:
+    """JSON can express a lone surrogate, but UTF-8 cannot."""
     folder = Path(shutil.copytree(GOLDEN / "pcmcnet", tmp_path / "pcmcnet"))
     content = (folder / name).read_bytes().replace(b'"comfort"', b'"\\ud800"')
     hostile_loads.write(folder, name, content)
@@ -138,7 +138,7 @@ def test_golden_folders_are_served(name: str, statuses: Any) -> None:
     assert statuses(GOLDEN / name)[:4] == [200] * 4
 
 
-# A network, an ensemble, a forest, a logit and a model of items; the description is no part of what they are.
+# A network, an ensemble, a forest, a logit and a model of items. They do not need the description.
 KINDS = {"pcmcnet", "ensemble", "rf", "mnl", "pcmc"}
 
 
@@ -147,20 +147,18 @@ def test_golden_folders_without_a_description_are_served(name: str, statuses: An
     folder = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
     fit = fit_of(folder)
     fit["table"]["description"] = {}
-    assert statuses(altered(folder, fit)) == [200, 200, 404, 422, 422]
+    assert statuses(write_altered(folder, fit)) == [200, 200, 404, 422, 422]
 
 
 @pytest.mark.parametrize(("first", "folders"), [(0, 48), pytest.param(48, 600, marks=pytest.mark.slow)])
-def test_altered_facts_of_training_are_refused_or_served(
-    first: int, folders: int, statuses: Any, tmp_path: Path
-) -> None:
+def test_altered_facts_are_rejected_or_served(first: int, folders: int, statuses: Any, tmp_path: Path) -> None:
     warnings.simplefilter("ignore")
     served = 0
     for seed in range(first, first + folders):
         folder = Path(shutil.copytree(GOLDEN / NAMES[seed % len(NAMES)], tmp_path / str(seed)))
         fit = hostile_loads.alter_json(json.dumps(fit_of(folder)).encode(), random.Random(seed))
         try:
-            answers = statuses(altered(folder, json.loads(fit)))
+            answers = statuses(write_altered(folder, json.loads(fit)))
         except ArtifactError:
             continue
         served += 1
@@ -186,7 +184,7 @@ def test_a_model_of_contents_is_loaded_and_served(rich: PCMCNet, one_client: Any
         {"features": ["price"], "weight": "zero", "available": "open"},
     ],
 )
-def test_what_a_fit_notes_of_any_table_is_taken(roles: dict[str, Any], tmp_path: Path) -> None:
+def test_facts_of_unusual_tables_survive_saving(roles: dict[str, Any], tmp_path: Path) -> None:
     table = {
         "s": [1, 1, 2, 2, 2],
         "took": [1, 0, 0, 1, 0],

@@ -1,4 +1,4 @@
-"""The contract of the paths, put to an application in this process."""
+"""The routes of the application, tested in this process."""
 
 import json
 from typing import Any
@@ -21,18 +21,18 @@ def error(answer: Any, status: int = 422) -> str:
 
 
 @pytest.mark.parametrize("name", ["main", "baseline"])
-def test_probabilities_are_those_of_the_model(
+def test_probabilities_equal_those_of_the_model(
     name: str, net: PCMCNet, logit: MNL, make_client: Any, make_trips: Any, as_requests: Any
 ) -> None:
     table = make_trips(8, seed=1)
     answer = make_client(net, logit).post("/v1/probabilities", json={"sets": as_requests(table), "model": name})
-    found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
+    served = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
     expected = (net if name == "main" else logit).predict_proba(table)
     assert (expected[table["open"] == 0] == 0).all()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(served, expected, rtol=0, atol=1e-12)
 
 
-def test_what_is_not_available_has_probability_0_whatever_it_is(net: PCMCNet, make_client: Any, sets: Any) -> None:
+def test_unavailable_alternatives_have_probability_0(net: PCMCNet, make_client: Any, sets: Any) -> None:
     client = make_client(net)
     (one,) = sets[:1]
     for alternative in one["alternatives"]:
@@ -47,7 +47,7 @@ def test_what_is_not_available_has_probability_0_whatever_it_is(net: PCMCNet, ma
     )
 
 
-def test_a_category_is_named_as_in_a_table_whatever_its_json_type(make_client: Any) -> None:
+def test_categories_are_read_from_any_json_type(make_client: Any) -> None:
     table = {"s": [0, 0, 1, 1] * 5, "took": [1, 0] * 10, "zone": [1, 2, 2, 1] * 5, "price": [1.0, 2.0, 3.0, 4.0] * 5}
     data = ChoiceData.from_long(
         table | {"s": np.repeat(np.arange(10), 2)}, choice_set="s", chosen="took", features=["zone", "price"],
@@ -55,15 +55,15 @@ def test_a_category_is_named_as_in_a_table_whatever_its_json_type(make_client: A
     )  # fmt: skip
     client = make_client(PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False))
 
-    def ask(zone: Any) -> Any:
+    def predict_in(zone: Any) -> Any:
         alternatives = [{"zone": zone, "price": 1}, {"zone": "2", "price": 1.0}]
         return client.post("/v1/probabilities", json={"sets": [{"alternatives": alternatives}]}).json()
 
-    assert ask(1) == ask("1") == ask(1.0) == ask("1.0")
-    assert ask(1) != ask("never seen")
+    assert predict_in(1) == predict_in("1") == predict_in(1.0) == predict_in("1.0")
+    assert predict_in(1) != predict_in("never seen")
 
 
-def test_a_missing_number_is_null_where_the_model_knows_gaps(make_client: Any) -> None:
+def test_null_is_a_missing_value_if_the_model_allows_it(make_client: Any) -> None:
     table = {
         "s": np.repeat(np.arange(10), 2),
         "took": [1, 0] * 10,
@@ -85,19 +85,19 @@ def test_a_missing_number_is_null_where_the_model_knows_gaps(make_client: Any) -
 # -- rates and maps -----------------------------------------------------------------------------------------------
 
 
-def test_rates_lead_to_the_probabilities(net: PCMCNet, make_client: Any, sets: Any) -> None:
+def test_probabilities_are_stationary_for_the_rates(net: PCMCNet, make_client: Any, sets: Any) -> None:
     one = max(sets, key=lambda entry: len(entry["alternatives"]))
     answer = make_client(net).post("/v1/rates", json={"set": one}).json()
     q, p = np.array(answer["rates"]), np.array(answer["probabilities"])
     shown = np.array([bool(alternative["open"]) for alternative in one["alternatives"]])
     assert (q[~shown] == 0).all()
     assert (q[:, ~shown] == 0).all()
-    balance = p @ q - p * q.sum(1)  # what flows in less what flows out
+    balance = p @ q - p * q.sum(1)  # inflow minus outflow
     np.testing.assert_allclose(balance, 0, atol=1e-6)
     np.testing.assert_allclose(p.sum(), 1, atol=1e-6)
 
 
-def test_a_model_without_rates_says_so(net: PCMCNet, logit: MNL, make_client: Any, sets: Any) -> None:
+def test_a_model_without_rates_is_rejected(net: PCMCNet, logit: MNL, make_client: Any, sets: Any) -> None:
     answer = make_client(net, logit).post("/v1/rates", json={"set": sets[0], "model": "baseline"})
     assert error(answer) == "MNL has no rates: use /v1/probabilities, or serve a PCMC model."
 
@@ -112,10 +112,10 @@ def three() -> dict[str, Any]:
     }
 
 
-def test_a_map_is_made_of_the_probabilities_at_its_points(net: PCMCNet, make_client: Any) -> None:
+def test_a_map_contains_the_predicted_shares(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
-    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 3}
-    answer = client.post("/v1/map", json=asked).json()
+    request = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 3}
+    answer = client.post("/v1/map", json=request).json()
     facts = {column["name"]: column for column in client.get("/v1/schema").json()["columns"]}
     assert [answer["x"][0], answer["x"][-1]] == [facts["price"]["min"], facts["price"]["max"]]
     assert [answer["y"][0], answer["y"][-1]] == [facts["minutes"]["min"], facts["minutes"]["max"]]
@@ -125,19 +125,19 @@ def test_a_map_is_made_of_the_probabilities_at_its_points(net: PCMCNet, make_cli
     np.testing.assert_allclose(answer["share"][1][2], p[0] / (p[0] + p[1]), rtol=0, atol=1e-6)
 
 
-def test_under_independence_a_third_alternative_changes_nothing(net: PCMCNet, logit: MNL, make_client: Any) -> None:
-    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "model": "baseline"}
-    share = np.array(make_client(net, logit).post("/v1/map", json=asked).json()["share"])
+def test_under_iia_a_third_alternative_changes_nothing(net: PCMCNet, logit: MNL, make_client: Any) -> None:
+    request = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "model": "baseline"}
+    share = np.array(make_client(net, logit).post("/v1/map", json=request).json()["share"])
     assert share.shape == (25, 25)
     np.testing.assert_allclose(share, share[0, 0], rtol=0, atol=1e-9)
 
 
-def test_a_map_has_no_share_where_neither_is_ever_chosen(make_client: Any, make_trips: Any) -> None:
+def test_a_map_has_no_share_if_both_probabilities_are_0(make_client: Any, make_trips: Any) -> None:
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
     client = make_client(RankBy("price").fit(data))
     one = {"alternatives": [{"price": p, "minutes": 1} for p in (5, 9, 2)]}
-    asked = {"set": one, "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2, "x_range": [1, 6]}
-    assert client.post("/v1/map", json=asked).json()["share"] == [[None, 1.0], [None, 1.0]]
+    request = {"set": one, "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2, "x_range": [1, 6]}
+    assert client.post("/v1/map", json=request).json()["share"] == [[None, 1.0], [None, 1.0]]
 
 
 @pytest.mark.parametrize(
@@ -163,36 +163,35 @@ def test_a_map_has_no_share_where_neither_is_ever_chosen(make_client: Any, make_
         ({"colour": 1}, "the request: unknown entry 'colour'."),
     ],
 )
-def test_a_map_that_cannot_be_drawn_is_refused(
-    change: dict[str, Any], message: str, net: PCMCNet, make_client: Any
-) -> None:
-    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2}
-    assert error(make_client(net).post("/v1/map", json=asked | change)).startswith(message)
+def test_an_invalid_map_is_rejected(change: dict[str, Any], message: str, net: PCMCNet, make_client: Any) -> None:
+    request = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2}
+    assert error(make_client(net).post("/v1/map", json=request | change)).startswith(message)
 
 
-def test_a_map_of_too_many_pairs_is_refused_and_of_an_unavailable_alternative(net: PCMCNet, make_client: Any) -> None:
-    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 10}
-    assert error(make_client(net, max_pairs=899).post("/v1/map", json=asked)) == (
+def test_too_large_maps_and_unavailable_alternatives_are_rejected(net: PCMCNet, make_client: Any) -> None:
+    request = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 10}
+    assert error(make_client(net, max_pairs=899).post("/v1/map", json=request)) == (
         "points: expected at most 899 pairs of alternatives in a map, got 900: use fewer points, or fewer alternatives."
     )
-    asked["set"]["alternatives"][2]["open"] = 0
+    request["set"]["alternatives"][2]["open"] = 0
     assert (
-        error(make_client(net).post("/v1/map", json=asked)) == "place: alternative 2 is not available: choose another."
+        error(make_client(net).post("/v1/map", json=request))
+        == "place: alternative 2 is not available: choose another."
     )
 
 
 # -- facts --------------------------------------------------------------------------------------------------------
 
 
-def test_the_schema_tells_what_is_served(net: PCMCNet, logit: MNL, make_client: Any, make_trips: Any) -> None:
+def test_the_schema_describes_the_model(net: PCMCNet, logit: MNL, make_client: Any, make_trips: Any) -> None:
     table = make_trips()
-    found = make_client(net, logit, max_sets=7).get("/v1/schema").json()
-    openapi.About.model_validate(found)
-    assert (found["model"], found["class"], found["options"]["hidden"]) == ("pcmcnet", "PCMCNet", [8])
-    assert (found["has_rates"], found["has_baseline"]) == (True, True)
-    assert (found["baseline"]["model"], found["baseline"]["has_rates"]) == ("mnl", False)
-    assert found["limits"]["sets"] == 7
-    roles = {column["name"]: (column["role"], column["kind"], column["required"]) for column in found["columns"]}
+    served = make_client(net, logit, max_sets=7).get("/v1/schema").json()
+    openapi.About.model_validate(served)
+    assert (served["model"], served["class"], served["options"]["hidden"]) == ("pcmcnet", "PCMCNet", [8])
+    assert (served["has_rates"], served["has_baseline"]) == (True, True)
+    assert (served["baseline"]["model"], served["baseline"]["has_rates"]) == ("mnl", False)
+    assert served["limits"]["sets"] == 7
+    roles = {column["name"]: (column["role"], column["kind"], column["required"]) for column in served["columns"]}
     assert roles == {
         "income": ("individual", "number", True),
         "purpose": ("individual", "category", True),
@@ -202,28 +201,28 @@ def test_the_schema_tells_what_is_served(net: PCMCNet, logit: MNL, make_client: 
         "comfort": ("feature", "category", True),
         "open": ("available", "flag", False),
     }
-    facts = {column["name"]: column for column in found["columns"]}
+    facts = {column["name"]: column for column in served["columns"]}
     shown = np.flatnonzero(table["open"])
-    assert facts["price"]["min"] == pytest.approx(table["price"][shown].min(), rel=1e-6)  # kept as float32
-    assert facts["price"]["typical"] == pytest.approx(np.median(table["price"][shown]), rel=1e-6)  # likewise
+    assert facts["price"]["min"] == pytest.approx(table["price"][shown].min(), rel=1e-6)  # stored as float32
+    assert facts["price"]["typical"] == pytest.approx(np.median(table["price"][shown]), rel=1e-6)  # stored as float32
     assert facts["comfort"]["categories"] == ["high", "low", "middle"]
 
 
 @pytest.mark.parametrize("name", ["net", "logit", "rich"])
-def test_the_example_is_posted_as_it_is(name: str, request: pytest.FixtureRequest, make_client: Any) -> None:
+def test_the_example_is_a_valid_request(name: str, request: pytest.FixtureRequest, make_client: Any) -> None:
     client = make_client(request.getfixturevalue(name))
-    found = client.get("/v1/example")
-    openapi.Example.model_validate(found.json())
-    answer = client.post("/v1/probabilities", content=found.content, headers={"Content-Type": "application/json"})
+    served = client.get("/v1/example")
+    openapi.Example.model_validate(served.json())
+    answer = client.post("/v1/probabilities", content=served.content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 200, answer.text
-    (one,) = found.json()["sets"]
+    (one,) = served.json()["sets"]
     assert len(answer.json()["sets"][0]["probabilities"]) == len(one["alternatives"])
     label = client.get("/v1/schema").json()["label"]
     assert label == (None if name == "rich" else "mode")
     assert all(label in alternative for alternative in one["alternatives"] if label is not None)
 
 
-def test_there_are_more_examples_and_words_for_the_page(make_client: Any, make_trips: Any) -> None:
+def test_the_page_gets_examples_names_and_units(make_client: Any, make_trips: Any) -> None:
     data = ChoiceData.from_long(
         make_trips(),
         choice_set="trip",
@@ -242,9 +241,7 @@ def test_there_are_more_examples_and_words_for_the_page(make_client: Any, make_t
     assert client.post("/v1/probabilities", json=every).status_code == 200
 
 
-def test_all_categories_that_a_network_knows_are_listed_also_where_it_was_saved_with_fewer(
-    make_client: Any, net: PCMCNet
-) -> None:
+def test_all_categories_of_a_network_are_listed(make_client: Any, net: PCMCNet) -> None:
     facts = net.table_.columns["comfort"]
     whole = facts["categories"]
     facts["categories"] = whole[:1]
@@ -255,7 +252,7 @@ def test_all_categories_that_a_network_knows_are_listed_also_where_it_was_saved_
     assert columns["comfort"]["categories"] == whole == ["high", "low", "middle"]
 
 
-def test_a_model_saved_without_a_description_is_served_all_the_same(make_client: Any, make_trips: Any) -> None:
+def test_a_model_without_a_description_is_served(make_client: Any, make_trips: Any) -> None:
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
     model = Uniform().fit(data)
     model.add_table_facts(description={})
@@ -263,12 +260,12 @@ def test_a_model_saved_without_a_description_is_served_all_the_same(make_client:
     assert "without an example" in error(client.get("/v1/example"), 404)
     assert [column["min"] for column in client.get("/v1/schema").json()["columns"]] == [None, None]
     one = {"alternatives": [{"price": p, "minutes": 4} for p in (1, 3)]}
-    asked = {"set": one, "x": "price", "y": "minutes", "place": 0, "between": [0, 1], "points": 2}
-    answer = client.post("/v1/map", json=asked).json()
+    request = {"set": one, "x": "price", "y": "minutes", "place": 0, "between": [0, 1], "points": 2}
+    answer = client.post("/v1/map", json=request).json()
     assert (answer["x"], answer["y"]) == ([0.0, 4.0], [3.5, 4.5])
 
 
-def test_nothing_is_loaded_from_elsewhere(net: PCMCNet, make_client: Any) -> None:
+def test_nothing_is_loaded_from_other_hosts(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
     assert client.get("/docs").status_code == 404
     assert client.get("/redoc").status_code == 404
@@ -279,8 +276,8 @@ def test_nothing_is_loaded_from_elsewhere(net: PCMCNet, make_client: Any) -> Non
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_process_that_lives_may_not_be_ready(net: PCMCNet, make_client: Any) -> None:
-    """Full or stopping, it takes no questions; it is alive all the same, and must not be started anew."""
+def test_a_live_server_may_not_be_ready(net: PCMCNet, make_client: Any) -> None:
+    """A full or stopping server accepts no requests, but it is alive and must not be restarted."""
     client = make_client(net, queue=1, token="secret")
     worker = client.app.state.service.worker
     assert [client.get(path).json() for path in ("/health", "/live", "/ready")] == [{"status": "ok"}] * 3
@@ -293,7 +290,7 @@ def test_a_process_that_lives_may_not_be_ready(net: PCMCNet, make_client: Any) -
     assert [client.get(path).status_code for path in ("/health", "/live")] == [200, 200]
 
 
-def test_paths_and_methods_that_are_not_there_are_answered_in_json(net: PCMCNet, make_client: Any) -> None:
+def test_unknown_paths_and_methods_give_json_errors(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
     assert error(client.get("/v1/nowhere"), 404) == "unknown path: see /openapi.json."
     assert error(client.get("/v1/map"), 405) == "this method is not supported by this path."
@@ -314,7 +311,7 @@ def test_openapi_describes_the_columns_of_the_model(net: PCMCNet, make_client: A
 
 
 @pytest.mark.parametrize("header", [None, "Bearer", "Bearer wrong", "Basic secret", "secret", "Bearer secret2", "é"])
-def test_without_the_token_there_is_no_answer(header: str | None, net: PCMCNet, make_client: Any) -> None:
+def test_requests_without_the_token_are_rejected(header: str | None, net: PCMCNet, make_client: Any) -> None:
     client = make_client(net, token="secret")
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for path in ("/v1/schema", "/v1/example", "/metrics", "/openapi.json", "/nowhere"):
@@ -326,7 +323,7 @@ def test_without_the_token_there_is_no_answer(header: str | None, net: PCMCNet, 
     assert client.get("/", headers=headers).status_code == 200
 
 
-def test_with_the_token_everything_is_answered(net: PCMCNet, make_client: Any, sets: Any) -> None:
+def test_requests_with_the_token_are_answered(net: PCMCNet, make_client: Any, sets: Any) -> None:
     client = make_client(net, token="secret")
     for scheme in ("Bearer", "bearer"):
         headers = {"Authorization": f"{scheme} secret"}
@@ -336,7 +333,7 @@ def test_with_the_token_everything_is_answered(net: PCMCNet, make_client: Any, s
     assert "401" in described["paths"]["/v1/map"]["post"]["responses"]
 
 
-def test_a_site_whose_name_was_made_to_point_here_gets_no_answer(net: PCMCNet, make_client: Any) -> None:
+def test_foreign_host_names_are_rejected(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net, hosts=("localhost", "127.0.0.1", "[::1]"))
     for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
         assert client.get("/v1/schema", headers={"Host": host}).status_code == 200

@@ -1,4 +1,4 @@
-"""Pictures, texts, vectors, lists, instants and ids in requests: answered as in tables, refused with their place."""
+"""Pictures, texts, vectors, lists, instants and ids in requests: same results as tables; errors name the place."""
 
 import base64
 import io
@@ -36,20 +36,20 @@ def reader(rich: PCMCNet) -> SetReader:
     return SetReader(rich.schema, input_columns(rich.schema), ServeSettings(max_pixels=10_000), {"taste": 4})
 
 
-def test_answers_are_those_of_a_table(
+def test_requests_give_the_same_results_as_tables(
     client: Any, rich: PCMCNet, room_table: dict[str, Any], room_sets: list[dict[str, Any]]
 ) -> None:
     answer = client.post("/v1/probabilities", json={"sets": room_sets})
     assert answer.status_code == 200, answer.text
-    found = [p for one in answer.json()["sets"] for p in one["probabilities"]]
-    np.testing.assert_allclose(found, rich.predict_proba(room_table), rtol=1e-6)  # batches of other sizes
+    probabilities = [p for one in answer.json()["sets"] for p in one["probabilities"]]
+    np.testing.assert_allclose(probabilities, rich.predict_proba(room_table), rtol=1e-6)  # batches have other sizes
     rates = client.post("/v1/rates", json={"set": room_sets[0]})
-    np.testing.assert_allclose(rates.json()["probabilities"], found[:3], rtol=1e-6)
+    np.testing.assert_allclose(rates.json()["probabilities"], probabilities[:3], rtol=1e-6)
     moved = {"set": room_sets[0], "x": "price", "y": "stars", "place": 2, "between": [0, 1], "points": 3}
     assert np.shape(client.post("/v1/map", json=moved).json()["share"]) == (3, 3)
 
 
-def test_a_data_uri_is_as_good_as_base64(client: Any, room_sets: list[dict[str, Any]]) -> None:
+def test_pictures_may_be_data_uris_or_base64(client: Any, room_sets: list[dict[str, Any]]) -> None:
     plain = client.post("/v1/probabilities", json={"sets": room_sets}).json()
     for one in room_sets:
         for alternative in one["alternatives"]:
@@ -58,14 +58,14 @@ def test_a_data_uri_is_as_good_as_base64(client: Any, room_sets: list[dict[str, 
 
 
 def test_the_example_can_be_sent_back(client: Any, rich: PCMCNet) -> None:
-    """Pictures of few bytes are there as they were."""
+    """Small pictures are included unchanged."""
     example = client.get("/v1/example").json()
     assert example["sets"][0]["alternatives"][0]["photo"].startswith("data:image/png;sha256=")
     answer = client.post("/v1/probabilities", json=example)
     assert answer.status_code == 200, answer.text
 
 
-def test_what_is_served_is_told(client: Any, make_client: Any, rich: PCMCNet) -> None:
+def test_the_schema_describes_contents(client: Any, make_client: Any, rich: PCMCNet) -> None:
     columns = {c["name"]: c for c in client.get("/v1/schema").json()["columns"]}
     assert {name: columns[name]["kind"] for name in rich.schema.kinds} == rich.schema.kinds
     assert columns["taste"]["size"] == 4
@@ -106,7 +106,7 @@ def test_what_is_served_is_told(client: Any, make_client: Any, rich: PCMCNet) ->
         ("photo", "data:text/html;base64,AAAA", "(no path or address is opened), got 'data:text/html;base64,AAAA'."),
     ],
 )
-def test_wrong_contents_are_refused_with_their_place(
+def test_wrong_contents_are_rejected_with_their_place(
     column: str, value: Any, message: str, reader: SetReader, room_sets: list[dict[str, Any]]
 ) -> None:
     room_sets[1]["alternatives"][2][column] = value
@@ -118,7 +118,7 @@ def test_wrong_contents_are_refused_with_their_place(
 
 
 @pytest.mark.parametrize("value", ["yesterday", "2024-13-01", "", 20240501])
-def test_a_wrong_instant_is_refused(value: Any, reader: SetReader, room_sets: list[dict[str, Any]]) -> None:
+def test_a_wrong_instant_is_rejected(value: Any, reader: SetReader, room_sets: list[dict[str, Any]]) -> None:
     room_sets[2]["individual"]["at"] = value
     with pytest.raises(RequestError, match=r"^set 2, individual, column 'at': expected a date or a time such as"):
         reader.read(room_sets)
@@ -135,15 +135,15 @@ def test_no_request_makes_the_server_open_a_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The file is there and is a picture, and still is not looked at."""
-    there = tmp_path / "room"
-    there.write_bytes(draw(7))
+    """The file exists and is a picture, but must not be opened."""
+    file = tmp_path / "room"
+    file.write_bytes(draw(7))
     (tmp_path / "AAAA").write_bytes(draw(7))
     monkeypatch.chdir(tmp_path)
     opened: list[Any] = []
     monkeypatch.setattr(Path, "read_bytes", lambda self: opened.append(self))
     monkeypatch.setattr("builtins.open", lambda *given, **_: opened.append(given))
-    for path in (place.format(there), "AAAA"):  # a name that is also base64
+    for path in (place.format(file), "AAAA"):  # the name is also valid base64
         room_sets[1]["alternatives"][2]["photo"] = path
         answer = client.post("/v1/probabilities", json={"sets": room_sets})
         assert answer.status_code == 422
@@ -152,7 +152,7 @@ def test_no_request_makes_the_server_open_a_file(
 
 
 def bomb(side: int) -> bytes:
-    """Write a PNG that says to be of many pixels, in few bytes."""
+    """Return a PNG of few bytes that claims many pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
@@ -184,16 +184,14 @@ def test_pixels_of_all_pictures_of_a_request_are_counted(
         alternative["photo"] = base64.b64encode(draw(k, (50, 40))).decode()
     with pytest.raises(RequestError, match="set 1, alternative 2, column 'photo': expected at most 10,000 pixels"):
         reader.read(room_sets)
-    for one in room_sets[:2]:  # copies of a picture are one
+    for one in room_sets[:2]:  # copies of a picture count once
         for alternative in one["alternatives"]:
             alternative["photo"] = base64.b64encode(draw(1, (50, 40))).decode()
     assert len(reader.read(room_sets).features["photo"].table) == 10
 
 
-def test_only_formats_that_run_no_other_program_are_taken(
-    reader: SetReader, room_sets: list[dict[str, Any]], draw: Any
-) -> None:
-    """Pillow hands PostScript to Ghostscript."""
+def test_only_safe_picture_formats_are_accepted(reader: SetReader, room_sets: list[dict[str, Any]], draw: Any) -> None:
+    """Pillow runs Ghostscript for PostScript."""
     for kind in ("EPS", "TIFF", "PPM"):
         room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(draw(5, kind=kind)).decode()
         with pytest.raises(RequestError, match="bytes in none of the formats PNG, JPEG, GIF, WEBP, BMP"):
@@ -203,9 +201,7 @@ def test_only_formats_that_run_no_other_program_are_taken(
         reader.read(room_sets)
 
 
-def test_a_picture_that_breaks_off_is_refused_with_its_place(
-    reader: SetReader, room_sets: list[dict[str, Any]]
-) -> None:
+def test_a_truncated_picture_is_rejected_with_its_place(reader: SetReader, room_sets: list[dict[str, Any]]) -> None:
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(255, size=(60, 60)).astype(np.uint8)).save(file, "PNG")
     room_sets[1]["alternatives"][2]["photo"] = base64.b64encode(file.getvalue()[:900]).decode()
@@ -213,7 +209,7 @@ def test_a_picture_that_breaks_off_is_refused_with_its_place(
         reader.read(room_sets)
 
 
-def test_missing_contents_are_blank_where_the_model_allows_it(
+def test_missing_contents_are_blank_if_the_model_allows_it(
     make_client: Any, room_sets: list[dict[str, Any]], room_table: dict[str, Any]
 ) -> None:
     names = {"about": "text", "services": "multi"}
@@ -226,8 +222,8 @@ def test_missing_contents_are_blank_where_the_model_allows_it(
         one["alternatives"] = [{k: a[k] for k in ("price", *names)} for a in one["alternatives"]]
     room_sets[0]["alternatives"][1]["about"] = room_sets[1]["alternatives"][0]["services"] = None
     answer = make_client(net).post("/v1/probabilities", json={"sets": room_sets})
-    found = [p for one in answer.json()["sets"] for p in one["probabilities"]]
-    np.testing.assert_allclose(found, net.predict_proba(room_table), rtol=1e-6)  # batches of other sizes
+    probabilities = [p for one in answer.json()["sets"] for p in one["probabilities"]]
+    np.testing.assert_allclose(probabilities, net.predict_proba(room_table), rtol=1e-6)  # batches have other sizes
 
 
 def test_a_baseline_may_leave_contents_out(
@@ -236,11 +232,13 @@ def test_a_baseline_may_leave_contents_out(
     roles: dict[str, Any] = {"choice_set": "search", "chosen": "booked", "features": ["price"]}
     logit = MNL().fit(ChoiceData.from_long(room_table, **roles), progress=False)
     answer = make_client(rich, logit).post("/v1/probabilities", json={"sets": room_sets, "model": "baseline"})
-    found = [p for one in answer.json()["sets"] for p in one["probabilities"]]
-    np.testing.assert_allclose(found, logit.predict_proba(room_table), rtol=1e-6)  # as above
+    probabilities = [p for one in answer.json()["sets"] for p in one["probabilities"]]
+    np.testing.assert_allclose(probabilities, logit.predict_proba(room_table), rtol=1e-6)  # batches have other sizes
 
 
-def test_requests_are_put_together(reader: SetReader, rich: PCMCNet, room_sets: list[dict[str, Any]]) -> None:
+def test_requests_are_combined_into_one_batch(
+    reader: SetReader, rich: PCMCNet, room_sets: list[dict[str, Any]]
+) -> None:
     parts = [reader.read([one]) for one in room_sets]
     whole = concat_requests(parts)
     each = np.concatenate([rich.predict_log_proba(part) for part in parts])
@@ -250,7 +248,7 @@ def test_requests_are_put_together(reader: SetReader, rich: PCMCNet, room_sets: 
 
 
 class Nodes(nn.Module):
-    """Ten nodes with a number each."""
+    """An embedding of ten nodes with one number each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +258,7 @@ class Nodes(nn.Module):
         return self.level[ids]
 
 
-def test_ids_are_whole_numbers_that_the_module_knows(make_client: Any) -> None:
+def test_ids_must_be_known_integers(make_client: Any) -> None:
     table = {"s": np.repeat(np.arange(10), 2), "y": [1, 0] * 10, "node": np.arange(20) % 10}
     data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=["node"], kinds={"node": "id"})
     net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0, encoders={"node": Nodes()}).fit(data, progress=False)
@@ -294,7 +292,7 @@ leaves = st.one_of(
 @given(
     column=st.sampled_from(["photo", "about", "taste", "services", "at"]), value=leaves | st.lists(leaves, max_size=5)
 )
-def test_any_content_is_answered_or_refused(
+def test_any_content_is_answered_or_rejected(
     column: str, value: Any, client: Any, room_sets: list[dict[str, Any]]
 ) -> None:
     sets = json.loads(json.dumps(room_sets))
@@ -306,6 +304,6 @@ def test_any_content_is_answered_or_refused(
     assert answer.status_code == 200 or len(answer.json()["error"]) < 1_000
 
 
-def test_facts_about_contents_are_told_as_the_schema_says(client: Any) -> None:
+def test_facts_about_contents_follow_the_schema(client: Any) -> None:
     openapi.About.model_validate(client.get("/v1/schema").json())
     openapi.Example.model_validate(client.get("/v1/example").json())

@@ -1,4 +1,4 @@
-"""The files of the page: of known types, read when the server starts, and nothing else."""
+"""The files of the page have known types and are read when the server starts. No other file is served."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def test_the_page_is_served_with_its_types(folder: Path, net: PCMCNet, make_clie
         assert client.get(path, headers=headers).status_code == 404
 
 
-def test_without_a_page_there_is_a_pointer(folder: Path, net: PCMCNet, make_client: Any) -> None:
+def test_without_a_page_the_root_lists_working_paths(folder: Path, net: PCMCNet, make_client: Any) -> None:
     client = make_client(net)
     for path in client.get("/").json().values():
         assert client.get(path).status_code == 200

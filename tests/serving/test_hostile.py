@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered with a status that says whose fault it is, and never with a 500."""
+"""Any request gets a 200 or a client error, never a 500."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ nearly = st.one_of(
 )
 
 
-EXAMPLES = settings.default.max_examples  # fewer where slow tests are left out
+EXAMPLES = settings.default.max_examples  # fewer without slow tests
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def client(net: PCMCNet, logit: MNL, make_client: Any) -> Iterator[Any]:
     return make_client(net, logit, max_body=100_000)
 
 
-def require_sober(answer: Any) -> None:
-    """Either what was asked for, or one sentence."""
+def require_answer_or_refusal(answer: Any) -> None:
+    """Check that the response is valid JSON or a short error."""
     if answer.status_code == 200:
         json.loads(answer.text, parse_constant=lambda word: pytest.fail(f"{word} in an answer"))
     else:
@@ -67,33 +67,33 @@ def require_sober(answer: Any) -> None:
 @settings(max_examples=5 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=st.sampled_from(PATHS), body=anything | nearly)
 def test_any_json_is_answered(path: str, body: Any, client: Any) -> None:
-    require_sober(client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"}))
+    require_answer_or_refusal(client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"}))
 
 
 @settings(max_examples=9 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=nearly, data=st.data())
-def test_what_is_nearly_right_is_answered(body: Any, data: st.DataObject, client: Any) -> None:
+def test_almost_valid_requests_are_answered(body: Any, data: st.DataObject, client: Any) -> None:
     path = "/v1/probabilities" if "sets" in body else "/v1/map" if "x" in body else "/v1/rates"
     text = json.dumps(body)
-    if data.draw(st.booleans()):  # some place of it is overwritten
+    if data.draw(st.booleans()):  # one place is overwritten
         at = data.draw(st.integers(0, len(text)))
         text = (
             text[:at]
             + data.draw(st.sampled_from(['"', "}", "]", "null", "1e999", "NaN", "{", ',"a":1', "\\"]))
             + text[at + 1 :]
         )
-    require_sober(client.post(path, content=text, headers={"Content-Type": "application/json"}))
+    require_answer_or_refusal(client.post(path, content=text, headers={"Content-Type": "application/json"}))
 
 
 @settings(max_examples=6 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(PATHS), body=st.binary(max_size=200), kind=st.sampled_from(["application/json", "x", ""]))
 def test_any_bytes_are_answered(path: str, body: bytes, kind: str, client: Any) -> None:
-    require_sober(client.post(path, content=body, headers={"Content-Type": kind}))
+    require_answer_or_refusal(client.post(path, content=body, headers={"Content-Type": kind}))
 
 
-def test_the_answers_above_are_not_all_refusals(client: Any, sets: Any) -> None:
+def test_valid_requests_are_not_refused(client: Any, sets: Any) -> None:
     answer = client.post("/v1/probabilities", json={"sets": sets})
     assert answer.status_code == 200
-    found = client.get("/metrics").text
-    assert 'pcmcnet_requests_total{route="/v1/probabilities",status="200"}' in found
-    assert 'status="500"' not in found
+    metrics = client.get("/metrics").text
+    assert 'pcmcnet_requests_total{route="/v1/probabilities",status="200"}' in metrics
+    assert 'status="500"' not in metrics

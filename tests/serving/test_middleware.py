@@ -1,4 +1,4 @@
-"""Nothing is done for a client that has left, or after the deadline."""
+"""No work is done for a client that has left or after the timeout."""
 
 import asyncio
 import json
@@ -17,15 +17,15 @@ from pcmcnet.serving.worker import Job
 
 
 class Held:
-    """A model that is busy until it may go on, and counts how often it was asked."""
+    """A model that blocks until it may continue, and records the size of each call."""
 
     def __init__(self, model: PCMCNet) -> None:
         self.predict = model.predict_log_proba
         self.begun, self.may_go = threading.Event(), threading.Event()
-        self.asked: list[int] = []
+        self.sizes: list[int] = []
 
     def __call__(self, data: Any) -> Any:
-        self.asked.append(len(data))
+        self.sizes.append(len(data))
         self.begun.set()
         assert self.may_go.wait(60)
         return self.predict(data)
@@ -40,7 +40,7 @@ def held(net: PCMCNet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 
 def request_of(client: asyncio.Event) -> Request:
-    """Make a request whose client leaves with an event."""
+    """Return a request whose client leaves when an event is set."""
 
     async def receive() -> dict[str, Any]:
         await client.wait()
@@ -49,10 +49,10 @@ def request_of(client: asyncio.Event) -> Request:
     return Request({"type": "http", "headers": []}, receive)
 
 
-def test_at_the_deadline_the_answer_is_504_and_what_waits_is_not_begun(
+def test_after_the_timeout_requests_get_504_and_are_not_started(
     held: Held, net: PCMCNet, make_client: Any, sets: Any
 ) -> None:
-    """The model is busy with a question of two pieces; two more are put, and their time passes."""
+    """The model is busy with a request of two chunks. Two more requests time out while they wait."""
     client = make_client(net, deadline=0.01, batch_sets=5)
     service = client.app.state.service
     with service.worker.admit() as admission:
@@ -66,11 +66,11 @@ def test_at_the_deadline_the_answer_is_504_and_what_waits_is_not_begun(
     held.may_go.set()
     assert len(first.result(60)) > len(sets)
     service.worker.close()
-    assert held.asked == [5, 3]
+    assert held.sizes == [5, 3]
 
 
-def test_ten_abandoned_requests_leave_nothing_to_do(held: Held, net: PCMCNet, make_client: Any, sets: Any) -> None:
-    """Ten large requests, cut into pieces, whose clients leave while the first piece is under way."""
+def test_abandoned_requests_are_not_computed(held: Held, net: PCMCNet, make_client: Any, sets: Any) -> None:
+    """The clients of ten large requests leave while the first chunk is computed."""
     client = make_client(net, batch_sets=4, deadline=60)
 
     async def run() -> Any:
@@ -85,12 +85,12 @@ def test_ten_abandoned_requests_leave_nothing_to_do(held: Held, net: PCMCNet, ma
         return await client.http.post("/v1/probabilities", json={"sets": sets[:1]})
 
     assert client.runner.run(run()).status_code == 200
-    assert held.asked == [4, 1]
+    assert held.sizes == [4, 1]
     assert 'status="499"} 10' in client.app.state.service.worker.metrics.text()
 
 
 async def abandoned(app: Any, left: asyncio.Event, body: Any) -> None:
-    """Ask over a connection that ends with an event, as an ASGI server tells it."""
+    """Send a request over an ASGI connection that closes when an event is set."""
     messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
 
     async def receive() -> dict[str, Any]:
@@ -107,7 +107,7 @@ async def abandoned(app: Any, left: asyncio.Event, body: Any) -> None:
     await app(scope | {"headers": [(b"content-type", b"application/json")]}, receive, send)
 
 
-def test_work_that_is_done_in_time_is_its_result_or_its_error() -> None:
+def test_work_within_the_timeout_gives_its_result_or_error() -> None:
     async def work(error: Exception | None = None) -> int:
         await asyncio.sleep(0)
         if error is not None:
@@ -144,15 +144,15 @@ def test_work_is_cancelled_when_the_client_leaves() -> None:
 
 
 # -- Metrics -----------------------------------------------------------------------------------------------------------
-# What is counted, read back from the text.
+# Counters, parsed from the text.
 
 
 SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="[^"\\]*",?)+)\})? (\d+(?:\.\d+)?(?:e-?\d+)?)')
 
 
 def samples(text: str) -> dict[str, float]:
-    """Parse the text format, line by line: series to value; every series follows its HELP and TYPE."""
-    found: dict[str, float] = {}
+    """Return the value of each series in the text format. Check that HELP and TYPE come first."""
+    values: dict[str, float] = {}
     typed: set[str] = set()
     assert text.endswith("\n")
     for line in text.splitlines():
@@ -161,11 +161,11 @@ def samples(text: str) -> dict[str, float]:
         elif not line.startswith("# HELP "):
             name, labels, value = SAMPLE.fullmatch(line).groups()  # type: ignore[union-attr]
             assert re.sub(r"_(bucket|sum|count)$", "", name) in typed or name in typed
-            found[f"{name}{{{labels}}}" if labels else name] = float(value)
-    return found
+            values[f"{name}{{{labels}}}" if labels else name] = float(value)
+    return values
 
 
-def test_a_histogram_adds_up_from_bound_to_bound() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     histogram = Histogram([1, 2, 4])
     for value in (0.5, 1, 3, 3, 9):
         histogram.observe(value)
@@ -188,20 +188,20 @@ def test_requests_are_counted_by_route_and_status(net: PCMCNet, make_client: Any
         client.get(path)
     answer = client.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    found = samples(answer.text)
-    assert found['pcmcnet_requests_total{route="/v1/probabilities",status="200"}'] == 3
-    assert found['pcmcnet_requests_total{route="/v1/probabilities",status="422"}'] == 1
-    assert found['pcmcnet_requests_total{route="other",status="404"}'] == 3
-    assert found['pcmcnet_requests_total{route="/health",status="200"}'] == 1
-    assert found['pcmcnet_request_seconds_count{route="/v1/probabilities"}'] == 4
-    assert found['pcmcnet_request_seconds_bucket{route="/v1/probabilities",le="+Inf"}'] == 4
-    assert found["pcmcnet_queue_length"] == 0
-    assert found["pcmcnet_sets_predicted_total"] == 3 * len(sets)
-    assert found["pcmcnet_batch_sets_count"] == found["pcmcnet_batch_requests_count"] == 3
+    values = samples(answer.text)
+    assert values['pcmcnet_requests_total{route="/v1/probabilities",status="200"}'] == 3
+    assert values['pcmcnet_requests_total{route="/v1/probabilities",status="422"}'] == 1
+    assert values['pcmcnet_requests_total{route="other",status="404"}'] == 3
+    assert values['pcmcnet_requests_total{route="/health",status="200"}'] == 1
+    assert values['pcmcnet_request_seconds_count{route="/v1/probabilities"}'] == 4
+    assert values['pcmcnet_request_seconds_bucket{route="/v1/probabilities",le="+Inf"}'] == 4
+    assert values["pcmcnet_queue_length"] == 0
+    assert values["pcmcnet_sets_predicted_total"] == 3 * len(sets)
+    assert values["pcmcnet_batch_sets_count"] == values["pcmcnet_batch_requests_count"] == 3
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.25, 1e12])
-def test_every_number_is_written_as_the_format_has_it(value: float) -> None:
+def test_numbers_follow_the_text_format(value: float) -> None:
     metrics = ServerMetrics()
     metrics.request("/health", 200, value)
     assert samples(metrics.text())['pcmcnet_request_seconds_sum{route="/health"}'] == value

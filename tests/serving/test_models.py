@@ -1,4 +1,4 @@
-"""Every model of the registry can be served: the answers are its own, and values far from its training do no harm."""
+"""Every registered model can be served with its own predictions, also far from its training values."""
 
 import copy
 from typing import Any
@@ -31,8 +31,8 @@ def test_every_model_can_be_served(name: str, make_trips: Any, as_requests: Any,
     model = MODELS[name](**OPTIONS.get(name, {})).fit(data, progress=False)
     client, table = make_client(model), make_trips(4, seed=3)
     sets = as_requests(table)
-    found = client.post("/v1/probabilities", json={"sets": sets}).json()["sets"]
-    every = np.concatenate([entry["probabilities"] for entry in found])
+    answers = client.post("/v1/probabilities", json={"sets": sets}).json()["sets"]
+    every = np.concatenate([entry["probabilities"] for entry in answers])
     np.testing.assert_allclose(every, model.predict_proba(table), rtol=0, atol=1e-6)
     for column, value in FAR:
         one = copy.deepcopy(sets[0])
@@ -61,21 +61,19 @@ def with_constants(make_trips: Any) -> MNL:
 
 
 def offers(*modes: str) -> dict[str, Any]:
-    """A set of which the first alternative is not available."""
+    """Return a set whose first alternative is not available."""
     return {"alternatives": [{"mode": m, "price": 3, "minutes": 9 + k, "open": k > 0} for k, m in enumerate(modes)]}
 
 
 @pytest.mark.parametrize("batch_sets", [1, 1_000])
-def test_an_unseen_label_is_named_by_set_and_alternative(
-    batch_sets: int, with_constants: MNL, make_client: Any
-) -> None:
-    """In pieces, too; alternatives are counted as in the request, with those that are not available."""
+def test_an_unseen_label_is_reported_with_its_place(batch_sets: int, with_constants: MNL, make_client: Any) -> None:
+    """This holds for chunks, too. Positions count all alternatives of the request, including unavailable ones."""
     client = make_client(with_constants, batch_sets=batch_sets)
     sets = [offers("bike", "bus"), offers("bike", "car"), offers("walk", "bus", "tram")]
     error = client.post("/v1/probabilities", json={"sets": sets}).json()["error"]
     assert error.startswith(
         "set 2, alternative 2: the label 'tram' was not in the training data, so it has no constant"
     )
-    asked = {"set": sets[2], "x": "price", "y": "minutes", "place": 1, "between": [1, 2], "points": 2}
-    error = client.post("/v1/map", json=asked).json()["error"]
+    request = {"set": sets[2], "x": "price", "y": "minutes", "place": 1, "between": [1, 2], "points": 2}
+    error = client.post("/v1/map", json=request).json()["error"]
     assert error.startswith("set 0, alternative 2: the label 'tram' was not in the training data")

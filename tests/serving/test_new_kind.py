@@ -1,4 +1,4 @@
-"""A kind of column that only this file knows, from the table to the served model: "2h 35m" is a duration."""
+"""A new kind of column, durations such as "2h 35m", from the table to the served model."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from pcmcnet.models import PCMCNet, load
 
 @dataclass(frozen=True)
 class DurationCode:
-    """The longest duration of the training part, in minutes."""
+    """Scales durations by the longest in the training part, in minutes."""
 
     name: str
     longest: float
@@ -50,11 +50,11 @@ class DurationKind(Kind):
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
         codes, minutes = np.full(len(values), MISSING_CODE, np.int32), []
         for row, text in enumerate(values.to_pylist()):
-            found = None if text is None else re.fullmatch(r"(\d+)h (\d+)m", text)
-            if text is not None and found is None:
+            parsed = None if text is None else re.fullmatch(r"(\d+)h (\d+)m", text)
+            if text is not None and parsed is None:
                 raise BadContentError(row, f"expected a duration such as 2h 35m, got {text!r}.", "Correct it.")
-            if found is not None:
-                minutes.append(60 * int(found[1]) + int(found[2]))
+            if parsed is not None:
+                minutes.append(60 * int(parsed[1]) + int(parsed[2]))
         table = np.array(minutes, np.int64)
         present = np.array([text is not None for text in values.to_pylist()])
         codes[present], first = content_codes(table)
@@ -83,7 +83,7 @@ ROLES: dict[str, Any] = {
 
 
 def trips(sets: int = 60) -> dict[str, Any]:
-    """The shortest of three journeys is taken."""
+    """Return trips in which the shortest of three journeys is chosen."""
     minutes = np.random.default_rng(0).choice(np.arange(20, 600), (sets, 3), replace=True)
     minutes[:, 0] += 600 * (minutes[:, 0] == minutes[:, 1])
     took = np.eye(3, dtype=int)[minutes.argmin(1)]
@@ -91,7 +91,7 @@ def trips(sets: int = 60) -> dict[str, Any]:
     return {"trip": np.repeat(np.arange(sets), 3).tolist(), "took": took.ravel().tolist(), "journey": written}
 
 
-def test_it_is_read_described_and_coded() -> None:
+def test_a_new_kind_is_read_described_and_encoded() -> None:
     table = {"trip": [1, 1, 1], "took": [0, 0, 1], "journey": ["2h 35m", "0h 50m", "2h 35m"]}
     data = ChoiceData.from_long(table, **ROLES)
     column = data.features["journey"]
@@ -104,27 +104,27 @@ def test_it_is_read_described_and_coded() -> None:
     assert encoder.encode(data).contents[0].table.tolist() == [[1.0], [pytest.approx(50 / 155)]]
 
 
-def test_what_cannot_be_read_is_refused_with_its_row() -> None:
+def test_invalid_values_are_rejected_with_their_row() -> None:
     table = {"trip": [1, 1], "took": [0, 1], "journey": ["2h 35m", "long"]}
     with pytest.raises(SchemaError, match=r"column 'journey', row 1 .*expected a duration such as 2h 35m, got 'long'"):
         ChoiceData.from_long(table, **ROLES)
 
 
-def test_it_is_fitted_saved_served_and_predicted(tmp_path: Path, one_client: Any) -> None:
+def test_a_new_kind_is_fitted_saved_served_and_predicted(tmp_path: Path, one_client: Any) -> None:
     data = ChoiceData.from_long(trips(), **ROLES)
     model = PCMCNet(hidden=(8,), epochs=10, weight_decay=0.0, batch_size=8, lr=0.05).fit(data, progress=False)
-    found = model.predict_proba(data)
-    assert found[np.array(trips()["took"]) == 1].mean() > 0.6  # a third, did the network not see it
+    parsed = model.predict_proba(data)
+    assert parsed[np.array(trips()["took"]) == 1].mean() > 0.6  # 1/3 if the network ignored the column
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    np.testing.assert_allclose(again.predict_proba(trips()), found, rtol=1e-6)
+    np.testing.assert_allclose(again.predict_proba(trips()), parsed, rtol=1e-6)
     journeys = trips()["journey"][:3]
     with one_client(again) as client:
         (column,) = client.get("/v1/schema").json()["columns"]
         assert (column["kind"], column["field"]) == ("duration", "text")
         sets = [{"alternatives": [{"journey": journey} for journey in journeys]}]
         answer = client.post("/v1/probabilities", json={"sets": sets})
-        np.testing.assert_allclose(answer.json()["sets"][0]["probabilities"], found[:3], rtol=1e-5)
+        np.testing.assert_allclose(answer.json()["sets"][0]["probabilities"], parsed[:3], rtol=1e-5)
         sets[0]["alternatives"][1]["journey"] = "long"
         refused = client.post("/v1/probabilities", json={"sets": sets})
         assert (
@@ -135,7 +135,7 @@ def test_it_is_fitted_saved_served_and_predicted(tmp_path: Path, one_client: Any
         assert "column 'journey': expected a duration, got 7" in refused.json()["error"]
 
 
-def test_a_scanned_table_has_the_same_contents_and_code(tmp_path: Path) -> None:
+def test_a_scanned_table_has_the_same_contents_and_encoding(tmp_path: Path) -> None:
     table = trips(2000)
     lines = [",".join(map(str, row)) for row in zip(*table.values(), strict=True)]
     (tmp_path / "trips.csv").write_text("\n".join([",".join(table), *lines]))
@@ -144,11 +144,11 @@ def test_a_scanned_table_has_the_same_contents_and_code(tmp_path: Path) -> None:
     assert len(parts) > 1
     whole = ChoiceData.from_long(table, **ROLES)
     assert Encoder.learn(scanned).features == Encoder.learn(whole).features
-    found = {journey for part in parts for journey in part.features["journey"].plain().tolist()}
-    assert found == set(whole.features["journey"].plain().tolist())
+    parsed = {journey for part in parts for journey in part.features["journey"].plain().tolist()}
+    assert parsed == set(whole.features["journey"].plain().tolist())
 
 
-def test_a_frozen_encoder_is_given_plain_contents_of_it(tmp_path: Path) -> None:
+def test_a_frozen_encoder_receives_plain_contents(tmp_path: Path) -> None:
     hours = Frozen(lambda minutes: [[one / 60] for one in minutes], name="hours")
     data = ChoiceData.from_long(trips(20), **ROLES)
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0, encoders={"journey": hours}).fit(data, progress=False)
@@ -157,6 +157,6 @@ def test_a_frozen_encoder_is_given_plain_contents_of_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict_proba(data), model.predict_proba(data), rtol=1e-6)
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_duplicate_name_is_rejected() -> None:
     with pytest.raises(ConfigError, match="kind 'duration' already exists"):
         register(DurationKind())

@@ -1,4 +1,4 @@
-"""The application keeps to what /openapi.json says of it, tried with right and wrong requests made from that."""
+"""The application conforms to /openapi.json, tested with generated valid and invalid requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ CONFORM = ["not_a_server_error", "status_code_conformance", "content_type_confor
 
 @pytest.fixture(scope="module")
 def described(make_trips: Any) -> Iterator[Any]:
-    """A model without labels, whose uniqueness a schema cannot express; small limits make small requests."""
+    """Return the schema of a model without labels, whose uniqueness it cannot express. Limits keep requests small."""
     roles: dict[str, Any] = {"individual": ["income", "purpose"], "features": ["price", "minutes", "comfort"]}
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", **roles)
     net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
@@ -30,11 +30,12 @@ def described(make_trips: Any) -> Iterator[Any]:
     app.state.service.worker.close()
 
 
-def require_kept(described: Any, path: str, mode: GenerationMode, *, many: bool) -> None:
-    """Try an operation with requests that the schema allows, or with such as it does not."""
+def require_conformance(described: Any, path: str, mode: GenerationMode, *, many: bool) -> None:
+    """Check an operation with requests that the schema allows, or with requests that it forbids."""
     expected = "negative_data_rejection" if mode is GenerationMode.NEGATIVE else "positive_data_acceptance"
     loose = path in ("/v1/map", "/v1/offer") and mode is GenerationMode.POSITIVE
-    checks = CHECKS.get_by_names(CONFORM if loose else [*CONFORM, expected])  # a schema cannot express all they need
+    # The schema cannot express all conditions of loose operations.
+    checks = CHECKS.get_by_names(CONFORM if loose else [*CONFORM, expected])
     answered, examples = set(), 1_000 if many else 20
 
     @settings(max_examples=examples, derandomize=not many, suppress_health_check=list(HealthCheck))
@@ -48,21 +49,21 @@ def require_kept(described: Any, path: str, mode: GenerationMode, *, many: bool)
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
 @pytest.mark.parametrize("path", QUESTIONS)
-def test_questions_are_answered_as_the_schema_says(path: str, mode: GenerationMode, described: Any) -> None:
-    require_kept(described, path, mode, many=False)
+def test_requests_conform_to_the_schema(path: str, mode: GenerationMode, described: Any) -> None:
+    require_conformance(described, path, mode, many=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
 @pytest.mark.parametrize("path", QUESTIONS)
-def test_many_questions_are_answered_as_the_schema_says(path: str, mode: GenerationMode, described: Any) -> None:
-    require_kept(described, path, mode, many=True)
+def test_many_requests_conform_to_the_schema(path: str, mode: GenerationMode, described: Any) -> None:
+    require_conformance(described, path, mode, many=True)
 
 
 @pytest.mark.parametrize("path", FACTS)
-def test_facts_are_told_as_the_schema_says(path: str, described: Any) -> None:
+def test_facts_conform_to_the_schema(path: str, described: Any) -> None:
     described[path]["GET"].Case().call_and_validate(checks=CHECKS.get_by_names(CONFORM))
 
 
-def test_every_operation_is_tried(described: Any) -> None:
+def test_every_operation_is_tested(described: Any) -> None:
     assert {operation.ok().path for operation in described.get_all_operations()} == {*QUESTIONS, *FACTS}

@@ -1,4 +1,4 @@
-"""The page in a real browser, against a real server. A test fails on any console error and on any foreign request."""
+"""The page in a browser with a real server. A test fails on any console error and on any foreign request."""
 
 import base64
 import re
@@ -20,7 +20,7 @@ pytestmark = needs_chromium
 
 @pytest.fixture(scope="module")
 def modes() -> Iterator[str]:
-    """Serve a logit of labelled alternatives, three of four in a set: no individual, no rates, no baseline."""
+    """Serve a logit with labels, three of four per set, and without individual columns, rates or baseline."""
     rng = np.random.default_rng(0)
     labels, took = [rng.permutation(["bike", "bus", "car", "train"])[:3] for _ in range(60)], np.zeros((60, 3), int)
     took[np.arange(60), rng.integers(0, 3, 60)] = 1
@@ -37,9 +37,7 @@ def modes() -> Iterator[str]:
         yield where
 
 
-def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
-    address: str, visit: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_page_shows_the_example_and_follows_edits(address: str, visit: Callable[..., Any], tmp_path: Path) -> None:
     page = visit(address, reduced_motion="no-preference")
     before = probabilities(page)
     assert before == pytest.approx(answer(address), abs=1e-6)
@@ -54,12 +52,12 @@ def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
     page.get_by_role("button", name="Set as reference").click()
     expect(change).to_have_text("")
     page.get_by_role("button", name="Sort by probability").click()
-    assert probabilities(page) == pytest.approx(sorted(after, reverse=True), abs=1e-6)  # sums in another order
+    assert probabilities(page) == pytest.approx(sorted(after, reverse=True), abs=1e-6)  # another order of summation
     page.screenshot(path=tmp_path / "light.png", full_page=True)
 
 
-def test_copies_share_what_the_original_had(address: str, visit: Callable[..., Any]) -> None:
-    """Uniform expansion: where every alternative is there twice, each has half its probability."""
+def test_copies_share_their_probability(address: str, visit: Callable[..., Any]) -> None:
+    """Uniform expansion: if every alternative is doubled, each copy has half the probability."""
     page = visit(link(address, take=2))
     a, b = probabilities(page)
     page.get_by_role("button", name="Copy A", exact=True).click()
@@ -83,9 +81,7 @@ def test_copies_share_what_the_original_had(address: str, visit: Callable[..., A
     assert len(probabilities(page)) == 4
 
 
-def test_an_added_alternative_is_the_middle_of_the_set_and_the_last_cannot_be_deleted(
-    address: str, visit: Callable[..., Any]
-) -> None:
+def test_an_added_alternative_has_medians_of_the_set(address: str, visit: Callable[..., Any]) -> None:
     page = visit(link(address, take=1))
     expect(page.get_by_role("button", name="Delete A", exact=True)).to_be_disabled()
     expect(page.get_by_text("The map needs three alternatives")).to_be_visible()
@@ -100,7 +96,7 @@ def test_an_added_alternative_is_the_middle_of_the_set_and_the_last_cannot_be_de
     assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
 
 
-def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable[..., Any]) -> None:
+def test_a_reload_and_a_link_restore_the_state(address: str, visit: Callable[..., Any]) -> None:
     page = visit(link(address, take=4))
     cell(page, "totalPrice", "B").fill("333.5")
     page.get_by_label("Name of alternative C").fill("Überflug ✈")
@@ -111,7 +107,7 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
     url = page.url
     page.reload()
     for there in (page, visit(url)):
-        assert probabilities(there) == pytest.approx(before, abs=1e-6)  # one set by itself, or beside others: float32
+        assert probabilities(there) == pytest.approx(before, abs=1e-6)  # float32: batches differ
         assert there.url == url
         assert cell(there, "totalPrice", "B").input_value() == "333.5"
         expect(there.get_by_label("Name of alternative Überflug ✈")).to_be_visible()
@@ -121,13 +117,13 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
     assert cell(page, "totalPrice", "B").input_value() != "333.5"
 
 
-def test_an_address_of_another_model_is_told_and_the_example_shown(address: str, visit: Callable[..., Any]) -> None:
+def test_a_link_of_another_model_is_reported(address: str, visit: Callable[..., Any]) -> None:
     page = visit(address + "#" + base64.urlsafe_b64encode(b'{"v": 1, "columns": ["fare"], "rows": []}').decode())
     expect(page.get_by_text("belongs to a model with different columns")).to_be_visible()
     expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
 
 
-def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit: Callable[..., Any]) -> None:
+def test_the_alternative_on_the_map_moves_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=4), height=1800))
     page.get_by_label("Increase contrast").check()
     settled(page)
@@ -152,9 +148,9 @@ def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit:
     assert float(cell(page, column, name).input_value()) < moved
     expect(page.locator("#map [data-map=readout]")).to_contain_text(f"With {name} here")
     baseline = page.locator("#map [data-map=model]")
-    baseline.select_option("baseline")  # a logit: no third alternative changes its shares
+    baseline.select_option("baseline")  # in a logit, a third alternative does not change the shares
     shares = page.locator("#map [data-map=readout] strong")
-    for _ in range(100):  # the answer of the other model may still be on its way
+    for _ in range(100):  # the response of the other model may still be pending
         with_third, without = shares.all_inner_texts()[:2]
         if with_third == without:
             break
@@ -162,7 +158,7 @@ def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit:
     assert with_third == without
 
 
-def test_the_three_effects_stand_where_the_paper_has_them(address: str, visit: Callable[..., Any]) -> None:
+def test_the_three_effects_are_placed_as_in_the_paper(address: str, visit: Callable[..., Any]) -> None:
     """a = (4, 6), b = (6, 4) on a map from 0 to 10: (3, 5), (3.5, 6.5) and (2, 8)."""
     page = visit(link(address, take=1))
     find = "async ([a, b, better]) => (await import('/effects.js')).findEffects(a, b, better)"
@@ -174,8 +170,8 @@ def test_the_three_effects_stand_where_the_paper_has_them(address: str, visit: C
     assert page.evaluate(find, [[0.6, 0.6], [0.4, 0.4], [1, 1]]) == {}  # one is better on both
 
 
-def test_flows_are_drawn_and_balance(address: str, visit: Callable[..., Any]) -> None:
-    """In the long run as much flows into an alternative as out of it."""
+def test_flows_are_drawn_and_balanced(address: str, visit: Callable[..., Any]) -> None:
+    """Inflow equals outflow for every alternative."""
     page = settled(visit(link(address, take=4)))
     expect(page.locator("#flow .disc")).to_have_count(4)
     arrows = page.locator("#flow .arrow").evaluate_all(
@@ -188,7 +184,7 @@ def test_flows_are_drawn_and_balance(address: str, visit: Callable[..., Any]) ->
     np.testing.assert_allclose(net, 0, atol=1e-5)  # single precision
 
 
-def test_what_cannot_be_read_is_said_in_place_and_loses_nothing(address: str, visit: Callable[..., Any]) -> None:
+def test_invalid_values_are_marked_and_nothing_is_lost(address: str, visit: Callable[..., Any]) -> None:
     page = visit(link(address, take=3), refusals=(422,))
     before = probabilities(page)
     price = cell(page, "totalPrice", "B")
@@ -208,8 +204,8 @@ def test_what_cannot_be_read_is_said_in_place_and_loses_nothing(address: str, vi
     expect(page.locator("#status")).to_contain_text("One value is outside the training data")
 
 
-def test_the_last_answer_wins(address: str, visit: Callable[..., Any]) -> None:
-    """The first answer is held back for longer than the following changes take."""
+def test_the_response_to_the_last_edit_wins(address: str, visit: Callable[..., Any]) -> None:
+    """The first response arrives after those to later edits."""
     page = settled(visit(link(address, take=3)))
     held: list[Any] = []
 
@@ -231,13 +227,13 @@ def test_the_last_answer_wins(address: str, visit: Callable[..., Any]) -> None:
     assert probabilities(page) == pytest.approx(answer(address, 3, totalPrice=250), abs=1e-6)
 
 
-def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
+def test_everything_works_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=3)))
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the alternatives")).to_be_focused()
     url = page.url
     page.keyboard.press("Enter")
-    assert page.url == url  # which holds the state, and no name of a place
+    assert page.url == url  # it contains the state, not an anchor
     for _ in range(3):  # name, category, number
         page.keyboard.press("Tab")
     price = cell(page, "totalPrice", "A")
@@ -265,9 +261,7 @@ def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any])
     expect(page.get_by_role("button", name="Delete C", exact=True)).to_be_focused()
 
 
-def test_a_phone_needs_no_sideways_scrolling_in_both_schemes(
-    address: str, visit: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_phone_needs_no_horizontal_scrolling(address: str, visit: Callable[..., Any], tmp_path: Path) -> None:
     page = settled(visit(link(address, take=4), width=360, height=740, color_scheme="light"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     expect(cell(page, "totalPrice", "B")).to_be_hidden()
@@ -282,7 +276,7 @@ def test_a_phone_needs_no_sideways_scrolling_in_both_schemes(
         page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
 
 
-def test_a_token_is_asked_for_and_kept_in_the_tab(
+def test_a_token_is_requested_and_kept_in_the_tab(
     address: str, models: tuple[PCMCNet, MNL], visit: Callable[..., Any]
 ) -> None:
     with serving(models[1], token="open sesame") as guarded:
@@ -299,7 +293,7 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(
         page.close()
 
 
-def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visit: Callable[..., Any]) -> None:
+def test_labels_stay_unique_and_unsupported_panels_are_hidden(modes: str, visit: Callable[..., Any]) -> None:
     page = visit(modes, refusals=(422,))
     assert sum(probabilities(page)) == pytest.approx(1, abs=1e-9)
     for part in (page.locator("#flow"), page.locator("#who"), page.locator("[data-map=model]")):
@@ -316,9 +310,7 @@ def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visi
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.slow)])
-def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_does_not_care(
-    width: int, visit: Callable[..., Any]
-) -> None:
+def test_labels_fit_and_an_indifferent_model_has_no_effects(width: int, visit: Callable[..., Any]) -> None:
     names = ["regional bus", "local train", "hired car"]
     table = {
         "trip": np.repeat(np.arange(20), 3),
@@ -341,13 +333,13 @@ def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_doe
         assert page.locator("#table .name input").evaluate_all(fits) == [True] * 3
         expect(page.locator("#map")).to_contain_text("makes no difference to the model here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
-        page.locator("#table .name input").first.fill("ferry")  # a new label is a name like any other
+        page.locator("#table .name input").first.fill("ferry")  # new labels are allowed
         expect(page.locator("#status")).to_have_text("3 alternatives.")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.close()
 
 
-def test_texts_pictures_instants_lists_and_vectors_are_edited(
+def test_texts_pictures_instants_lists_and_vectors_can_be_edited(
     rich: PCMCNet, draw: Callable[..., bytes], visit: Callable[..., Any], tmp_path: Path
 ) -> None:
     with serving(rich) as where:
@@ -377,7 +369,7 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
         found = get(where, "v1/probabilities", sent)["sets"][0]["probabilities"]
         assert after == pytest.approx(found, abs=1e-6)
         assert after != pytest.approx(before, abs=1e-4)
-        page.get_by_role("button", name="pool, services of A").click()  # takes it off the list
+        page.get_by_role("button", name="pool, services of A").click()  # removes it from the list
         expect(cell(page, "services", "A")).to_have_value("sauna")
         assert probabilities(page) != after
         page.get_by_role("button", name="Copy A", exact=True).click()
@@ -391,7 +383,7 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
         page.close()
 
 
-def test_a_large_picture_is_sent_smaller_and_what_is_none_is_said(
+def test_large_pictures_are_scaled_and_invalid_ones_reported(
     rich: PCMCNet, visit: Callable[..., Any], tmp_path: Path
 ) -> None:
     noise = np.random.default_rng(0).integers(255, size=(600, 900, 3)).astype(np.uint8)

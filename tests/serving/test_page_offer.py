@@ -9,7 +9,7 @@ from served_page import cell, expect, get, link, settled
 pytestmark = needs_chromium
 
 
-def test_the_best_offer_is_found_shown_and_taken_away_by_a_change(address: str, visit: Callable[..., Any]) -> None:
+def test_the_best_offer_is_shown_until_the_next_edit(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=4)))
     panel = page.get_by_role("region", name="Best offer")
     panel.get_by_label("Maximise").select_option("revenue from totalPrice")
@@ -29,7 +29,7 @@ def test_the_best_offer_is_found_shown_and_taken_away_by_a_change(address: str, 
     expect(answer).to_be_hidden()
 
 
-def test_what_the_server_refuses_is_said_in_the_panel(address: str, visit: Callable[..., Any]) -> None:
+def test_errors_of_the_server_are_shown_in_the_panel(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=3), refusals=(422,)))
     panel = page.get_by_role("region", name="Best offer")
     panel.get_by_label("Show at least").fill("3")

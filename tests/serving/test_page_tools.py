@@ -1,4 +1,4 @@
-"""What a newcomer finds on the page: first steps, lists to search, scenarios, tables of choice sets, pictures."""
+"""Tools of the page: first steps, searchable lists, scenarios, tables of choice sets, pictures."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ Visit = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def fares() -> Iterator[str]:
-    """Serve a logit of price, minutes and wifi, which pays no heed to noise and to the 30 lines."""
+    """Serve a logit of price, minutes and wifi that ignores noise and the 30 lines."""
     rng = np.random.default_rng(0)
     s, n = np.repeat(np.arange(120), 4), 480
     price, minutes, noise = rng.integers(40, 400, n), rng.integers(30, 200, n), rng.normal(size=n).round(3)
@@ -63,7 +63,7 @@ def ask(address: str, individual: Any, alternatives: list[Any]) -> list[float]:
 # -- the first ten seconds ----------------------------------------------------------------------------------------
 
 
-def test_the_header_names_model_and_data_and_the_first_steps_go_once_they_are_read(fares: str, visit: Visit) -> None:
+def test_the_header_names_the_model_and_steps_can_be_dismissed(fares: str, visit: Visit) -> None:
     page = settled(visit(fares))
     expect(page.get_by_role("heading", name="Summer fares")).to_be_visible()
     expect(page.locator("#model")).to_have_text("MNL, fitted to 120 choice sets with 480 alternatives")
@@ -77,7 +77,7 @@ def test_the_header_names_model_and_data_and_the_first_steps_go_once_they_are_re
     expect(steps).to_be_hidden()
 
 
-def test_while_the_model_loads_the_page_says_so(fares: str, visit: Visit) -> None:
+def test_the_page_says_that_the_model_is_loading(fares: str, visit: Visit) -> None:
     page = visit("about:blank")
     held: list[Any] = []
     page.route("**/v1/schema", lambda route: held.append(route))
@@ -90,7 +90,7 @@ def test_while_the_model_loads_the_page_says_so(fares: str, visit: Visit) -> Non
     expect(page.get_by_text("Loading the model…")).to_be_hidden()
 
 
-def test_columns_have_names_and_units_and_the_map_the_two_most_important_numbers(fares: str, visit: Visit) -> None:
+def test_columns_have_units_and_the_map_starts_with_key_features(fares: str, visit: Visit) -> None:
     page = settled(visit(fares))
     heads = page.locator("#table thead th").all_inner_texts()
     assert any(re.match(r"Price \(EUR\)", head.replace("\u200b", "")) for head in heads)
@@ -98,7 +98,7 @@ def test_columns_have_names_and_units_and_the_map_the_two_most_important_numbers
     assert axes == {"fare", "minutes"}
     expect(page.locator("#map svg")).to_contain_text("Price (EUR) (less is better)")
     expect(page.locator("#map svg")).to_contain_text("0.0%")
-    expect(page.locator("#map svg")).to_contain_text("100.0%")  # of all, not of what there happens to be
+    expect(page.locator("#map svg")).to_contain_text("100.0%")  # the full scale, not the range of the values
     page.get_by_label("Increase contrast").check()
     expect(page.locator("#map svg")).not_to_contain_text("100.0%")
     settled(page)
@@ -109,7 +109,7 @@ def test_columns_have_names_and_units_and_the_map_the_two_most_important_numbers
 # -- fields -------------------------------------------------------------------------------------------------------
 
 
-def test_every_category_can_be_chosen_by_searching_and_a_new_one_is_marked(fares: str, visit: Visit) -> None:
+def test_categories_can_be_searched_and_new_ones_are_marked(fares: str, visit: Visit) -> None:
     page = settled(visit(fares))
     field = cell(page, "line", "A")
     field.click()
@@ -145,7 +145,7 @@ def test_columns_of_zero_and_one_are_switches(fares: str, visit: Visit) -> None:
     expect(page.get_by_role("switch", name="member")).to_be_visible()
 
 
-def test_steps_fit_the_set_at_hand(fares: str, visit: Visit) -> None:
+def test_steps_of_number_fields_fit_the_set(fares: str, visit: Visit) -> None:
     """Prices of 73,547 to 101,183 in a table with prices up to 910,039: the next is 74,000, and never 90,000."""
     page = visit(link(fares, take=2))
     make = """async ([column, values, from]) => {
@@ -168,9 +168,7 @@ def test_steps_fit_the_set_at_hand(fares: str, visit: Visit) -> None:
 # -- scenarios ----------------------------------------------------------------------------------------------------
 
 
-def test_scenarios_stand_side_by_side_stay_in_the_address_and_are_a_file(
-    fares: str, visit: Visit, tmp_path: Path
-) -> None:
+def test_scenarios_are_compared_kept_and_downloaded(fares: str, visit: Visit, tmp_path: Path) -> None:
     page = settled(visit(fares))
     example = get(fares, "v1/example")["sets"][0]
     as_it_was = ask(fares, **example)
@@ -215,7 +213,7 @@ def test_scenarios_stand_side_by_side_stay_in_the_address_and_are_a_file(
 # -- tables -------------------------------------------------------------------------------------------------------
 
 
-def test_a_pasted_set_comes_onto_the_page_and_what_is_wrong_with_a_table_is_said(fares: str, visit: Visit) -> None:
+def test_a_pasted_set_is_shown_and_table_errors_are_reported(fares: str, visit: Visit) -> None:
     page = settled(visit(fares))
     page.get_by_role("button", name="Open table…").click()
     text = page.get_by_label("Table", exact=True)
@@ -237,7 +235,7 @@ def test_a_pasted_set_comes_onto_the_page_and_what_is_wrong_with_a_table_is_said
     assert probabilities(page) == pytest.approx(ask(fares, {"member": 1}, both), abs=1e-6)
 
 
-def test_of_many_sets_the_answers_are_a_file_and_one_can_be_shown(fares: str, visit: Visit, tmp_path: Path) -> None:
+def test_predictions_of_many_sets_can_be_downloaded(fares: str, visit: Visit, tmp_path: Path) -> None:
     sets = get(fares, "v1/examples")["sets"]
     features = ["noise", "fare", "minutes", "wifi", "line"]
     lines = [["trip", "note", "member", *features]]
@@ -278,7 +276,9 @@ def test_another_example_is_another_set_of_the_training_table(fares: str, visit:
 # -- pictures, accessibility, sizes -------------------------------------------------------------------------------
 
 
-def test_every_chart_is_a_picture(address: str, models: tuple[PCMCNet, MNL], visit: Visit, tmp_path: Path) -> None:
+def test_every_chart_can_be_saved_as_a_picture(
+    address: str, models: tuple[PCMCNet, MNL], visit: Visit, tmp_path: Path
+) -> None:
     page = settled(visit(link(address, take=4)))
     for chart in ("bars", "map", "flows"):
         with page.expect_download() as download:
@@ -298,7 +298,7 @@ def test_every_chart_is_a_picture(address: str, models: tuple[PCMCNet, MNL], vis
         ("dark", 1280),
     ],
 )
-def test_axe_finds_nothing_wrong(scheme: str, width: int, address: str, fares: str, visit: Visit) -> None:
+def test_axe_finds_no_violations(scheme: str, width: int, address: str, fares: str, visit: Visit) -> None:
     page = settled(visit(link(address, take=4), width=width, color_scheme=scheme))
     page.get_by_role("button", name="Save as scenario").click()
     settled(page)
@@ -314,13 +314,14 @@ def test_axe_finds_nothing_wrong(scheme: str, width: int, address: str, fares: s
     assert violations(page) == []
 
 
-def test_the_page_is_small_and_asks_for_each_file_once(fares: str, visit: Visit) -> None:
-    asked: list[str] = []
+def test_the_page_is_small_and_requests_each_file_once(fares: str, visit: Visit) -> None:
+    requested: list[str] = []
     page = visit("about:blank")
-    page.on("request", lambda request: asked.append(request.url.removeprefix(fares)))
+    page.on("request", lambda request: requested.append(request.url.removeprefix(fares)))
     page.goto(fares)
     settled(page)
-    files = [path for path in asked if not path.startswith("v1/") and path != "icon.svg"]  # of the tab, too
+    # The tab also requests the icon.
+    files = [path for path in requested if not path.startswith("v1/") and path != "icon.svg"]
     assert len(files) == len(set(files)) < len(page_files()) <= 30
     assert sum(len(file.content) for file in page_files().values()) < 200_000
-    assert sum(path.startswith("v1/") for path in asked) <= 12  # schema, examples, probabilities, what the map needs
+    assert sum(path.startswith("v1/") for path in requested) <= 12  # schema, examples, probabilities, map

@@ -1,4 +1,4 @@
-"""Bodies are bounded while they arrive, in length, in time and together; slow senders take no place."""
+"""Bodies are limited in length, time and total size while they arrive; slow senders block no one."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def arriving(*chunks: bytes, end: str = "http.request") -> Request:
-    """Make a request whose body comes in chunks, and ends or breaks off."""
+    """Return a request whose body arrives in chunks, and is complete or cut off."""
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     messages.append({"type": end, "body": b""})
 
@@ -37,8 +37,8 @@ def arriving(*chunks: bytes, end: str = "http.request") -> Request:
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "é"])
-def test_another_content_type_is_refused(kind: str | None, net: PCMCNet, make_client: Any) -> None:
-    """A page of another site can send those without asking, so that they must have no effect."""
+def test_another_content_type_is_rejected(kind: str | None, net: PCMCNet, make_client: Any) -> None:
+    """Another site can send these types without a preflight request, so they must have no effect."""
     headers = {} if kind is None else {"Content-Type": kind.encode("latin-1")}
     answer = make_client(net).post("/v1/probabilities", content=b'{"sets": []}', headers=headers)
     assert answer.status_code == 415
@@ -51,25 +51,25 @@ def test_a_content_type_may_have_parameters(kind: str, net: PCMCNet, make_client
     assert answer.status_code == 422
 
 
-def test_a_body_is_measured_by_its_declared_length_or_while_it_arrives(net: PCMCNet, make_client: Any) -> None:
+def test_the_length_of_a_body_is_limited(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net, max_body=1_000)
     message = "the body is larger than 1,000 bytes: send fewer choice sets, or raise --max-body."
-    taken = []
+    sent = []
 
     async def chunks() -> AsyncIterator[bytes]:
         for k in range(1_000):
-            taken.append(k)
+            sent.append(k)
             yield b" " * 100
 
     for content in (b" " * 1_001, chunks()):
         answer = client.post("/v1/probabilities", content=content, headers=JSON)
         assert (answer.status_code, answer.json()["error"]) == (413, message)
         assert answer.headers["connection"] == "close"
-    assert len(taken) <= 12, "the rest of the body is not asked for"
+    assert len(sent) <= 12, "the rest of the body is not asked for"
     assert client.post("/v1/probabilities", content=b" " * 1_000, headers=JSON).status_code == 400
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(net: PCMCNet, make_client: Any) -> None:
+def test_a_body_that_does_not_arrive_times_out(net: PCMCNet, make_client: Any) -> None:
     client = make_client(net, body_timeout=0.01)
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -81,14 +81,14 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(net: PCMCNet, make_client
     assert client.app.state.service.worker.in_flight == 0
 
 
-def test_a_client_that_goes_away_is_no_mishap() -> None:
+def test_a_client_that_disconnects_is_handled() -> None:
     bodies = BodyReader(ServeSettings())
     with bodies.slot() as slot, pytest.raises(RequestError, match="the connection was closed"):
         asyncio.run(slot.read(arriving(b"{", end="http.disconnect")))
 
 
-def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_client: Any, sets: Any) -> None:
-    """Three bodies that never end, on a server that takes one request at a time: a fourth is answered all the same."""
+def test_slow_senders_do_not_block_other_requests(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    """Three bodies never end on a server with one request at a time; a fourth request is still answered."""
     client = make_client(net, queue=1)
     begun = asyncio.Semaphore(0)
 
@@ -111,7 +111,7 @@ def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_
     assert client.runner.run(run()) == 200
 
 
-def test_large_bodies_are_bounded_together_and_small_ones_are_always_read() -> None:
+def test_the_total_size_of_large_bodies_is_limited() -> None:
     bodies = BodyReader(ServeSettings(max_body=3 * LARGE_BODY_BYTES, max_bodies=5 * LARGE_BODY_BYTES))
     large, small = b" " * 2 * LARGE_BODY_BYTES, b" " * LARGE_BODY_BYTES
 
@@ -133,23 +133,23 @@ def test_large_bodies_are_bounded_together_and_small_ones_are_always_read() -> N
     assert bodies.held == 0
 
 
-def test_one_body_of_the_largest_size_is_always_taken() -> None:
+def test_one_body_of_the_largest_size_is_always_accepted() -> None:
     bodies = BodyReader(ServeSettings(max_body=3 * LARGE_BODY_BYTES, max_bodies=1))
     with bodies.slot() as slot:
         assert len(asyncio.run(slot.read(arriving(b" " * 3 * LARGE_BODY_BYTES)))) == 3 * LARGE_BODY_BYTES
 
 
-def test_a_large_body_is_read_beside_the_event_loop(net: PCMCNet, make_client: Any, sets: Any) -> None:
+def test_a_large_body_is_parsed_outside_the_event_loop(net: PCMCNet, make_client: Any, sets: Any) -> None:
     answer = make_client(net).post("/v1/probabilities", json={"sets": sets * 50})
     assert len(answer.request.content) > 100_000
     assert len(answer.json()["sets"]) == 50 * len(sets)
 
 
 # -- Strict json -------------------------------------------------------------------------------------------------------
-# JSON is strict, and its size is known before any object is made of it.
+# JSON is strict, and its size is checked before parsing.
 
 
-MOST = JsonSize(ServeSettings().max_depth, 1_000_000)
+LARGEST_SIZE = JsonSize(ServeSettings().max_depth, 1_000_000)
 
 texts = st.text(alphabet=st.sampled_from('[]{},:"\\\\/ aé😀'), max_size=8)
 anything = st.recursive(
@@ -158,11 +158,11 @@ anything = st.recursive(
 )
 
 
-def counted(value: Any) -> JsonSize:
-    """Count levels and values of what was made."""
+def count_size(value: Any) -> JsonSize:
+    """Return the levels and values of a parsed object."""
     if not isinstance(value, dict | list):
         return JsonSize(0, 1)
-    inside = [counted(one) for one in (value.values() if isinstance(value, dict) else value)]
+    inside = [count_size(one) for one in (value.values() if isinstance(value, dict) else value)]
     return JsonSize(1 + max((one.depth for one in inside), default=0), 1 + sum(one.values for one in inside))
 
 
@@ -183,42 +183,42 @@ def counted(value: Any) -> JsonSize:
         (b"9" * 5_000, "the body has a number with too many digits."),
     ],
 )
-def test_what_is_not_strict_json_is_refused(content: bytes, message: str) -> None:
+def test_invalid_json_is_rejected(content: bytes, message: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        parse_strict_json(content, MOST)
+        parse_strict_json(content, LARGEST_SIZE)
     assert refusal.value.status == 400
     assert refusal.value.message.startswith(message)
 
 
-def test_many_names_that_are_all_different_but_two_are_told_apart_quickly() -> None:
-    """One look-up a name: a count of each would take minutes for this body."""
+def test_duplicate_names_are_found_quickly() -> None:
+    """One look-up per name; counting each name would take minutes for this body."""
     names = ",".join(f'"{k}": 0' for k in range(200_000))
     with pytest.raises(RequestError, match="'199999' occurs twice"):
-        parse_strict_json(f'{{{names}, "199999": 0}}'.encode(), MOST)
+        parse_strict_json(f'{{{names}, "199999": 0}}'.encode(), LARGEST_SIZE)
 
 
-def test_a_pair_of_surrogates_is_one_character() -> None:
-    assert parse_strict_json(b'["\\ud83d\\ude00"]', MOST) == ["😀"]
+def test_a_surrogate_pair_is_one_character() -> None:
+    assert parse_strict_json(b'["\\ud83d\\ude00"]', LARGEST_SIZE) == ["😀"]
 
 
 # -- size -----------------------------------------------------------------------------------------------------------
 
 
 @given(value=anything, ascii_=st.booleans(), indent=st.none() | st.just(1))
-def test_the_size_is_that_of_the_values_whatever_texts_hold(value: Any, ascii_: bool, indent: int | None) -> None:
-    """An empty list is counted as if it held one value: there are never more values than that."""
-    found = json_size(json.dumps(value, ensure_ascii=ascii_, indent=indent).encode())
-    depth, values = counted(value)
-    assert found.depth == depth
-    assert values <= found.values <= 2 * values
+def test_the_size_does_not_depend_on_texts(value: Any, ascii_: bool, indent: int | None) -> None:
+    """An empty list counts as one value, so the size is an upper bound."""
+    size = json_size(json.dumps(value, ensure_ascii=ascii_, indent=indent).encode())
+    depth, values = count_size(value)
+    assert size.depth == depth
+    assert values <= size.values <= 2 * values
 
 
 @given(content=st.binary(max_size=30) | st.text(alphabet='[]{}",\\\\1', max_size=30).map(str.encode))
-def test_the_size_of_any_bytes_can_be_asked_for(content: bytes) -> None:
+def test_any_bytes_have_a_size(content: bytes) -> None:
     assert json_size(content).depth <= len(content)
 
 
-def test_texts_with_brackets_and_commas_are_within_any_bound() -> None:
+def test_brackets_and_commas_in_texts_do_not_count() -> None:
     text = '[{,"' * 1_000 + "\\"
     assert parse_strict_json(json.dumps([text]).encode(), JsonSize(depth=1, values=2)) == [text]
 
@@ -227,14 +227,14 @@ def test_texts_with_brackets_and_commas_are_within_any_bound() -> None:
     "content",
     [b"[" + b"[]," * 50_000 + b"[]]", b"[" + b"{}," * 50_000 + b"{}]", b"[" + b"0," * 100_000 + b"0]", b"," * 100_001],
 )
-def test_too_many_values_are_refused_before_any_is_made(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_values_are_rejected_before_parsing(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("objects were made"))
     with pytest.raises(RequestError, match=r"has more than 100,000 values: .* raise --max-values") as refusal:
         parse_strict_json(content, JsonSize(depth=10, values=100_000))
     assert refusal.value.status == 413
 
 
-def test_the_bounds_of_a_server_are_those_of_its_settings(net: PCMCNet, make_client: Any, sets: Any) -> None:
+def test_the_limits_of_a_server_come_from_its_settings(net: PCMCNet, make_client: Any, sets: Any) -> None:
     client = make_client(net, max_values=200, max_depth=6)
     assert client.post("/v1/probabilities", json={"sets": sets[:1]}).status_code == 200
     assert client.post("/v1/probabilities", json={"sets": sets * 10}).status_code == 413

@@ -1,4 +1,4 @@
-"""What is wrong with a choice set is said with its place."""
+"""Errors in a choice set are reported with their place."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ def reader(net: PCMCNet) -> SetReader:
 
 
 def put(*path: Any, value: Any) -> Change:
-    """Set a value deep inside."""
+    """Return a function that sets a nested value."""
 
     def change(sets: Any) -> Any:
         at = sets
@@ -140,8 +140,8 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(change: Change, message: str, reader: SetReader, sets: Any) -> None:
-    sets[1]["alternatives"][1]["open"] = 1  # what stands in an unavailable one does no harm
+def test_errors_are_reported_with_their_place(change: Change, message: str, reader: SetReader, sets: Any) -> None:
+    sets[1]["alternatives"][1]["open"] = 1  # values of unavailable alternatives are ignored
     with pytest.raises(RequestError) as refusal:
         reader.read(change(sets))
     assert refusal.value.status == 422
@@ -155,33 +155,31 @@ def test_a_long_name_is_not_sent_back_in_full(reader: SetReader, sets: Any) -> N
     assert len(refusal.value.message) < 300
 
 
-def test_sets_are_read_as_the_table_with_such_rows(
-    reader: SetReader, net: PCMCNet, make_trips: Any, as_requests: Any
-) -> None:
+def test_sets_are_read_like_a_table(reader: SetReader, net: PCMCNet, make_trips: Any, as_requests: Any) -> None:
     table = make_trips(8, seed=1)
-    found, expected = reader.read(as_requests(table)), net._read(table)
-    assert found.fingerprint() == expected.fingerprint()
-    np.testing.assert_array_equal(found.rows, expected.rows)
-    np.testing.assert_array_equal(found.hidden_rows, expected.hidden_rows)
+    result, expected = reader.read(as_requests(table)), net._read(table)
+    assert result.fingerprint() == expected.fingerprint()
+    np.testing.assert_array_equal(result.rows, expected.rows)
+    np.testing.assert_array_equal(result.hidden_rows, expected.hidden_rows)
 
 
-def test_a_label_that_is_also_a_feature_of_numbers_is_read_as_both() -> None:
+def test_a_label_may_also_be_a_numeric_feature() -> None:
     table = {"s": [0, 0, 1, 1], "took": [1, 0, 0, 1], "item": [1, 2, 2, 3], "price": [1.0, 2.0, 3.0, 4.0]}
     roles: dict[str, Any] = {"choice_set": "s", "alternative": "item", "features": ["item", "price"]}
     data = ChoiceData.from_long(table, chosen="took", **roles)
     reader = SetReader(data.schema, input_columns(data.schema), ServeSettings())
-    found = reader.read([{"alternatives": [{"item": 1, "price": 1}, {"item": 2.0, "price": 2}]}])
+    result = reader.read([{"alternatives": [{"item": 1, "price": 1}, {"item": 2.0, "price": 2}]}])
     expected = ChoiceData.from_long({name: values[:2] for name, values in table.items()}, **roles)
-    assert found.fingerprint() == expected.fingerprint()
+    assert result.fingerprint() == expected.fingerprint()
 
 
 # -- Columns -----------------------------------------------------------------------------------------------------------
-# Columns that a request may give, and what is said of those that it may not.
+# Columns that a request may have, and messages for others.
 
 
 @pytest.mark.parametrize("name", ["trip", "took", "town", "who"])
-def test_columns_of_a_table_that_no_prediction_reads_are_told_apart_from_unknown_ones(name: str, net: PCMCNet) -> None:
-    """The person is one of them, as are the id of the set, the choice and what is kept."""
+def test_unused_and_unknown_columns_have_different_messages(name: str, net: PCMCNet) -> None:
+    """Predictions do not use the person, the id of the set, the choice and kept columns."""
     schema = replace(net.schema, keep=("town",), person="who")
     with pytest.raises(RequestError, match=rf"set 0: column '{name}' is not used in predictions: remove it"):
         require_known_columns([name], input_columns(schema), schema, individual=True, at="set 0")

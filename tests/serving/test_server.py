@@ -1,4 +1,4 @@
-"""The program itself: many clients at once, hostile connections, and an end that lets requests finish."""
+"""The running server: many clients, hostile connections, and a shutdown that lets requests finish."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from pcmcnet.serving.settings import ServeSettings
 
 TOKEN = "a-token-to-look-for"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-TIMEOUT = 60  # seconds, for a machine that does much else
+TIMEOUT = 60  # seconds, for a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def folders(net: PCMCNet, logit: MNL, tmp_path_factory: pytest.TempPathFactory) 
     return net.save(folder / "net"), logit.save(folder / "logit")
 
 
-class Served:
-    """A server in a process of its own."""
+class ServerProcess:
+    """A server in a separate process."""
 
     def __init__(self, *words: object, **environment: str) -> None:
         reader, writer = os.pipe()
@@ -46,9 +46,9 @@ class Served:
         os.close(writer)
         self.said = os.fdopen(reader)
         self.greeting = self.said.readline()
-        found = re.search(r"http://\S+", self.greeting)
-        assert found, self.greeting + self.said.read()
-        self.address = found[0]
+        result = re.search(r"http://\S+", self.greeting)
+        assert result, self.greeting + self.said.read()
+        self.address = result[0]
         self.host, port = self.address.removeprefix("http://").rsplit(":", 1)
         self.port = int(port)
 
@@ -62,9 +62,9 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(folders: Any) -> Iterator[Served]:
-    """One server for all tests; stopped as from a keyboard, it ends well, and its log holds no trouble and no token."""
-    server = Served(folders[0], "--baseline", folders[1], "--max-body", 10_000, PCMCNET_TOKEN=TOKEN)
+def served(folders: Any) -> Iterator[ServerProcess]:
+    """Start one server for all tests. Check that Ctrl-C stops it, and that its log has no errors and no token."""
+    server = ServerProcess(folders[0], "--baseline", folders[1], "--max-body", 10_000, PCMCNET_TOKEN=TOKEN)
     try:
         yield server
         assert server.stop(signal.SIGINT) == 0
@@ -76,10 +76,10 @@ def served(folders: Any) -> Iterator[Served]:
             server.process.wait(TIMEOUT)
 
 
-def test_many_clients_at_once_get_the_probabilities_of_the_model(
-    served: Served, net: PCMCNet, logit: MNL, make_trips: Any, as_requests: Any
+def test_parallel_clients_get_the_probabilities_of_the_model(
+    served: ServerProcess, net: PCMCNet, logit: MNL, make_trips: Any, as_requests: Any
 ) -> None:
-    """Each of 16 clients asks about sets of its own, of both models, again and again: no answer is another's."""
+    """Each of 16 clients sends its own sets to both models repeatedly; no response belongs to another client."""
     models = {"main": net, "baseline": logit}
 
     def client(k: int) -> float:
@@ -90,8 +90,8 @@ def test_many_clients_at_once_get_the_probabilities_of_the_model(
             for _ in range(3):
                 answer = http.post("/v1/probabilities", json={"sets": sets, "model": name})
                 assert answer.status_code == 200, answer.text
-                found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
-                worst = max(worst, float(np.abs(found - expected).max()))
+                result = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
+                worst = max(worst, float(np.abs(result - expected).max()))
         return worst
 
     with ThreadPoolExecutor(16) as pool:
@@ -100,30 +100,30 @@ def test_many_clients_at_once_get_the_probabilities_of_the_model(
     assert 'pcmcnet_requests_total{route="/v1/probabilities",status="200"} 48' in metrics
 
 
-def test_the_token_comes_from_the_environment_and_the_address_is_local(served: Served) -> None:
+def test_the_token_is_read_from_the_environment(served: ServerProcess) -> None:
     assert httpx.get(f"{served.address}/v1/schema", timeout=TIMEOUT).status_code == 401
     assert httpx.get(f"{served.address}/v1/schema", headers=BEARER, timeout=TIMEOUT).status_code == 200
     assert served.host == "127.0.0.1"
 
 
-def exchange(served: Served, *parts: bytes) -> bytes:
-    """Send bytes as they are, and read until the server closes the connection."""
+def exchange(served: ServerProcess, *parts: bytes) -> bytes:
+    """Send bytes, and read until the server closes the connection."""
     with socket.create_connection((served.host, served.port), timeout=TIMEOUT) as connection:
         try:
             for part in parts:
                 connection.sendall(part)
-        except OSError:  # closed while there is more to send
+        except OSError:  # closed before everything was sent
             pass
-        found = b""
+        result = b""
         try:
             while chunk := connection.recv(65_536):
-                found += chunk
+                result += chunk
         except ConnectionResetError:
             pass
-        return found
+        return result
 
 
-def test_hostile_connections_are_closed_and_the_server_goes_on(served: Served) -> None:
+def test_hostile_connections_are_closed(served: ServerProcess) -> None:
     head = b"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     head += f"Authorization: Bearer {TOKEN}\r\n".encode()
     chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
@@ -133,14 +133,14 @@ def test_hostile_connections_are_closed_and_the_server_goes_on(served: Served) -
     assert exchange(served, b"\x16\x03\x01\x00 nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert exchange(served, b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 200_000).startswith(b"HTTP/1.1 400 ")
     with socket.create_connection((served.host, served.port), timeout=TIMEOUT) as connection:
-        connection.sendall(head + b"Content-Length: 100\r\n\r\n{")  # and goes away
+        connection.sendall(head + b"Content-Length: 100\r\n\r\n{")  # and disconnects
     one = {"alternatives": []}
     answer = httpx.post(f"{served.address}/v1/rates", json={"set": one}, headers=BEARER, timeout=TIMEOUT)
     assert answer.status_code == 422
 
 
-class Running:
-    """A server in a thread, whose model is held until it may go on."""
+class BlockedServer:
+    """A server in a thread whose model blocks until it may continue."""
 
     def __init__(self, net: PCMCNet, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         import uvicorn
@@ -153,12 +153,12 @@ class Running:
             assert self.may_go.wait(TIMEOUT)
             return predict(data)
 
-        def kept(server: Any, config: Any) -> None:
+        def record(server: Any, config: Any) -> None:
             init(server, config)
             servers.append(server)
 
         monkeypatch.setattr(net, "predict_log_proba", held, raising=False)
-        monkeypatch.setattr(uvicorn.Server, "__init__", kept)
+        monkeypatch.setattr(uvicorn.Server, "__init__", record)
         self.app = create_app(net, settings=ServeSettings(**settings))
         self.listening = bind("127.0.0.1", 0)
         self.address = server_url(self.listening)
@@ -168,14 +168,14 @@ class Running:
         self.server = servers[0]
 
     def ask(self, sets: Any, answers: list[httpx.Response]) -> threading.Thread:
-        """Ask in a thread of its own."""
+        """Send a request in a new thread."""
         where, body = f"{self.address}/v1/probabilities", {"sets": sets}
         client = threading.Thread(target=lambda: answers.append(httpx.post(where, json=body, timeout=TIMEOUT)))
         client.start()
         return client
 
     def stop(self) -> None:
-        """Tell the server to stop, as a signal does."""
+        """Stop the server as a signal does."""
         self.server.should_exit = True
         wait_until(lambda: self.app.state.service.worker.stopping)
 
@@ -192,11 +192,9 @@ def wait_until(true: Any) -> None:
         time.sleep(0.005)
 
 
-def test_requests_under_way_finish_before_the_end_and_those_that_come_get_503(
-    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The model is held until the server has been told to stop; the answer comes all the same."""
-    running = Running(net, monkeypatch)
+def test_running_requests_finish_and_new_ones_get_503(net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is blocked until the server is told to stop; the response still arrives."""
+    running = BlockedServer(net, monkeypatch)
     answers: list[httpx.Response] = []
     client = running.ask(sets, answers)
     assert running.begun.wait(TIMEOUT)
@@ -213,11 +211,11 @@ def test_requests_under_way_finish_before_the_end_and_those_that_come_get_503(
     assert answers[0].status_code == 200
 
 
-def test_what_does_not_finish_in_time_is_cut_off_with_503(
+def test_unfinished_requests_get_503_at_shutdown(
     net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A question whose model never answers, and a body that never ends; nothing of it is logged."""
-    running = Running(net, monkeypatch, drain=0.01)
+    """One request waits for a model that never returns, another has an endless body. Neither is logged."""
+    running = BlockedServer(net, monkeypatch, drain=0.01)
     answers: list[httpx.Response] = []
     client = running.ask(sets, answers)
     assert running.begun.wait(TIMEOUT)
@@ -227,17 +225,17 @@ def test_what_does_not_finish_in_time_is_cut_off_with_503(
         wait_until(lambda: len(running.server.server_state.tasks) == 2)
         running.stop()
         client.join(TIMEOUT)
-        found = slow.recv(65_536)
+        result = slow.recv(65_536)
     running.join()
     running.may_go.set()
     assert answers[0].status_code == 503
     assert answers[0].json() == {"error": "the server is stopping: try again in a moment."}
-    assert found.startswith(b"HTTP/1.1 503 ")
+    assert result.startswith(b"HTTP/1.1 503 ")
     assert caplog.messages == []
 
 
-def test_an_unfinished_head_is_closed_and_a_slow_body_is_refused(net: PCMCNet, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = Running(net, monkeypatch, head_timeout=0.01, body_timeout=0.01)
+def test_slow_heads_and_bodies_get_408(net: PCMCNet, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = BlockedServer(net, monkeypatch, head_timeout=0.01, body_timeout=0.01)
     head = b"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
     for sent in (head, head + b"\r\n{"):
         with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as slow:
@@ -247,10 +245,10 @@ def test_an_unfinished_head_is_closed_and_a_slow_body_is_refused(net: PCMCNet, m
     running.join()
 
 
-def test_a_client_that_leaves_is_noticed_over_a_real_connection(
+def test_a_disconnect_is_noticed_over_a_real_connection(
     net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = Running(net, monkeypatch)
+    running = BlockedServer(net, monkeypatch)
     worker = running.app.state.service.worker
     body = json.dumps({"sets": sets}).encode()
     head = b"POST /v1/probabilities HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -264,14 +262,14 @@ def test_a_client_that_leaves_is_noticed_over_a_real_connection(
     running.join()
 
 
-def test_sigterm_ends_the_program_well(folders: Any) -> None:
-    server = Served(folders[0])
+def test_sigterm_stops_the_program(folders: Any) -> None:
+    server = ServerProcess(folders[0])
     assert httpx.get(f"{server.address}/ready", timeout=TIMEOUT).status_code == 200
     assert server.stop(signal.SIGTERM) == 0
     assert server.log == ""
 
 
-def test_an_address_that_cannot_be_had_is_named() -> None:
+def test_an_unavailable_address_is_reported() -> None:
     with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}: .* Choose another --host or"):
@@ -280,15 +278,15 @@ def test_an_address_that_cannot_be_had_is_named() -> None:
         bind("no-such-host.invalid", 80)
 
 
-def test_answers_are_sent_without_delay() -> None:
-    """asyncio switches Nagle's algorithm off where a socket says that it is TCP, and so do those it accepts."""
+def test_nagles_algorithm_is_off() -> None:
+    """asyncio switches it off only if the socket declares TCP; accepted sockets inherit this."""
     with bind("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP
 
 
-def test_an_address_can_be_typed_into_a_browser() -> None:
+def test_the_url_works_in_a_browser() -> None:
     with bind("127.0.0.1", 0) as listening:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server_url(listening))
     try:
@@ -299,7 +297,7 @@ def test_an_address_can_be_typed_into_a_browser() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost", "LOCALHOST"])
-def test_on_this_machine_alone_the_server_goes_by_its_own_names_and_needs_no_token(host: str) -> None:
+def test_a_local_server_needs_no_token(host: str) -> None:
     names = loopback_names(host)
     assert names is not None
     assert {"localhost", "127.0.0.1", "[::1]"} <= set(names)
@@ -307,7 +305,7 @@ def test_on_this_machine_alone_the_server_goes_by_its_own_names_and_needs_no_tok
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.7", "example.org", "localhost.example.org"])
-def test_for_other_machines_a_token_is_needed_or_a_word_that_none_is(host: str) -> None:
+def test_a_public_server_needs_a_token_or_an_opt_out(host: str) -> None:
     assert loopback_names(host) is None
     with pytest.raises(ConfigError, match=r"without a token: set .* PCMCNET_TOKEN, or add --insecure"):
         require_token(host, None, insecure=False)
@@ -316,7 +314,7 @@ def test_for_other_machines_a_token_is_needed_or_a_word_that_none_is(host: str) 
 
 
 # -- Protocol ----------------------------------------------------------------------------------------------------------
-# Connections that take too long for a head, or do not read: by a clock that the test moves.
+# Timeouts of connections, with a clock that the test controls.
 
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
@@ -331,7 +329,7 @@ class Timer:
 
 
 class Clock:
-    """An event loop that knows only the time, and keeps the applications it is given."""
+    """An event loop with only a clock; it keeps its tasks."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -403,11 +401,11 @@ def protocol(clock: Clock) -> TimedProtocol:
 
 
 def transport_of(protocol: TimedProtocol) -> Transport:
-    found: Any = protocol.transport
-    return found
+    result: Any = protocol.transport
+    return result
 
 
-def test_a_head_that_comes_byte_by_byte_is_answered_with_408(protocol: TimedProtocol, clock: Clock) -> None:
+def test_a_slow_head_gets_408(protocol: TimedProtocol, clock: Clock) -> None:
     for byte in HEAD[:9]:
         protocol.data_received(bytes([byte]))
         clock.pass_(1)
@@ -426,7 +424,7 @@ def test_a_connection_that_sends_nothing_is_closed(protocol: TimedProtocol, cloc
     assert (transport_of(protocol).state, transport_of(protocol).written) == ("closed", b"")
 
 
-def test_with_its_head_complete_a_request_is_waited_for_no_longer(protocol: TimedProtocol, clock: Clock) -> None:
+def test_a_complete_head_stops_the_timeout(protocol: TimedProtocol, clock: Clock) -> None:
     protocol.data_received(HEAD)
     clock.pass_(9)
     protocol.data_received(b"\r\n")
@@ -434,7 +432,7 @@ def test_with_its_head_complete_a_request_is_waited_for_no_longer(protocol: Time
     assert (transport_of(protocol).state, clock.requests) == ("open", 1)
 
 
-def test_an_answer_that_is_not_read_is_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
+def test_a_response_that_is_not_read_is_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
     protocol.data_received(HEAD + b"\r\n")
     protocol.pause_writing()
     clock.pass_(9)
@@ -446,7 +444,7 @@ def test_an_answer_that_is_not_read_is_cut_off(protocol: TimedProtocol, clock: C
     assert transport_of(protocol).state == "aborted"
 
 
-def test_a_long_answer_that_is_read_slowly_is_not_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
+def test_a_response_that_is_read_slowly_is_not_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
     transport = transport_of(protocol)
     protocol.data_received(HEAD + b"\r\n")
     transport.unread = 1_000_000
@@ -460,9 +458,9 @@ def test_a_long_answer_that_is_read_slowly_is_not_cut_off(protocol: TimedProtoco
     assert transport.state == "aborted", "one byte in ten seconds is not enough"
 
 
-def test_nothing_is_waited_for_once_the_connection_is_lost(protocol: TimedProtocol, clock: Clock) -> None:
+def test_a_lost_connection_cancels_its_timers(protocol: TimedProtocol, clock: Clock) -> None:
     protocol.pause_writing()
     protocol.connection_lost(None)
-    transport_of(protocol).state = "open"  # were anything done to it, this would show
+    transport_of(protocol).state = "open"  # a timer would change it
     clock.pass_(100)
     assert transport_of(protocol).state == "open"

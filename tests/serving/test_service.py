@@ -1,4 +1,4 @@
-"""The path that asks for the best offer: against all offers, with what is available now, and bad questions."""
+"""The route of the best offer: compared with all available offers, and bad requests."""
 
 from itertools import product
 from typing import Any
@@ -10,8 +10,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet, RandomForest
 
 
-def asked(**changes: Any) -> dict[str, Any]:
-    """Ask about three alternatives; of the last one, there is none at the moment."""
+def request_body(**changes: Any) -> dict[str, Any]:
+    """Return a request with three alternatives; the last one is not available."""
     alternative = {"minutes": 30, "comfort": "low"}
     modes = [("bus", 5, 1), ("car", 9, 1), ("bike", 2, 0)]
     alternatives = [{**alternative, "mode": mode, "price": price, "open": there} for mode, price, there in modes]
@@ -19,12 +19,12 @@ def asked(**changes: Any) -> dict[str, Any]:
     return {"set": {"individual": who, "alternatives": alternatives}, "revenue": "price", "keep": [0], **changes}
 
 
-def earns(client: Any, shown: Any, revenue: list[float]) -> float:
-    """Ask for the probabilities of an offer, and return what it earns."""
-    one = asked()["set"]
+def revenue_of(client: Any, shown: Any, revenue: list[float]) -> float:
+    """Return the expected revenue of an offer, by its probabilities."""
+    one = request_body()["set"]
     rows = [k for k in range(3) if shown[k]]
-    kept = [{**one["alternatives"][k], "open": 1} for k in rows]
-    answer = client.post("/v1/probabilities", json={"sets": [{**one, "alternatives": kept}]}).json()
+    rows_shown = [{**one["alternatives"][k], "open": 1} for k in rows]
+    answer = client.post("/v1/probabilities", json={"sets": [{**one, "alternatives": rows_shown}]}).json()
     return float(np.dot(answer["sets"][0]["probabilities"], [revenue[k] for k in rows]))
 
 
@@ -32,18 +32,18 @@ def earns(client: Any, shown: Any, revenue: list[float]) -> float:
     ("goal", "revenue", "size"),
     [({}, [5, 9, 2], (1, 3)), ({"least": 3}, [5, 9, 2], (3, 3)), ({"target": 2, "most": 2}, [0, 0, 1], (1, 2))],
 )
-def test_the_offer_is_the_best_of_all(
+def test_no_other_offer_earns_more(
     goal: dict[str, Any], revenue: list[float], size: tuple[int, int], net: PCMCNet, make_client: Any
 ) -> None:
     client = make_client(net)
-    question = asked(**goal)
+    question = request_body(**goal)
     if "target" in goal:
         del question["revenue"]
     answer = client.post("/v1/offer", json=question).json()
     offers = [s for s in product([0, 1], repeat=3) if s[0] and size[0] <= sum(s) <= size[1]]
-    best = max(earns(client, shown, revenue) for shown in offers)
+    best = max(revenue_of(client, shown, revenue) for shown in offers)
     assert answer["value"] == pytest.approx(best, rel=1e-5)
-    assert answer["current_value"] == pytest.approx(earns(client, (1, 1, 0), revenue), rel=1e-5)
+    assert answer["current_value"] == pytest.approx(revenue_of(client, (1, 1, 0), revenue), rel=1e-5)
     assert answer["exact"]
     assert answer["gap"] == pytest.approx(0, abs=1e-6)
     now, then = {0, 1}, set(answer["shown"])
@@ -51,7 +51,7 @@ def test_the_offer_is_the_best_of_all(
     assert [p > 0 for p in answer["probabilities"]] == [k in then for k in range(3)]
 
 
-def test_a_model_of_no_known_structure_is_heuristic_and_for_few_alternatives(make_trips: Any, make_client: Any) -> None:
+def test_a_model_of_unknown_structure_gives_a_heuristic_offer(make_trips: Any, make_client: Any) -> None:
     roles = {"features": ["price", "minutes"]}
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", **roles)
     client = make_client(RandomForest(trees=3).fit(data))
@@ -78,7 +78,7 @@ def test_a_model_of_no_known_structure_is_heuristic_and_for_few_alternatives(mak
         ({"model": "other"}, "model: 'other' is not served."),
     ],
 )
-def test_bad_questions_are_refused(change: dict[str, Any], message: str, logit: MNL, make_client: Any) -> None:
-    answer = make_client(logit).post("/v1/offer", json=asked(**change))
+def test_bad_requests_are_rejected(change: dict[str, Any], message: str, logit: MNL, make_client: Any) -> None:
+    answer = make_client(logit).post("/v1/offer", json=request_body(**change))
     assert answer.status_code == 422
     assert answer.json()["error"].startswith(message)

@@ -1,4 +1,4 @@
-"""Limits are numbers that make sense; a baseline fits the model it stands beside."""
+"""Limits must be sensible, and a baseline must read the columns of the model."""
 
 from typing import Any
 
@@ -24,30 +24,30 @@ COUNTS = [
 
 @pytest.mark.parametrize("name", [*COUNTS, "queue"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
-def test_a_limit_that_lets_nothing_through_is_refused(name: str, value: Any) -> None:
+def test_an_invalid_limit_is_rejected(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         ServeSettings(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["head_timeout", "body_timeout", "deadline", "drain"])
 @pytest.mark.parametrize("value", [-1, float("inf"), float("nan"), "long"])
-def test_a_time_that_never_ends_is_refused(name: str, value: Any) -> None:
+def test_an_invalid_timeout_is_rejected(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         ServeSettings(**{name: value})
 
 
-def test_no_more_levels_are_admitted_than_python_itself_reads() -> None:
+def test_the_depth_limit_is_bounded_by_python() -> None:
     with pytest.raises(ConfigError, match="max_depth must be a whole number of at least 1 and at most 500"):
         ServeSettings(max_depth=501)
 
 
 @pytest.mark.parametrize("token", ["", "  ", "a\nb", "clé", " a"])
-def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+def test_a_token_that_is_invalid_in_a_header_is_rejected(token: str) -> None:
     with pytest.raises(ConfigError, match="token must"):
         ServeSettings(token=token)
 
 
-def test_a_baseline_that_needs_more_than_the_model_is_refused(net: PCMCNet, logit: MNL, make_trips: Any) -> None:
+def test_a_baseline_with_other_columns_is_rejected(net: PCMCNet, logit: MNL, make_trips: Any) -> None:
     few = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minute"][:1])
     small = Uniform().fit(few)
     create_app(net, small)

@@ -1,4 +1,4 @@
-"""One thread answers all; what waits is bounded, and one bad question spoils no other."""
+"""One worker thread serves all requests; the queue is bounded, and a bad request affects no other."""
 
 import asyncio
 import threading
@@ -19,15 +19,15 @@ from pcmcnet.serving.worker import Job, Worker
 
 
 class Slow:
-    """A model that waits until it may answer, and remembers what it was asked."""
+    """A model that waits until it may continue, and records its input."""
 
     def __init__(self) -> None:
         self.may_go = threading.Event()
-        self.asked: list[int] = []
+        self.sizes: list[int] = []
         self.begun = threading.Semaphore(0)
 
     def predict_log_proba(self, data: ChoiceData) -> Any:
-        self.asked.append(len(data))
+        self.sizes.append(len(data))
         self.begun.release()
         assert self.may_go.wait(60)
         if (data.features["price"].values == 13).any():
@@ -57,110 +57,114 @@ def worker(slow: Slow) -> Iterator[Worker]:
     worker.close()
 
 
-def ask(worker: Worker, *prices: float, model: str = "main") -> Any:
+def submit(worker: Worker, *prices: float, model: str = "main") -> Any:
     with worker.admit() as admission:
         return admission.put(Job(model, "log_proba", sets_of(*prices)))
 
 
-def test_what_waits_while_the_worker_is_busy_is_answered_together(worker: Worker, slow: Slow) -> None:
-    first = ask(worker, 1)
+def test_waiting_requests_are_answered_in_one_batch(worker: Worker, slow: Slow) -> None:
+    first = submit(worker, 1)
     assert slow.begun.acquire(timeout=60)
-    later = [ask(worker, 2, 3), ask(worker, 4), ask(worker, 5, 6), ask(worker, 7), ask(worker, 8, 9, 10, 11, 12, 1)]
+    later = [
+        submit(worker, 2, 3),
+        submit(worker, 4),
+        submit(worker, 5, 6),
+        submit(worker, 7),
+        submit(worker, 8, 9, 10, 11, 12, 1),
+    ]
     slow.may_go.set()
     assert [answer.result(60).tolist() for answer in (first, *later)] == [
         *([-1], [-2, -3], [-4], [-5, -6], [-7], [-8, -9, -10, -11, -12, -1])
     ]
-    assert slow.asked == [1, 5, 5, 1, 1], "at most 5 sets at once: a larger request in pieces, in turns with the others"
+    assert slow.sizes == [1, 5, 5, 1, 1], "at most 5 sets at once: a larger request in pieces, in turns with the others"
     text = worker.metrics.text()
     assert "pcmcnet_sets_predicted_total 13" in text
     assert 'pcmcnet_batch_requests_bucket{le="2"} 4' in text
 
 
-def test_questions_to_different_models_are_not_mixed(worker: Worker, slow: Slow) -> None:
-    ask(worker, 1)
+def test_requests_to_different_models_are_not_mixed(worker: Worker, slow: Slow) -> None:
+    submit(worker, 1)
     assert slow.begun.acquire(timeout=60)
-    later = [ask(worker, 2), ask(worker, 3, model="other"), ask(worker, 4)]
+    later = [submit(worker, 2), submit(worker, 3, model="other"), submit(worker, 4)]
     slow.may_go.set()
     assert [answer.result(60).tolist() for answer in later] == [[-2], [-3], [-4]]
-    assert slow.asked == [1, 1, 1, 1]
+    assert slow.sizes == [1, 1, 1, 1]
 
 
-def test_requests_that_are_being_read_are_waited_for(worker: Worker, slow: Slow) -> None:
+def test_the_worker_waits_for_requests_that_are_being_read(worker: Worker, slow: Slow) -> None:
     slow.may_go.set()
     with worker.admit() as one, worker.admit() as two, worker.admit() as three:
         answers = [one.put(Job("main", "log_proba", sets_of(1))), two.put(Job("main", "log_proba", sets_of(2)))]
-        assert slow.asked == []
+        assert slow.sizes == []
         answers.append(three.put(Job("main", "log_proba", sets_of(3))))
         assert [answer.result(60).tolist() for answer in answers] == [[-1], [-2], [-3]]
-    assert slow.asked == [3]
+    assert slow.sizes == [3]
 
 
-def test_a_request_that_gives_up_is_waited_for_no_longer(worker: Worker, slow: Slow) -> None:
+def test_the_worker_does_not_wait_for_cancelled_requests(worker: Worker, slow: Slow) -> None:
     slow.may_go.set()
     with worker.admit() as one:
         with worker.admit():
             answer = one.put(Job("main", "log_proba", sets_of(1)))
-            assert slow.asked == []
+            assert slow.sizes == []
         assert answer.result(60).tolist() == [-1]
 
 
-def test_small_questions_wait_for_one_piece_of_a_large_one(worker: Worker, slow: Slow) -> None:
-    """Two questions of three pieces each, and small ones that come while the first piece is under way."""
-    large = [ask(worker, *range(20, 35)), ask(worker, *range(40, 55))]
+def test_small_requests_wait_for_one_chunk_of_a_large_one(worker: Worker, slow: Slow) -> None:
+    """Two requests have three chunks each; small requests arrive during the first chunk."""
+    large = [submit(worker, *range(20, 35)), submit(worker, *range(40, 55))]
     assert slow.begun.acquire(timeout=60)
-    small = [ask(worker, 1), ask(worker, 2, 3, 4, 5, 6), ask(worker, 7)]
+    small = [submit(worker, 1), submit(worker, 2, 3, 4, 5, 6), submit(worker, 7)]
     slow.may_go.set()
     assert [answer.result(60).tolist() for answer in small] == [[-1], [-2, -3, -4, -5, -6], [-7]]
     assert [len(answer.result(60)) for answer in large] == [15, 15]
     assert large[1].result().tolist() == [-float(price) for price in range(40, 55)]
-    assert slow.asked == [5, 1, 5, 5, 5, 1, 5, 5, 5]
+    assert slow.sizes == [5, 1, 5, 5, 5, 1, 5, 5, 5]
 
 
-def test_a_large_question_that_was_taken_back_stops_between_two_pieces(worker: Worker, slow: Slow) -> None:
-    large = ask(worker, *range(20, 80))
+def test_a_cancelled_large_request_stops_between_chunks(worker: Worker, slow: Slow) -> None:
+    large = submit(worker, *range(20, 80))
     assert slow.begun.acquire(timeout=60)
     assert large.cancel()
     slow.may_go.set()
-    assert ask(worker, 3).result(60).tolist() == [-3]
-    assert slow.asked == [5, 1]
+    assert submit(worker, 3).result(60).tolist() == [-3]
+    assert slow.sizes == [5, 1]
 
 
 @pytest.mark.parametrize(("price", "message"), [(13, "13 is refused"), (15, "too far from its training data")])
-def test_a_large_question_with_a_bad_piece_is_refused_as_a_whole(
-    price: float, message: str, worker: Worker, slow: Slow
-) -> None:
+def test_a_large_request_with_a_bad_chunk_is_rejected(price: float, message: str, worker: Worker, slow: Slow) -> None:
     slow.may_go.set()
     with pytest.raises(RequestError, match=message):
-        ask(worker, *range(20, 27), price, *range(30, 50)).result(60)
-    assert ask(worker, 3).result(60).tolist() == [-3]
-    assert slow.asked == [5, 5, 1], "what comes after the bad piece is not asked"
+        submit(worker, *range(20, 27), price, *range(30, 50)).result(60)
+    assert submit(worker, 3).result(60).tolist() == [-3]
+    assert slow.sizes == [5, 5, 1], "what comes after the bad piece is not asked"
 
 
-def test_a_large_request_is_answered_as_the_model_answers_it(
+def test_a_large_request_gets_the_predictions_of_the_model(
     net: PCMCNet, make_client: Any, make_trips: Any, as_requests: Any
 ) -> None:
     table = make_trips(40, seed=3)
     client = make_client(net, batch_sets=7, batch_pairs=60)
     answer = client.post("/v1/probabilities", json={"sets": as_requests(table)})
-    found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
-    np.testing.assert_allclose(found, net.predict_proba(table), rtol=0, atol=1e-6)
+    probabilities = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
+    np.testing.assert_allclose(probabilities, net.predict_proba(table), rtol=0, atol=1e-6)
     assert "pcmcnet_sets_predicted_total 40" in client.app.state.service.worker.metrics.text()
 
 
-def test_a_question_that_was_taken_back_is_not_asked(worker: Worker, slow: Slow) -> None:
-    ask(worker, 1)
+def test_a_cancelled_request_is_not_computed(worker: Worker, slow: Slow) -> None:
+    submit(worker, 1)
     assert slow.begun.acquire(timeout=60)
-    assert ask(worker, 2).cancel()
-    last = ask(worker, 3)
+    assert submit(worker, 2).cancel()
+    last = submit(worker, 3)
     slow.may_go.set()
     assert last.result(60).tolist() == [-3]
-    assert slow.asked == [1, 1]
+    assert slow.sizes == [1, 1]
 
 
-def test_a_bad_question_spoils_no_other(worker: Worker, slow: Slow) -> None:
-    ask(worker, 1)
+def test_a_bad_request_affects_no_other(worker: Worker, slow: Slow) -> None:
+    submit(worker, 1)
     assert slow.begun.acquire(timeout=60)
-    good, refused, broken, nothing = ask(worker, 2), ask(worker, 13), ask(worker, 14), ask(worker, 15)
+    good, refused, broken, nothing = submit(worker, 2), submit(worker, 13), submit(worker, 14), submit(worker, 15)
     slow.may_go.set()
     assert good.result(60).tolist() == [-2]
     with pytest.raises(RequestError, match="13 is refused"):
@@ -169,10 +173,10 @@ def test_a_bad_question_spoils_no_other(worker: Worker, slow: Slow) -> None:
         broken.result(60)
     with pytest.raises(RequestError, match="too far from its training data"):
         nothing.result(60)
-    assert ask(worker, 3).result(60).tolist() == [-3], "the thread goes on"
+    assert submit(worker, 3).result(60).tolist() == [-3], "the thread goes on"
 
 
-def test_beyond_the_queue_requests_are_turned_away_and_afterwards_let_in(worker: Worker) -> None:
+def test_a_full_queue_rejects_requests_until_it_has_room(worker: Worker) -> None:
     from contextlib import ExitStack
 
     with ExitStack() as stack:
@@ -188,10 +192,10 @@ def test_beyond_the_queue_requests_are_turned_away_and_afterwards_let_in(worker:
     assert worker.in_flight == 0
 
 
-def test_closing_answers_what_waits_and_lets_nothing_more_in(worker: Worker, slow: Slow) -> None:
-    answers = [ask(worker, 1)]
+def test_closing_answers_waiting_requests_and_rejects_new_ones(worker: Worker, slow: Slow) -> None:
+    answers = [submit(worker, 1)]
     assert slow.begun.acquire(timeout=60)
-    answers.append(ask(worker, 2))
+    answers.append(submit(worker, 2))
     closing = threading.Thread(target=worker.close)
     closing.start()
     slow.may_go.set()
@@ -202,7 +206,7 @@ def test_closing_answers_what_waits_and_lets_nothing_more_in(worker: Worker, slo
         pass
 
 
-def test_a_full_server_answers_503_and_stays_healthy(net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_server_returns_503_and_stays_healthy(net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_go = threading.Event(), threading.Event()
     predict = net.predict_log_proba
 
@@ -232,7 +236,7 @@ def test_a_full_server_answers_503_and_stays_healthy(net: PCMCNet, sets: Any, mo
     assert health.status_code == 200
 
 
-def test_a_model_that_breaks_down_is_a_500_with_a_message(
+def test_a_failing_model_gives_a_500_with_a_message(
     net: PCMCNet, sets: Any, make_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(data: Any) -> Any:
@@ -246,7 +250,7 @@ def test_a_model_that_breaks_down_is_a_500_with_a_message(
 
 
 # -- Jobs --------------------------------------------------------------------------------------------------------------
-# Questions to a model: their size.
+# The size of a request.
 
 
 def test_a_set_of_n_alternatives_has_n_squared_ordered_pairs() -> None:

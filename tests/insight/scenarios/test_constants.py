@@ -1,4 +1,4 @@
-"""Known market shares: every kind of model reaches them, can be saved, and answers scenarios."""
+"""Calibration to known market shares: models reach them, keep them when saved, and run scenarios."""
 
 from pathlib import Path
 from typing import Any
@@ -36,43 +36,43 @@ def models() -> list[ChoiceModel]:
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
-def test_the_shares_are_reached_and_kept(model: ChoiceModel, data: ChoiceData, tmp_path: Path) -> None:
+def test_shares_are_reached_and_survive_saving(model: ChoiceModel, data: ChoiceData, tmp_path: Path) -> None:
     model.fit(data, progress=False)
     before = model.predict_proba(data)
-    found = calibrate_constants(model, data, SHARES)
-    np.testing.assert_array_equal(model.predict_proba(data), before)  # it stays as it is
-    after = scenario(load(found.save(tmp_path / "model")), data, "remove A where x > 0", intervals=False)
+    calibrated = calibrate_constants(model, data, SHARES)
+    np.testing.assert_array_equal(model.predict_proba(data), before)  # the original is unchanged
+    after = scenario(load(calibrated.save(tmp_path / "model")), data, "remove A where x > 0", intervals=False)
     assert {row.group: row.before for row in after.shares.rows} == pytest.approx(SHARES, abs=1e-7)
     assert after.shares["A"].after != after.shares["A"].before
 
 
-def test_a_logit_has_other_constants_and_nothing_else(data: ChoiceData) -> None:
+def test_only_the_constants_of_a_logit_change(data: ChoiceData) -> None:
     model = pn.MNL().fit(data)
-    found: Any = calibrate_constants(model, data, SHARES)
-    assert isinstance(found, pn.MNL)
-    changed = {name for name, value in found.coefficients.items() if value != model.coefficients[name]}
+    calibrated: Any = calibrate_constants(model, data, SHARES)
+    assert isinstance(calibrated, pn.MNL)
+    changed = {name for name, value in calibrated.coefficients.items() if value != model.coefficients[name]}
     assert changed == {name for name in model.coefficients if name.startswith("constant[")}
-    assert found.standard_errors() == model.standard_errors()
+    assert calibrated.standard_errors() == model.standard_errors()
     assert "calibrated to the shares A 0.15, B 0.35, C 0.3, D 0.2; measures of fit are those before calibration" in str(
-        found.summary()
+        calibrated.summary()
     )
-    shown = {row[0]: row[2:] for row in found.summary().rows}
+    shown = {row[0]: row[2:] for row in calibrated.summary().rows}
     assert shown["constant[B]"] == ("calibrated", "", "")
     assert shown["x"][0] != "calibrated"
-    assert scenario(found, data, "x += 1 where mode == 'A'", cost="x").consumer_surplus.low is not None
-    again: Any = calibrate_constants(found, data, SHARES)
-    assert again.coefficients == pytest.approx(found.coefficients)
+    assert scenario(calibrated, data, "x += 1 where mode == 'A'", cost="x").consumer_surplus.low is not None
+    again: Any = calibrate_constants(calibrated, data, SHARES)
+    assert again.coefficients == pytest.approx(calibrated.coefficients)
 
 
-def test_in_a_logit_the_constants_are_those_of_the_wrapper(data: ChoiceData) -> None:
-    """P(i) exp(d) / sum is the logit with d more in its constants."""
+def test_a_calibrated_logit_equals_the_wrapped_logit(data: ChoiceData) -> None:
+    """P(i) exp(d) / sum is the logit with d added to its constants."""
     model = pn.MNL().fit(data)
     wrapped = pn.WithConstants(pn.MNL(), SHARES).fit(data)
-    found = calibrate_constants(model, data, SHARES)
-    np.testing.assert_allclose(found.predict_proba(data), wrapped.predict_proba(data), atol=1e-9)
+    calibrated = calibrate_constants(model, data, SHARES)
+    np.testing.assert_allclose(calibrated.predict_proba(data), wrapped.predict_proba(data), atol=1e-9)
 
 
-def test_what_has_no_constants_is_refused(data: ChoiceData) -> None:
+def test_models_without_constants_are_rejected(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"the formula 'x \| 0' has no constants to shift: fit it with '\| 1'"):
         calibrate_constants(pn.MNL(formula="x | 0").fit(data), data, SHARES)
     with pytest.raises(InputError, match="RankBy returns a ranking"):
@@ -83,15 +83,15 @@ def test_what_has_no_constants_is_refused(data: ChoiceData) -> None:
         calibrate_constants(pn.MNL().fit(data), data, {**SHARES, "Z": 0.1, "A": 0.05})
 
 
-def test_moved_constants_are_no_estimates_in_any_class_and_after_loading(data: ChoiceData, tmp_path: Path) -> None:
+def test_all_classes_mark_their_calibrated_constants_after_loading(data: ChoiceData, tmp_path: Path) -> None:
     model = pn.LatentClassMNL(formula="x", classes=2, membership="1", starts=1).fit(data)
-    found: Any = load(calibrate_constants(model, data, SHARES).save(tmp_path / "model"))
+    calibrated: Any = load(calibrate_constants(model, data, SHARES).save(tmp_path / "model"))
     assert model.calibrated_constants == ()
-    assert found.calibrated_constants == tuple(name for name in model.coefficients if ": constant[" in name)
-    assert len(found.calibrated_constants) == 6
+    assert calibrated.calibrated_constants == tuple(name for name in model.coefficients if ": constant[" in name)
+    assert len(calibrated.calibrated_constants) == 6
 
 
-def test_constants_in_willingness_to_pay_space_are_refused_for_what_they_are(data: ChoiceData) -> None:
+def test_constants_in_willingness_to_pay_space_are_rejected(data: ChoiceData) -> None:
     model = pn.MNL(formula="x + y", wtp_space="x").fit(data)
     with pytest.raises(InputError, match=r"in willingness-to-pay space, constants are multiplied by .* of 'x' and"):
         calibrate_constants(model, data, SHARES)

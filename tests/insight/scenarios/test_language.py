@@ -1,4 +1,4 @@
-"""Changes as people write them: columns, removals, additions."""
+"""The language of changes: columns, removals, additions."""
 
 from contextlib import suppress
 from typing import Any
@@ -32,25 +32,25 @@ from pcmcnet.insight.scenarios.language import (
     ],
 )
 def test_a_column_gets_a_value(text: str, value: str, where: str) -> None:
-    found = parse_change(text)
-    assert isinstance(found, Assign)
-    assert (found.column, str(found.value), str(found.where)) == ("price", value, where)
+    parsed = parse_change(text)
+    assert isinstance(parsed, Assign)
+    assert (parsed.column, str(parsed.value), str(parsed.where)) == ("price", value, where)
 
 
 def test_alternatives_are_removed_and_added() -> None:
     assert parse_change("remove air") == parse_change("remove 'air'") == Remove("air", None)
     assert str(parse_change("remove where mode == 'air'").where) == "(mode == 'air')"
-    found = parse_change("add 'night tram' like bus with price *= 2, minutes = 10 where urban == 1")
-    assert isinstance(found, Add)
-    assert (found.label, found.like, str(found.where)) == ("night tram", "bus", "(urban == 1)")
-    assert [(c.column, str(c.value)) for c in found.changes] == [("price", "(price * 2)"), ("minutes", "10")]
+    parsed = parse_change("add 'night tram' like bus with price *= 2, minutes = 10 where urban == 1")
+    assert isinstance(parsed, Add)
+    assert (parsed.label, parsed.like, str(parsed.where)) == ("night tram", "bus", "(urban == 1)")
+    assert [(c.column, str(c.value)) for c in parsed.changes] == [("price", "(price * 2)"), ("minutes", "10")]
     assert parse_change("copy with price = 1") == Add(None, None, (parse_change("price = 1"),), None)  # type: ignore[arg-type]
 
 
-def test_a_column_may_be_called_like_a_verb() -> None:
-    found = parse_change("add = add + 1")
-    assert isinstance(found, Assign)
-    assert found.column == "add"
+def test_a_column_may_have_the_name_of_a_verb() -> None:
+    parsed = parse_change("add = add + 1")
+    assert isinstance(parsed, Assign)
+    assert parsed.column == "add"
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_a_column_may_be_called_like_a_verb() -> None:
         ("add tram like bus with where a == 1", "expected a column"),
     ],
 )
-def test_what_is_no_change_is_named(text: str, problem: str) -> None:
+def test_invalid_changes_are_explained(text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         parse_change(text)
 
 
-def test_the_columns_that_a_change_names() -> None:
+def test_columns_of_a_change_are_listed() -> None:
     assert list(columns_named_in(parse_change("a = b + 1 where c == 'x'"))) == ["a", "b", "c"]
     assert list(columns_named_in(parse_change("remove where c in (d, 2)"))) == ["c", "d"]
     assert list(columns_named_in(parse_change("add x like y with a = 1, b = e where c == 1"))) == ["a", "b", "e", "c"]
 
 
 # -- Expression parser -------------------------------------------------------------------------------------------------
-# The language of changes: what binds tighter, and what is said of a text that is none.
+# Precedence of operators, and messages for texts that are not expressions.
 
 
 def read(text: str) -> str:
     parser = Parser(text)
-    found = str(parser.expression())
+    parsed = str(parser.expression())
     if parser.next.kind != "end":
         raise parser.error("the end")
-    return found
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def read(text: str) -> str:
         ("mode in ('car',)", "mode in ('car')"),
         ("max(a - 5, 0) + abs(b)", "(max((a - 5), 0) + abs(b))"),
         ("`total price` * 1e2", "(total price * 100)"),
-        ("travel.time + max", "(travel.time + max)"),  # a function is one only before a parenthesis
+        ("travel.time + max", "(travel.time + max)"),  # a name is a function only before a parenthesis
     ],
 )
-def test_signs_bind_as_in_arithmetic(text: str, meaning: str) -> None:
+def test_operators_have_the_usual_precedence(text: str, meaning: str) -> None:
     assert read(text) == meaning
 
 
@@ -128,7 +128,7 @@ def test_signs_bind_as_in_arithmetic(text: str, meaning: str) -> None:
         ("__import__('os')", r"expected the end, found '\(' at character 11"),
     ],
 )
-def test_what_is_no_expression_is_named(text: str, problem: str) -> None:
+def test_invalid_expressions_are_explained(text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read(text)
 
@@ -139,13 +139,13 @@ def test_depth_is_limited() -> None:
 
 
 @given(st.text("ab1.'\"`()[]<>=!+-*/, notiwhere", max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with suppress(InputError):
         Parser(text).expression()
 
 
 # -- Expressions -------------------------------------------------------------------------------------------------------
-# Values of expressions: numbers, words and conditions, and what cannot be combined.
+# Values of expressions: numbers, words and conditions, and operands that cannot be combined.
 
 
 COLUMNS = {
@@ -175,12 +175,12 @@ def value(text: str) -> Any:
         ("not (mode == 'car' and price < 2)", [False, True, True]),
         ("mode in ('bus', 'tram')", [False, True, False]),
         ("price not in (1, 4)", [False, True, False]),
-        ("zone == 2", [False, True, False]),  # labels are words, also where they look like numbers
+        ("zone == 2", [False, True, False]),  # labels are words even if they look like numbers
         ("zone in (1, 10)", [True, False, True]),
         ("rate == 1.1", [True, False, False]),  # columns are float32
     ],
 )
-def test_values(text: str, expected: list[Any]) -> None:
+def test_expressions_have_the_expected_values(text: str, expected: list[Any]) -> None:
     assert value(text) == pytest.approx(expected)
 
 
@@ -197,12 +197,12 @@ def test_values(text: str, expected: list[Any]) -> None:
         ("(price > 1) == (price > 2)", "got a condition: use and, or, not"),
     ],
 )
-def test_what_does_not_go_together_is_named(text: str, problem: str) -> None:
+def test_incompatible_operands_are_explained(text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         value(text)
 
 
 @given(a=st.integers(-50, 50), b=st.integers(-50, 50), c=st.integers(1, 50))
-def test_arithmetic_is_that_of_python(a: int, b: int, c: int) -> None:
+def test_arithmetic_agrees_with_python(a: int, b: int, c: int) -> None:
     text = f"({a}) + ({b}) * {c} - ({a}) / {c}"
     assert value(text.replace("(", "(0 + ")) == pytest.approx(a + b * c - a / c)

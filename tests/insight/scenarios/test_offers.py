@@ -1,4 +1,4 @@
-"""What statements do to the alternatives on offer, and what they refuse."""
+"""How statements change the alternatives on offer, and which statements are rejected."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def prices(offer: ScenarioOffer) -> list[float]:
     return values
 
 
-def test_columns_change_where_the_condition_holds(data: ChoiceData) -> None:
+def test_columns_change_if_the_condition_holds(data: ChoiceData) -> None:
     offer = change(data, "price *= 2 where mode == 'car'", "price += income where zone == 'y' and price > 5.5")
     assert prices(offer) == [4.0, 4.0, 9.0, 26.0, 5.0]
     assert offer.touched.tolist() == [True, False, False, True, False]
@@ -57,18 +57,18 @@ def test_columns_change_where_the_condition_holds(data: ChoiceData) -> None:
     assert seat.plain().tolist() == ["a", "b", "b", "b", "b"]
 
 
-def test_the_individual_changes_for_all_alternatives(data: ChoiceData) -> None:
+def test_an_individual_column_changes_for_all_alternatives(data: ChoiceData) -> None:
     offer = change(data, "income += 5 where zone == 'x'", "zone = 'x'")
     assert offer.data.individual["income"].values.tolist() == [15.0, 20.0]  # type: ignore[union-attr]
     assert offer.data.individual["zone"].plain().tolist() == ["x", "x"]
 
 
-def test_ids_weights_and_persons_may_be_asked_for(data: ChoiceData) -> None:
+def test_conditions_may_use_ids_weights_and_persons(data: ChoiceData) -> None:
     assert change(data, "price = 0 where trip == 2").touched.tolist() == [False] * 3 + [True] * 2
     assert change(data, "price = 0 where w > 2 and who == 'q'").touched.sum() == 2
 
 
-def test_alternatives_are_taken_off(data: ChoiceData) -> None:
+def test_alternatives_are_removed(data: ChoiceData) -> None:
     offer, extent = ScenarioOffer.of(data).apply(parse_change("remove where price > 4.5"))
     assert extent == ChangeExtent(2, 2)
     assert offer.data.sizes.tolist() == [2, 1]
@@ -89,15 +89,15 @@ def test_a_new_alternative_is_a_copy_with_changes(data: ChoiceData) -> None:
     assert offer.names is not None
     assert offer.names.tolist() == ["car", "bus", "air", "car", "bus", "tram"]
     assert offer.data.labels is not None
-    assert offer.data.labels.plain().tolist()[-1] == "bus"  # what the model takes it for
+    assert offer.data.labels.plain().tolist()[-1] == "bus"  # the label that the model sees
     assert prices(offer)[-1] == 10.0
     assert offer.touched.tolist() == [False] * 5 + [True]
     assert offer.origin.tolist() == [0, 1, 2, 3, 4, 4]
     assert "'tram' is new to the model, which treats it like 'bus'" in offer.notes[0]
 
 
-def test_a_label_that_the_model_knows_keeps_what_it_has_of_its_own(data: ChoiceData) -> None:
-    """The first set offers it already, and gets no other."""
+def test_an_added_label_that_the_model_knows_is_kept(data: ChoiceData) -> None:
+    """The first set already offers it, so nothing is added there."""
     offer = change(data, "add air like bus with price = 7", known=frozenset(["air"]))
     assert offer.data.sizes.tolist() == [3, 3]
     assert offer.data.labels is not None
@@ -105,7 +105,7 @@ def test_a_label_that_the_model_knows_keeps_what_it_has_of_its_own(data: ChoiceD
     assert not offer.notes
 
 
-def test_where_the_label_is_a_feature_too_a_known_one_is_seen_in_both() -> None:
+def test_a_known_label_is_also_set_in_its_feature() -> None:
     data = read({**TABLE, "kind": TABLE["mode"]}, **{**ROLES, "alternative": "mode", "features": ["price", "mode"]})
     offer = change(data, "add air like bus", known=frozenset(["air"]))
     assert offer.data.features["mode"].plain().tolist()[-1] == "air"
@@ -146,14 +146,14 @@ def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
         ("copy with price = 1", "a new alternative needs one: use add LABEL like LABEL"),
     ],
 )
-def test_what_cannot_be_changed_is_named(text: str, problem: str, data: ChoiceData) -> None:
+def test_invalid_changes_are_explained(text: str, problem: str, data: ChoiceData) -> None:
     with pytest.raises(InputError, match=problem):
         change(data, text)
 
 
 @pytest.mark.parametrize("label", ["mode", None])
-def test_no_change_reaches_the_outside_option(label: str | None) -> None:
-    """Its features are missing, and no comparison with them may hold, negated or not."""
+def test_no_change_affects_the_outside_option(label: str | None) -> None:
+    """Its features are missing, so no comparison with them holds, not even a negated one."""
     data = read(TABLE, **{**ROLES, "alternative": label}, outside="none")
     out = np.array([False, False, False, True, False, False, True])
     assert data.outside is not None
@@ -172,11 +172,11 @@ def test_no_change_reaches_the_outside_option(label: str | None) -> None:
         change(data, "remove where mode == 'none'" if label else "remove where none == 1")
 
 
-def test_the_outside_option_stays_and_has_no_copies() -> None:
+def test_the_outside_option_cannot_be_removed_or_copied() -> None:
     data = read(TABLE, **ROLES, outside="none")
-    kept = change(data, "remove where mode in ('air', 'none')")
-    assert kept.data.sizes.tolist() == [3, 3]
-    assert kept.notes == ("'none' is the outside option and stays on offer",)
+    changed = change(data, "remove where mode in ('air', 'none')")
+    assert changed.data.sizes.tolist() == [3, 3]
+    assert changed.notes == ("'none' is the outside option and stays on offer",)
     assert not change(data, "remove where not price <= 8").notes
     for text in ("remove none", "add nothing like none", "price = 1 where mode == 'none'"):
         with pytest.raises(InputError, match="cannot be changed, copied or removed"):
@@ -185,10 +185,10 @@ def test_the_outside_option_stays_and_has_no_copies() -> None:
         change(read(TABLE, **{**ROLES, "alternative": None}, outside="none"), "none = 1")
 
 
-def test_what_a_model_does_not_see_and_contents_are_refused() -> None:
-    kept = read(TABLE, alternative="mode", features=["price"], keep=["zone"])
+def test_columns_that_cannot_be_changed_are_rejected() -> None:
+    with_zone = read(TABLE, alternative="mode", features=["price"], keep=["zone"])
     with pytest.raises(InputError, match="'zone' is only kept for grouping"):
-        change(kept, "zone = 'x'")
+        change(with_zone, "zone = 'x'")
     text = read(TABLE, features=["price", "seat"], kinds={"seat": "text"})
     with pytest.raises(InputError, match="'seat' is of kind text"):
         change(text, "price = 1 where seat == 'a'")
