@@ -1,4 +1,4 @@
-"""All choice models, with one interface and a registry by name."""
+"""All choice models, with a common interface and a registry that maps names to models."""
 
 from collections.abc import Iterable
 
@@ -74,13 +74,13 @@ KINDS: dict[str, type[ChoiceModel]] = {**MODELS, **{kind.name: kind for kind in 
 
 
 def model_class(name: str) -> type[ChoiceModel]:
-    """Return the model class with a name; raise ConfigError if it is unknown."""
+    """Return the model class with the given name; raise ConfigError if the name is unknown."""
     if name not in MODELS:
         raise ConfigError(f"unknown model {name!r}." + did_you_mean(name, MODELS))
     return MODELS[name]
 
 
 def model_from_options(name: str, settings: Iterable[str]) -> ChoiceModel:
-    """Return a model by its name, with options as text, such as ``hidden=64,64``."""
+    """Build a model from its name and from options given as text, such as ``hidden=64,64``."""
     kind = model_class(name)
     return kind(**parse_options(kind.config_class, settings))

@@ -3,17 +3,17 @@
     u_i = sum over trees t of  lr f_t(x_i),        p = softmax(u) over the set
 
 The inputs x_i are the individual's columns, the alternative's features and label, and relative features x_i / min_j x_j
-that compare the alternative with the others of its set. With y_i = 1 for the chosen alternative, each tree takes a
-Newton step:
+that compare the alternative with the other alternatives of its set. With y_i = 1 for the chosen alternative, each tree
+takes a Newton step:
 
     g_i = w (y_i - p_i),  h_i = w p_i (1 - p_i)        gradient and diagonal of the Hessian
     splits     regression of g / h with weights h, which has the gain of the second-order expansion
     leaf value sum g / (sum h + l2)
 
-The softmax is over the choice set, so that exactly one alternative is chosen, unlike in the random forest. The number
-of trees is chosen on held-out choice sets (:mod:`pcmcnet.selection`), with each person's sets in one fold. The final
-fit grows that number of trees on all choice sets. Each tree is fitted to a random part of the choice sets, and each
-split considers a random part of the inputs.
+The softmax is taken over the choice set, so the model, unlike the random forest, takes into account that exactly one
+alternative is chosen. The number of trees is chosen on held-out choice sets (:mod:`pcmcnet.selection`); all choice sets
+of a person are in the same fold. The final fit grows that number of trees on all choice sets. Each tree is fitted to a
+random subset of the choice sets, and each split considers a random subset of the inputs.
 
 The trees are stored as flat arrays, so that loading a saved file executes nothing. The M nodes of all trees are stored
 one after another. A split sends x to node ``left`` if x[feature] <= threshold, else to node ``right``; both have larger
@@ -121,7 +121,7 @@ class BoostedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BoostedRecord(FitRecord):
-    """Record of a fit: the number of trees, given or learnt."""
+    """Record of a fit: the number of trees, whether given or learnt."""
 
     trees: int
 
@@ -135,7 +135,7 @@ class FittedBoosted(FittedTrees):
 
 
 class Boosted(TreeModel):
-    """Gradient-boosted trees: the utility of an alternative is a sum of trees, with a softmax over the choice set.
+    """Gradient-boosted trees: utilities are sums of trees, and a softmax over the choice set gives probabilities.
 
     Choice sets with a single alternative are not used in training.
 
@@ -179,7 +179,7 @@ class Boosted(TreeModel):
         return FittedBoosted(encoder=encoder, relative=relative, trees=trees, record=BoostedRecord(trees=count))
 
     def _number_of_trees(self, part: ChoiceData, valid: ChoiceData | None, inputs: Inputs, seed: int) -> int:
-        """Return the number of trees: the one given, or the one with the lowest held-out loss."""
+        """Return the given number of trees or, if none is given, the number with the lowest held-out loss."""
         if self.config.trees != "auto":
             return self.config.trees
         # 1. Hold out choice sets; a validation part is held out too.
@@ -222,7 +222,7 @@ class Boosted(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Number of nodes of all trees: each split has a threshold, and each leaf a value."""
+        """Total number of nodes of all trees, because each split has a threshold and each leaf a value."""
         return len(self.trees_.feature)
 
     def summary(self) -> Summary:
@@ -247,7 +247,7 @@ class Boosted(TreeModel):
 
 @dataclass(frozen=True, eq=False)
 class TreeSets:
-    """Choice sets as inputs of trees."""
+    """Choice sets in the form that trees are fitted to: inputs, choices and weights."""
 
     x: NDArray[np.float32]  # (N, K)
     offsets: Ints
@@ -311,7 +311,7 @@ def _losses(sets: TreeSets, held_out: TreeSets, config: BoostedConfig, seed: int
 
 @dataclass(frozen=True, eq=False)
 class UtilityTrees:
-    """Trees as flat arrays; the utility is the sum of their values."""
+    """Trees stored as flat arrays; a utility is the sum of the values of all trees."""
 
     roots: Ints  # (T,)
     feature: Ints  # (M,)
@@ -377,7 +377,7 @@ class UtilityTrees:
         return trees
 
     def _is_valid(self, inputs: int) -> bool:
-        """Return True if every split uses an existing input and leads to later nodes, so that prediction ends."""
+        """Return True if every split uses an existing input and leads to later nodes, so that prediction terminates."""
         # 1. Check the shapes and types of the arrays, and that their values are finite.
         m, at = len(self.feature), np.arange(len(self.feature))
         shapes: Mapping[str, tuple[int, ...]] = {"roots": (self.roots.size,), "importance": (inputs,)}

@@ -1,10 +1,10 @@
-"""Temperature scaling: calibration of probabilities by one parameter (Guo, Pleiss, Sun & Weinberger, 2017).
+"""Temperature scaling: calibration of probabilities with a single parameter (Guo, Pleiss, Sun & Weinberger, 2017).
 
     P_T(i | S) = P(i | S)^(1/T) / sum_{j in S} P(j | S)^(1/T)
 
-T > 1 makes the probabilities of a set more equal, T < 1 less equal; their order does not change. T is chosen to
-minimise the mean NLL of choices that the model was not fitted to. As a function of b = 1/T, the loss of a choice c,
-- b log P(c) + log sum_j exp(b log P(j)), is convex, so the minimum is unique.
+T > 1 makes the probabilities within a set more equal and T < 1 makes them less equal; their order does not change. T is
+chosen to minimise the mean NLL of choices that the model was not fitted to. As a function of b = 1/T, the loss of a
+choice c, - b log P(c) + log sum_j exp(b log P(j)), is convex, so the minimum is unique.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class FittedCalibrated(FittedWrapper):
 
 
 class Calibrated(SingleModelWrapper):
-    """A model with temperature scaling: its probabilities are raised to the power 1/T and normalised.
+    """A model with temperature scaling: the model's probabilities are raised to the power 1/T and normalised.
 
-    ``Calibrated(model).fit(train, valid)`` fits a copy of the model and chooses T on the validation part, so that it
-    can be compared with other models. ``Calibrated(fitted, temperature)`` is ready to predict.
+    ``Calibrated(model).fit(train, valid)`` fits a copy of the model and chooses T on the validation part, so that the
+    calibrated model can be compared with other models. ``Calibrated(fitted, temperature)`` is ready to predict.
     :func:`pcmcnet.insight.calibration.calibrate` finds T for a fitted model.
 
     Parameters
@@ -89,18 +89,19 @@ class Calibrated(SingleModelWrapper):
     model
         A model, or the registry name of one.
     temperature
-        For a fitted model: T > 0; 1 changes nothing. Default None: T is chosen by ``fit``.
+        T, if the model is already fitted: a positive number; T = 1 leaves the probabilities unchanged. Default None:
+        ``fit`` chooses T.
     options
-        For a model given by its name: its options. Default None: its defaults.
+        Options of the model, if it is given by its name. Default None: the model's defaults.
     encoders
-        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
 
     Attributes
     ----------
     model_
         The fitted inner model.
     temperature_
-        T, and the mean NLL of the calibration choices before and after.
+        T, and the mean NLL of the calibration choices before and after scaling.
     """
 
     name = "calibrated"
@@ -154,7 +155,7 @@ class Calibrated(SingleModelWrapper):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Caveats of the inner model, and whether the temperature is at an end of the range searched."""
+        """Caveats of the inner model, and a caveat if the temperature is at an end of the range searched."""
         at_end = any(
             math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in (MIN_TEMPERATURE, MAX_TEMPERATURE)
         )
@@ -217,5 +218,5 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
 
 
 def apply_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:
-    """Return the log-probabilities (N,) at temperature t; t = 1 returns them bit for bit."""
+    """Return the log-probabilities (N,) at temperature t; t = 1 returns the input unchanged, bit for bit."""
     return log_p if t == 1 else log_softmax_by_set(log_p / t, data.offsets)

@@ -1,24 +1,24 @@
-"""CDM: the context-dependent random utility model of items (Seshadri, Peysakhovich & Ugander, 2019).
+"""CDM: the context-dependent random utility model over items (Seshadri, Peysakhovich & Ugander, 2019).
 
-Each other item of a set adds its own effect to an item's utility:
+Each of the other items in a set adds its own effect to an item's utility:
 
     P(i | S) = exp v_i(S) / sum_{j in S} exp v_j(S)          v_i(S) = s_i + sum_{j in S, j != i} c_ij
 
 The published form has the parameters u_ij = c_ij - s_j and the same probabilities: -sum_{j != i} s_j equals s_i minus a
-term that is common to all items of the set. Adding a constant to all s_i changes nothing, and neither does adding one
-to s_j and to column j, c_ij for all i. So n (n - 1) - 1 parameters are identified. Among equivalent effects, the
-penalty on c selects the smallest, which have mean 0 in each column. It shrinks them towards 0, that is, towards the
-logit of items (Bradley-Terry). Effects of rank r are products c_ij = t_i . k_j of r properties of the item as a target
-and as a context.
+term that is common to all items of the set. Adding a constant to all s_i changes no probability, and neither does
+adding a constant to s_j and to all c_ij in column j. Hence n (n - 1) - 1 parameters are identified. Among equivalent
+effects, the penalty on c selects the smallest, which have mean 0 in each column. The penalty shrinks the effects
+towards 0, and thus the model towards the logit over items (Bradley-Terry). Effects of rank r are products c_ij = t_i .
+k_j, where t_i contains r properties of item i as a target and k_j contains r properties of item j as a context.
 
 With counts C_iS of the distinct sets, strengths s (n,) and effects c (n, n), 0 on the diagonal, L-BFGS minimises
 
     - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2
 
-plus a ridge on s, which only centres s unless a larger one was learnt for the logit. The objective is convex, because
+plus a ridge on s, which only centres s unless a larger ridge was learnt for the logit. The objective is convex, because
 v is linear in s and c: every search ends at the same probabilities and, with a ridge, at the same effects. As a
-function of t and k (n, r) it is not convex; that search starts at the best rank-r approximation of the full effects. An
-infinite ridge gives the logit of the strengths.
+function of t and k (n, r), the objective is not convex, and the search starts at the best rank-r approximation of the
+full effects. An infinite ridge gives the logit without context effects.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class CDMConfig:
         Number of choices added to every item of every distinct choice set of the training part.
     ridge
         Precision of a normal prior that shrinks the context effects towards 0; 0 gives maximum likelihood. "auto"
-        chooses a value on held-out choice sets; it may be infinite, which gives the logit of items.
+        chooses a value on held-out choice sets; the value may be infinite, which gives the logit over items.
     rank
         Rank of the matrix of context effects; None for a full-rank matrix.
     max_iter
         Maximum number of iterations of the search.
     tolerance
-        The search ends when an iteration improves the mean objective by less than this.
+        The search ends when an iteration improves the mean objective by less than this value.
     """
 
     smoothing: float = 0.1
@@ -119,7 +119,7 @@ class FittedCDM(FittedState):
 
 
 class CDM(ChoiceModel):
-    """Logit of items with pairwise context effects: each other item of the set changes an item's utility.
+    """Logit over items with pairwise context effects: every other item of the set changes an item's utility.
 
     Items are identified by the labels of the alternatives (Seshadri, Peysakhovich & Ugander, 2019).
 
@@ -171,14 +171,14 @@ class CDM(ChoiceModel):
     def _effects(
         self, sets: DistinctSets, start: ItemEffects, ridge: float, strength_ridge: float, tolerance: float
     ) -> ItemEffects:
-        """Fit the effects with a ridge. ``start`` is the logit or the fit with a larger ridge."""
+        """Fit the effects with a given ridge. ``start`` is the logit or the fit with a larger ridge."""
         if ridge == INFINITE_PENALTY:
             return start
         limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
         return fit_effects(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
 
     def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
-        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
+        """Return a function that maps a ridge to held-out losses; each fit starts where the previous one ended."""
         effects = fit_without_context(fold.train, n, prior.ridge)
 
         def losses(ridge: float) -> Floats:
@@ -248,7 +248,7 @@ class CDM(ChoiceModel):
 
 
 def _require_labels(data: ChoiceData) -> ChoiceData:
-    """Return the table. Raise InputError if it has no labels."""
+    """Return the table. Raise InputError if the table has no labels."""
     if data.labels is None:
         raise InputError(
             "CDM identifies alternatives by their labels, but the table was read without labels: declare "
@@ -259,7 +259,7 @@ def _require_labels(data: ChoiceData) -> ChoiceData:
 
 
 def _require_size(n: int) -> int:
-    """Return the number of items. Raise InputError if it is too large."""
+    """Return the number of items. Raise InputError if this number is too large."""
     if n > MAX_ITEMS:
         raise InputError(
             f"CDM supports up to {MAX_ITEMS:,} items, got {n:,} with {n * (n - 1):,} context effects: leave rare items "
@@ -306,7 +306,7 @@ def fit_effects(
     max_iter: int,
     tolerance: float,
 ) -> ItemEffects:
-    """Fit strengths and context effects from a start; ``rank=None`` means effects of full rank."""
+    """Fit strengths and context effects from a starting point; ``rank=None`` means effects of full rank."""
     n, loss = len(start.strengths), penalised_loss(sets, len(start.strengths), ridge, strength_ridge)
 
     def fit(context: Callable[[Tensor], Tensor], strengths: Floats, parameters: Floats) -> ItemEffects:
@@ -352,7 +352,7 @@ def penalised_loss(
 
 
 def _log_likelihood(s: Tensor, effects: Tensor, batch: PaddedSets) -> Tensor:  # -> ()
-    """Return the log-likelihood of the counts of a batch."""
+    """Return the log-likelihood of the counts in a batch."""
     pairs = effects[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]  # (B, J, J)
     v = s[batch.items] + (pairs * batch.mask.unsqueeze(1)).sum(2)
     log_p = torch.log_softmax(v.masked_fill(~batch.mask, -torch.inf), dim=1)

@@ -5,10 +5,10 @@ With v the utilities, log-sum parameters l_m and allocation parameters alpha_im 
     y_im = exp((v_i + log alpha_im) / l_m)        P(i | S) = sum_m P(m) y_im / sum_j y_jm
     P(m) = (sum_j y_jm)^l_m / sum_k (sum_j y_jk)^l_k
 
-where alpha_im >= 0 and sum_m alpha_im = 1. It is a nested logit with copies: alternative i has a copy in each of its
-nests, with utility v_i + log alpha_im, and its probability is the sum over its copies. If each alternative is in one
-nest, it is the nested logit; with l = 1, the multinomial logit. ``models/logit/nested_likelihood.py`` has the
-likelihood and its gradient.
+where alpha_im >= 0 and sum_m alpha_im = 1. The model is a nested logit with copies: alternative i has a copy in each of
+its nests, with utility v_i + log alpha_im, and its probability is the sum of the probabilities of its copies. If each
+alternative is in only one nest, the model is the nested logit; if all l_m are 1, it is the multinomial logit.
+``models/logit/nested_likelihood.py`` contains the likelihood and its gradient.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SUM_TOLERANCE = 1e-6  # of given shares of an alternative, which must sum to 1
 
 @dataclass(frozen=True, kw_only=True)
 class CrossNestedMNLConfig(NestConfig):
-    """Options of the cross-nested logit: those of the logit models, the log-sums, and the nests.
+    """Options of the cross-nested logit: the options of all logit models, the log-sums, and the nests.
 
     Parameters
     ----------
     nests
-        Required. The labels of each nest, as in {"existing": ["train", "car"], "public": ["train", "metro"]}; the
-        shares of an alternative in several nests are then estimated. Or the labels with their shares, which sum to 1
-        for each label, as in {"existing": {"train": 0.5, "car": 1}, "public": {"train": 0.5, "metro": 1}}. Or the path
-        of a TOML file with one of these.
+        Required. The labels of each nest, as in {"existing": ["train", "car"], "public": ["train", "metro"]}; if an
+        alternative is in several nests, its shares in them are then estimated. Alternatively, the labels with their
+        shares, which sum to 1 for each label, as in {"existing": {"train": 0.5, "car": 1}, "public": {"train": 0.5,
+        "metro": 1}}. Or the path of a TOML file that contains one of these mappings.
     """
 
     nests: Path | Mapping[str, Any] | None = None
@@ -64,10 +64,10 @@ class CrossNestedMNLConfig(NestConfig):
 class CrossNestedMNL(NestModel):
     """Cross-nested logit with one level of nests.
 
-    Options are those of :class:`CrossNestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest, whose null hypothesis is 1. ``alpha[LABEL,NEST]`` is the share of an alternative in the
-    first of its nests. If it is in more than two nests, ``rest[LABEL,NEST]`` is the share of the next nest in the
-    remainder.
+    For the options, see :class:`CrossNestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
+    log-sum parameter of a nest; it is 1 under the null hypothesis. ``alpha[LABEL,NEST]`` is the share of an alternative
+    in the first of its nests. If the alternative is in more than two nests, ``rest[LABEL,NEST]`` is the next nest's
+    share of the remainder.
     """
 
     name = "cross-nested-mnl"
@@ -162,7 +162,7 @@ def _allocation(pairs: Sequence[_Pair], shares: Sequence[str]) -> Allocation:
 
 
 def _checked(nests: Any) -> dict[str, Any]:
-    """Return nests with all names as text; raise ConfigError if they are not valid."""
+    """Return the nests with all names as text; raise ConfigError if the nests are not valid."""
     if not isinstance(nests, Mapping):
         raise ConfigError(f"nests must map the name of each nest to its labels, got {nests!r}.")
     checked: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def _checked_share(nest: Any, label: Any, share: Any) -> float:
 
 
 def _require_complete(label: str, shares: Sequence[float | None]) -> None:
-    """Raise ConfigError unless all shares of an alternative are given and sum to 1, or none is given."""
+    """Raise ConfigError unless each alternative has either no given shares, or all shares with a sum of 1."""
     values = [share for share in shares if share is not None]
     if values and len(values) < len(shares):
         raise ConfigError(

@@ -6,15 +6,15 @@
     u_i    = linear utility of i + b . z_i^(order - 1)
     p      = softmax(u)
 
-f and g are perceptrons of a single alternative. Only the sum depends on the other alternatives, and a layer multiplies
-it by features of i, so each layer raises the order by one: u_i is a polynomial of degree order - 1 in the presence of
-the other alternatives. Order 1 is a logit, in which only the features of i matter. Order 2 adds the effect of each
-other alternative, as in the context-dependent model (CDM). At order k, groups of more than k alternatives (including i)
-have no joint effect: Möbius terms above k are 0.
+f and g are perceptrons whose input is a single alternative. Only the sum depends on the other alternatives, and each
+layer multiplies this sum by features of i, so each layer raises the order by one. Hence u_i is a polynomial of degree
+order - 1 in the presence of the other alternatives. Order 1 is a logit, in which only the features of i matter. Order 2
+adds the effect of each other alternative, as in the context-dependent model (CDM). At order k, groups of more than k
+alternatives (including i) have no joint effect: the Möbius terms of orders above k are 0.
 
-The paper does not count i itself: its first order is order 2 here. It divides the sums by the size of the set, which
-mixes the orders if sizes differ. Here n is the mean size of the training sets, so the order is exact.
-Shapes: I (B, D0), S (B, J, D), z (B, J, W), h (B, H) -> u (B, J).
+The paper does not count i itself, so the paper's first order is order 2 here. The paper divides the sums by the size of
+the set, which mixes the orders if set sizes differ. Here n is the mean size of the training sets, so the order is
+exact. Shapes: I (B, D0), S (B, J, D), z (B, J, W), h (B, H) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DeepHaloConfig(SetNetworkConfig):
     order
         Size of the largest groups of alternatives with a joint effect: 1 is a logit, 2 has effects of pairs.
     hidden
-        Widths of the hidden layers of f, and of those of g.
+        Widths of the hidden layers of f, and of the hidden layers of g.
     width
         Number of features z of an alternative.
     heads
@@ -71,7 +71,7 @@ class DeepHaloArguments(DeepHaloConfig, EncoderArguments):
 
 
 class HaloLayer(nn.Module):
-    """Add one order: a summary of the set times features of each alternative."""
+    """Raise the order by one: add a summary of the set, multiplied by features of each alternative."""
 
     def __init__(self, config: DeepHaloConfig) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class DeepHaloNetwork(SetNetwork):
         self.register_buffer("size", self.worth.weight.new_ones(()))  # mean size of the training sets
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives differ, and set the mean size of the sets, unless a fitted network has set it."""
+        """Check that alternatives differ, and set the mean set size unless a fitted network has already set it."""
         super().prepare(sets, pair_budget)
         if self.size == 1:
             self.size.fill_(float(sets.sizes.mean()))
@@ -118,7 +118,7 @@ class DeepHaloNetwork(SetNetwork):
 
 
 class DeepHalo(SetModel):
-    """DeepHalo: context effects of groups of at most ``order`` alternatives; 1 is a logit, 2 has effects of pairs.
+    """DeepHalo: context effects of groups of at most ``order`` alternatives; order 1 is a logit, 2 adds pair effects.
 
     ``pcmcnet.order_effects`` returns the effects of each order on the log-odds of a fitted model.
 

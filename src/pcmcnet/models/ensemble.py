@@ -1,11 +1,11 @@
 """Deep ensembles: one model fitted n times with different seeds (Lakshminarayanan, Pritzel & Blundell, 2017).
 
-The probabilities are the mean over the members, P(i | S) = 1/n sum_k P_k(i | S). The variation between members
-measures the uncertainty of the fit, and intervals report it.
+The probabilities are means over the members, P(i | S) = 1/n sum_k P_k(i | S). The variation between members measures
+the uncertainty of the fit and is reported as intervals.
 
-A seed changes the initial weights and the order of training; members of a model with neither are equal. With
-``resample``, each member also weights the choice sets by draws of an exponential distribution, the Bayesian bootstrap
-(Rubin, 1981). The members then differ like fits to different samples.
+The seed changes the initial weights and the order in which choice sets are used in training; if a model has neither,
+all members are equal. With ``resample``, each member also weights the choice sets by draws from an exponential
+distribution (the Bayesian bootstrap; Rubin, 1981). The members then differ as fits to different samples would.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MIN_LOG_ODDS, MAX_LOG_ODDS = -745.0, 37.0  # log-odds of the smallest probabilit
 
 
 class Spread(NamedTuple):
-    """The values that a function has for the members of an ensemble, with their mean and interval."""
+    """The values of a function for all members of an ensemble, with their mean and interval."""
 
     values: Floats  # (n, ...) of each member
     mean: Floats  # (...)
@@ -63,14 +63,14 @@ def log_mean_exp(logs: Floats) -> Floats:  # (n, N) -> (N,)
 
 
 def log_odds(log_p: Floats) -> Floats:
-    """Return log p / (1 - p), clipped to finite values."""
+    """Return the logit, log(p / (1 - p)), clipped to finite values."""
     with np.errstate(divide="ignore"):
         odds: Floats = log_p - np.log(-np.expm1(np.minimum(log_p, 0.0)))
     return odds.clip(MIN_LOG_ODDS, MAX_LOG_ODDS)
 
 
 def prediction_interval(values: Floats, level: float) -> tuple[Floats, Floats]:  # (n, ...) -> (...), (...)
-    """Return the interval that contains one more value with probability ``level``; a point if all are equal."""
+    """Return the interval that contains a further value with probability ``level``; a point if all values are equal."""
     from scipy.special import stdtrit
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
@@ -92,7 +92,7 @@ class EnsembleConfig:
     model
         Registry name of the members' model. ``Ensemble`` also takes a model object instead of a name and options.
     options
-        Options of each member. ``members="auto"`` of a network means one network per member, because the ensemble
+        Options of each member. For a network, ``members="auto"`` means one network per member, because the ensemble
         averages its members itself.
     n
         Number of members, at least 2.
@@ -138,7 +138,7 @@ class _EnsembleOptions(TypedDict, total=False):
 
 
 class Ensemble(Wrapper):
-    """An ensemble: the mean of n fits of a model with different seeds, and intervals from their variation.
+    """An ensemble: the mean of n fits of a model with different seeds, with intervals based on their variation.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class Ensemble(Wrapper):
     n
         Number of members, at least 2. Default 5.
     options
-        For a model given by its name: its options. Default None: its defaults.
+        Options of the model, if it is given by its name. Default None: the model's defaults.
     encoders
-        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
     resample
         Whether each member weights the choice sets at random (Bayesian bootstrap), so that intervals include the
         sampling error of the table. Default False.
@@ -226,7 +226,7 @@ class Ensemble(Wrapper):
         return mean
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Return the log-sums and shares of the classes of all members; each member has the share 1/n."""
+        """Return the log-sums and class shares of all members; the shares of each member sum to 1/n."""
         log_sums = [sums for member in self.members_ if (sums := member._log_sums(data)) is not None]
         if len(log_sums) < len(self.members_):
             return None
@@ -238,7 +238,7 @@ class Ensemble(Wrapper):
         return np.stack([member._log_proba(data) for member in self.members_])
 
     def predict_interval(self, data: Any, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Return an interval for each probability, from the variation between members.
+        """Return an interval for each probability, based on the variation between members.
 
         Parameters
         ----------
@@ -250,8 +250,8 @@ class Ensemble(Wrapper):
         Returns
         -------
         low, high : ndarray
-            Ends of the intervals, one per row of the table, in its order. The predicted probability is always inside.
-            Both ends are 0 for unavailable rows.
+            Ends of the intervals, one per row of the table, in its order. The interval always contains the predicted
+            probability. Both ends are 0 for unavailable rows.
         """
         from scipy.special import expit  # slow to import
 
@@ -311,7 +311,7 @@ class Ensemble(Wrapper):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Caveats of the members, and whether all members are equal."""
+        """Caveats of the members, and a caveat if all members are equal."""
         caveats = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
         first, *rest = (member._files() for member in self.members_)
         are_equal = all(files == first for files in rest)
@@ -348,7 +348,7 @@ class Ensemble(Wrapper):
 
 
 def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
-    """Multiply the weights of the choice sets by draws of an exponential distribution with mean 1."""
+    """Multiply the choice-set weights by draws from an exponential distribution with mean 1."""
     draws = np.random.default_rng(source.spawn(1)[0]).exponential(size=len(data))
     return replace(data, weights=data.weights * draws)
 

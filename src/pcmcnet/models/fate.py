@@ -4,7 +4,7 @@
     u_i = linear utility of i + U([S_i, I, m])
     p   = softmax(u)
 
-f and U are perceptrons. The mean does not depend on the order of the alternatives. A set of n alternatives takes n
+f and U are perceptrons. The mean does not depend on the order of the alternatives. A set of n alternatives requires n
 evaluations of f. Shapes: I (B, D0), S (B, J, D) -> m (B, M) -> u (B, J).
 """
 
@@ -73,7 +73,7 @@ class FATENetwork(SetNetwork):
 
 
 class FATE(SetModel):
-    """FATE (first aggregate, then evaluate): utilities depend on the mean of a vector over the alternatives of the set.
+    """FATE (first aggregate, then evaluate): utilities depend on a vector averaged over the alternatives of the set.
 
     Examples
     --------

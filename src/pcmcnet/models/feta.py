@@ -3,10 +3,10 @@
     u_i = linear utility of i + U0([S_i, I]) + mean over j != i of U1([I, S_j, S_i])
     p   = softmax(u)
 
-U0 and U1 are perceptrons. Each alternative has a separate effect on each other one, and these effects are averaged. So
-log-odds have no interactions beyond pairs, apart from the division by the size of the set. U1 is the network that
-scores ordered pairs in PCMC-Net (:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B, J, D) ->
-pairs (B, J, J) -> u (B, J).
+U0 and U1 are perceptrons. Each alternative has a separate effect on each of the others, and these effects are averaged.
+Hence the log-odds contain only pairwise interactions, apart from the division by the size of the set. U1 is the same
+network that scores ordered pairs in PCMC-Net (:mod:`pcmcnet.layers.pairwise.pairwise_rates`). Shapes: I (B, D0), S (B,
+J, D) -> pairs (B, J, J) -> u (B, J).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FETANetwork(SetNetwork):
 
 
 class FETA(SetModel):
-    """FETA (first evaluate, then aggregate): a utility plus the mean effect of the other alternatives on it.
+    """FETA (first evaluate, then aggregate): each utility includes the mean effect of the other alternatives.
 
     Examples
     --------

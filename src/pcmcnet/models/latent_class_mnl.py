@@ -2,8 +2,8 @@
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
-The choices i_1, i_2, ... of a person are those of one class: their probability is sum_c pi_c prod_t P_c(i_t | S_t).
-Each class has the IIA property; their mixture does not.
+All choices i_1, i_2, ... of a person are made by the same class, so their joint probability is sum_c pi_c prod_t
+P_c(i_t | S_t). Each class has the IIA property; their mixture does not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PRIOR_GIVEN, _PRIOR_SELECTED = 1e-3, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class LatentClassMNLConfig(LogitConfig):
-    """Options of the latent class logit: those of the logit models, which apply to every class, and the classes.
+    """Options of the latent class logit: the options of all logit models, which apply to every class, and the classes.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ class LatentClassMNLConfig(LogitConfig):
     max_classes
         Largest number of classes that ``classes="auto"`` considers. Default 4.
     by
-        Unit that belongs to a class: the "person", in all choice sets, or each choice "set". Default "person"; without
-        persons in the table, each choice set.
+        Unit that belongs to a class: the "person", in all choice sets, or each choice "set". Default "person"; if the
+        table has no persons, each choice set.
     membership
         Covariates of the class shares: a sum of individual columns, as in "income + age"; "." for all individual
         columns that do not vary within a person; or "1" for none. Default ".".
     starts
-        Number of random starts; the best one continues. With ``classes="auto"``, the maximum for one class fewer is
-        an additional start. Default 5.
+        Number of random starts; the best one continues. With ``classes="auto"``, the maximum with one class fewer is an
+        additional starting point. Default 5.
     em_steps
         Maximum number of EM steps, which gradually become Newton steps. Default 200.
     prior
@@ -146,9 +146,9 @@ class FittedClasses(FittedLogit):
 class LatentClassMNL(LogitModel, LatentClasses):
     """Latent class multinomial logit.
 
-    Options are those of :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first, unless
-    ``fixed``, ``bounds`` or ``start`` name a coefficient of a single class ("class 2: price", "membership 2: income").
-    A name without a class ("price") stands for the coefficients of all classes.
+    For the options, see :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first, unless
+    ``fixed``, ``bounds`` or ``start`` contain a coefficient of a single class ("class 2: price", "membership 2:
+    income"). A name without a class ("price") refers to the coefficients of all classes.
     """
 
     name = "lc-mnl"
@@ -226,7 +226,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def _fixed(self) -> dict[str, float]:
-        """Fixed values by name: those of the options, and 1 for the offset."""
+        """Fixed values by name: the values in the options, and 1 for the offset."""
         offset = {} if self.config.offset is None else {backquoted(self.config.offset): 1.0}
         return {**self.config.fixed, **offset}
 
@@ -247,7 +247,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
         return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
 
     def _parameters_of_classes(self, design: Design, membership: IndividualDesign, classes: int) -> Parameters:
-        """Return the parameters of a number of classes; starting values are NaN unless options give them."""
+        """Return the parameters for a number of classes; starting values are NaN unless the options specify them."""
 
         def of_classes(named: Mapping[str, T]) -> dict[str, T]:
             shared = {name: value for name, value in named.items() if name in design.names}
@@ -282,7 +282,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def profiles_(self) -> tuple[ClassProfile, ...]:
-        """Share and mean individual columns of each class."""
+        """Share and mean individual-level columns of each class."""
         return self._state.profiles
 
     @property

@@ -53,7 +53,7 @@ class Indicators(nn.Module):
 
 
 def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Representation:
-    """Return the representation of the columns of one side, with indicators instead of embeddings."""
+    """Return the representation of the alternatives' or individual's columns, with indicators, not embeddings."""
     representation = build_representation(side, custom=encoders)
     for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MAX_INDICATORS:
@@ -63,7 +63,7 @@ def plain_columns(side: SideEncoder, encoders: Encoders | None = None) -> Repres
 
 
 def entry_names(side: SideEncoder, representation: Representation) -> list[str]:
-    """Return the names of a representation's entries: ``price``, ``mode=car``, or ``title[3]`` for a numbered one."""
+    """Return the names of a representation's entries: ``price``, ``mode=car``, or ``title[3]`` for a numbered entry."""
     names: list[str] = []
     for code, (categories, width) in zip(side.categorical, side.embeddings, strict=True):
         if categories <= MAX_INDICATORS:
@@ -145,7 +145,7 @@ class LCL(SetModel):
     def context_effects(self) -> list[ContextEffect]:
         """Return the entries of A with their names, the largest in absolute value first.
 
-        Units are those of the network's inputs: standard deviations for numbers, and 0 or 1 for categories.
+        The units are the units of the network's inputs: standard deviations for numbers, and 0 or 1 for categories.
         """
         assert isinstance(self.network_, LCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)

@@ -3,9 +3,10 @@
     u_i = sum over the linear columns k of  b_k x_ik  +  r(q_i),        p = softmax(u) over the set
     r(q_i) = constants and slopes of q_i, as in a logit  +  a network of q_i
 
-q_i is all other columns: those of the individual, the label and the other columns of the alternative. A column is in
-one of the two parts, never in both; otherwise the network could absorb the effect of the coefficient. If the network is
-0, the model is a multinomial logit. Standard errors are those of a logit with fixed r, from the information on b:
+q_i contains all other columns: the individual's columns, and the alternative's label and other columns. Each column is
+in only one of the two parts, because a network with the same column could absorb the effect of its coefficient. If the
+network is 0, the model is a multinomial logit. Standard errors are computed as in a logit with fixed r, from the
+information about b:
 
     sum over sets of w_s sum_i p_i (x_i - m_s) (x_i - m_s)',   m_s = sum_i p_i x_i
 
@@ -201,7 +202,7 @@ class LearningMNL(SetModel):
         return Summary(type(self).__name__, facts, ("coefficient", "estimate", "std err", "z"), rows)
 
     def _linear(self) -> dict[str, tuple[int, int, float]]:
-        """Return the linear columns by name: positions among linear and among all numeric inputs, and unit."""
+        """Return each linear column's position among the linear inputs and among all numeric inputs, and its unit."""
         codes = self.encoder_.features.numeric
         inputs = enumerate(linear_inputs(self.config.linear, self.encoder_))
         columns = [(position, k, codes[k]) for position, k in inputs if k < len(codes)]

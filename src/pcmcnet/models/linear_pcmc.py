@@ -1,4 +1,4 @@
-"""Linear PCMC: rates between items that are linear in features, on a log scale (Ragain & Ugander, 2016, appendix).
+"""Linear PCMC: log-rates between items that are linear in the features (Ragain & Ugander, 2016, appendix).
 
 Item i has a weight vector w_i, and the rate of leaving i for an alternative j with features x_j is
 
@@ -6,16 +6,16 @@ Item i has a weight vector w_i, and the rate of leaving i for an alternative j w
 
 Numeric features are standardised and categories become 0/1 columns. With d columns in total, a universe of n items has
 n (1 + d) weights. The published form is linear in the rate itself; the exponential keeps every rate positive. Some
-weights are not identified: a constant added to all biases changes nothing, because time has no scale, and neither does
-the weight of a column that is constant within sets. If features predict the choices of an item perfectly, its weights
-diverge. The fit therefore minimises
+weights are not identified: a constant added to all biases changes nothing, because the stationary distribution does not
+depend on the time scale, and neither does the weight of a column that is constant within sets. If features predict the
+choices of an item perfectly, its weights diverge. The fit therefore minimises
 
     - log-likelihood  +  l2 / 2 sum of w^2  +  ridge / 2 sum_i |u_i - mean u|^2,
 
-where u_i is w_i without its bias b_i. If all u_i equal one u, the model is a logit: log q_ij = b_i + u . x_j satisfies
-detailed balance with P(j) proportional to exp(u . x_j - b_j). An infinite ridge thus gives the multinomial logit of the
-features with a constant for each item. The ridge, learnt from held-out sets, controls the departure from that logit.
-Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
+where u_i is w_i without its bias b_i. If all u_i equal the same vector u, the model is a logit: log q_ij = b_i + u .
+x_j satisfies detailed balance with P(j) proportional to exp(u . x_j - b_j). An infinite ridge thus gives the
+multinomial logit of the features with a constant for each item. The ridge, learnt from held-out sets, controls the
+departure from that logit. Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LinearPCMCConfig:
     max_iter
         Maximum number of iterations of the search.
     tolerance
-        The search ends when an iteration improves the mean objective by less than this.
+        The search ends when an iteration improves the mean objective by less than this value.
     """
 
     l2: float = 0.1
@@ -161,7 +161,7 @@ class LinearPCMC(ChainModel):
         return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
 
     def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltyRecord:
-        """Choose the ridge on held-out sets. Two folds suffice: sets with features rarely repeat."""
+        """Choose the ridge on two folds, which are enough because choice sets with features are rarely identical."""
         folds = choice_folds(part, seed)[:FOLDS_PER_TRIAL]
         if not folds:
             return fallback_penalty(part)
@@ -174,7 +174,7 @@ class LinearPCMC(ChainModel):
             )
 
     def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> HeldOutLosses:
-        """Return a function from a ridge to held-out losses; each fit starts at the previous weights."""
+        """Return a function that maps a ridge to held-out losses; each fit starts at the previous weights."""
         weights = np.zeros(train.shape)
 
         def losses(ridge: float) -> Floats:
@@ -303,7 +303,7 @@ class PaddedChoices:
         return out
 
     def fit(self, begin: Floats, ridge: float, config: LinearPCMCConfig, tolerance: float) -> tuple[Floats, Minimum]:
-        """Minimise the objective from weights (n, 1 + d). With an infinite ridge all items share their slopes."""
+        """Minimise the objective, starting at weights (n, 1 + d); an infinite ridge gives all items the same slopes."""
         n, columns = self.shape
 
         # 1. Define the weights as a function of the parameter vector, and the objective.
@@ -336,7 +336,7 @@ def column_names(side: SideEncoder) -> list[str]:
 
 
 def _inputs(data: ChoiceData, universe: Universe, encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """Return the items (N,) and columns (N, 1 + d); a category that is new in prediction has 0 in all its columns."""
+    """Return the items (N,) and columns (N, 1 + d); a category that was not in training has 0 in all its columns."""
     side, n = encoder.features, len(data.rows)
     blocks: list[NDArray[Any]] = [np.ones((n, 1)), side.numbers(data.features, n)]
     index = side.indices(data.features, n)

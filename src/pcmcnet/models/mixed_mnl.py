@@ -1,13 +1,14 @@
 """Mixed logit (McFadden & Train, 2000): a multinomial logit with random coefficients.
 
-Person n has coefficients b_n, drawn from a mixing distribution, and chooses by a logit with these in all sets t:
+Person n has coefficients b_n, drawn from a mixing distribution, and chooses by a logit with these coefficients in all
+sets t:
 
     P(choices of n) = E_b prod_t exp(b . x_chosen,t) / sum_j exp(b . x_jt)
 
 The expectation is simulated by a mean over draws (``models/logit/draws.py``). The coefficients are the same in all
-choice sets of a person, so that choices of a person are correlated, and the model does not have the IIA property.
-``models/logit/random_coefficients.py`` has the distributions, ``models/logit/mixed_likelihood.py`` the simulated
-likelihood. Predictions are unconditional: for a person without known choices.
+choice sets of a person, so a person's choices are correlated, and the model does not have the IIA property.
+``models/logit/random_coefficients.py`` contains the distributions, and ``models/logit/mixed_likelihood.py`` the
+simulated likelihood. Predictions are unconditional: they apply to a person without known choices.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _MIN_DRAWS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class MixedMNLConfig(LogitConfig):
-    """Options of the mixed logit: those of the logit models, and the random coefficients.
+    """Options of the mixed logit: the options of all logit models, and the random coefficients.
 
     Parameters
     ----------
@@ -93,16 +94,16 @@ class MixedMNLConfig(LogitConfig):
     antithetic
         Whether the second half of the draws mirrors the first; ``draws`` must then be even. Default False.
     by
-        Unit that has its own coefficients: a "person", the same in all choice sets (panel), or each choice "set".
-        Default "auto": persons if the table declares them, else choice sets.
+        Unit that has its own coefficients: a "person", with the same coefficients in all choice sets (panel), or each
+        choice "set". Default "auto": persons if the table declares them, else choice sets.
     starts
         Number of starting points of the maximisation: the multinomial logit, and random points around it. Default 1.
     prior
         Precision of a normal prior with mean 0 on each parameter, in units that change a utility by about 1. It keeps
         estimates finite; standard errors do not include it. 0 for no prior. Default 0.001.
     memory
-        Memory, in GiB, for storing draws between iterations. If they need more, they are generated again in each
-        iteration. Default 1.
+        Memory, in GiB, for storing draws between iterations. If the draws need more memory, they are generated again in
+        each iteration. Default 1.
     """
 
     random: Mapping[str, str] | None = None
@@ -304,7 +305,7 @@ class MixedPredictions(LogitModel):
         return persons
 
     def _ids(self, sets: ChoiceData) -> NDArray[Any]:  # (S,)
-        """Return the id that the draws of each choice set depend on: that of the person, or of the set."""
+        """Return the id that the draws of each choice set depend on: the id of the person or of the set."""
         person = sets.schema.person
         return sets.set_ids if person is None or self.config.by == "set" else sets.keep[person].plain()
 
@@ -356,11 +357,11 @@ class MixedPredictions(LogitModel):
         Parameters
         ----------
         data
-            Choice data, or a table to read with the model's schema. It has choices and, if coefficients belong to
+            Choice data, or a table to read with the model's schema. It must have choices and, if coefficients belong to
             persons, a person column.
         cost
-            Name of a cost coefficient. Willingness to pay, minus the ratio of each coefficient to it, is then returned
-            instead of coefficients. Default: none.
+            Name of a cost coefficient. Willingness to pay, which is minus the ratio of each coefficient to the cost
+            coefficient, is then returned instead of coefficients. Default: none.
 
         Returns
         -------
@@ -473,7 +474,7 @@ def covariates_of_means(designs: Mapping[str, IndividualDesign], table: ChoiceDa
 def utility_columns(
     design: Design, mixing: MixingDistribution, components: Mapping[str, str], data: ChoiceData
 ) -> Floats:  # (N, K)
-    """Return the columns of the utility: those of the formula, then a dummy variable for each error component."""
+    """Return the columns of the utility: the formula's columns, then a dummy variable for each error component."""
     columns = design.matrix(data)
     if not components:
         return columns
@@ -496,7 +497,7 @@ _MNL_STEPS = 15  # Newton steps of the multinomial logit at the start: its own m
 class MixedMNL(MixedPredictions):
     """Mixed (random parameters) multinomial logit.
 
-    Options are those of :class:`MixedMNLConfig`. Coefficients: the location of each coefficient has its name;
+    For the options, see :class:`MixedMNLConfig`. The location of each coefficient has the name of the coefficient;
     ``sd[NAME]`` or ``spread[NAME]`` is its spread, ``cholesky[NAME, NAME]`` an entry of the Cholesky factor of
     correlated coefficients, ``mean[NAME]:COLUMN`` the effect of an individual column on its mean, and
     ``component[NEST]`` the standard deviation of an error component.
@@ -599,7 +600,7 @@ class MixedMNL(MixedPredictions):
         return mixing
 
     def _mnl_parameters(self, mixing: MixingDistribution) -> Parameters:
-        """Return parameters of the multinomial logit, with fixed values and bounds of coefficients not random."""
+        """Return the multinomial logit's parameters; fixed values and bounds apply to non-random coefficients."""
         within, located = self._parameters(mixing.names), slice(mixing.located)
         low, high, at = within.low[located].copy(), within.high[located].copy(), within.start[located].copy()
         for column, _ in mixing.random:

@@ -1,9 +1,9 @@
 """Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
 
 The ratio of the probabilities of two alternatives does not depend on the other alternatives (independence of irrelevant
-alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. It is not concave if v has
-Box-Cox exponents to estimate, or if it is estimated in willingness-to-pay space: the maximisation then starts at the
-maximum for exponents of 1.
+alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. The log-likelihood is not
+concave if v has Box-Cox exponents to estimate, or if the model is estimated in willingness-to-pay space; the
+maximisation then starts at the maximum for exponents of 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pcmcnet.models.logit.standard_errors import Errors, infer
 class MNL(LogitModel):
     """Multinomial (conditional) logit.
 
-    Options are those of :class:`LogitConfig`.
+    For the options, see :class:`LogitConfig`.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class MNL(LogitModel):
         column
             Numeric feature that changes.
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
 
         Returns
         -------

@@ -6,8 +6,8 @@ With v the utilities, nests m and log-sum parameters l_m, for an alternative i o
 
 L_m is the inclusive value of nest m. Nests may contain nests: the formula then applies at each node of the tree. With
 l_m = 1 for all m the model is the multinomial logit; as l_m goes to 0, the alternatives of nest m become perfect
-substitutes. Some packages report the scale mu_m = 1 / l_m. ``models/logit/nested_likelihood.py`` has the likelihood and
-its gradient.
+substitutes. Some packages report the scale mu_m = 1 / l_m. ``models/logit/nested_likelihood.py`` contains the
+likelihood and its gradient.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from pcmcnet.models.logit.nests import (
 
 @dataclass(frozen=True, kw_only=True)
 class NestedMNLConfig(NestConfig):
-    """Options of the nested logit: those of the logit models, the log-sums, and the nests.
+    """Options of the nested logit: the options of all logit models, the log-sums, and the nests.
 
     Parameters
     ----------
     nests
         Required. A mapping from each label to its nest, as in {"car": "road", "bus": "road", "train": "rail"}; a tree
         of nests that contain nests or lists of labels, as in {"land": {"road": ["car", "bus"], "rail": ["train"]},
-        "air": ["plane"]}; the path of a TOML file with one of these; or the name of a feature whose values are the
-        nests, which "." in the formula then does not include.
+        "air": ["plane"]}; the path of a TOML file with one of these mappings; or the name of a feature whose values are
+        the nests, which "." in the formula then does not include.
     """
 
     nests: Path | Mapping[str, Any] | str = ""
@@ -62,9 +62,9 @@ class NestedMNLConfig(NestConfig):
 class NestedMNL(NestModel):
     """Nested logit, with one level of nests or a tree of nests.
 
-    Options are those of :class:`NestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
-    log-sum parameter of a nest, relative to that of the nest above it. Its null hypothesis is 1. A nest that never has
-    two alternatives in a choice set has no log-sum parameter.
+    For the options, see :class:`NestedMNLConfig`; ``nests`` is required. The coefficient ``logsum[NEST]`` is the
+    log-sum parameter of a nest, relative to the parameter of the nest above it. It is 1 under the null hypothesis. A
+    nest that never has two alternatives in a choice set has no log-sum parameter.
     """
 
     name = "nested-mnl"

@@ -1,4 +1,4 @@
-"""PCMC: the pairwise choice Markov chain of items (Ragain & Ugander, 2016).
+"""PCMC: the pairwise choice Markov chain over items (Ragain & Ugander, 2016).
 
 Every ordered pair of items has a rate q_ij of leaving i for j. The choice probabilities of a set S are the stationary
 distribution of the chain on S with these rates. A universe of n items has n (n - 1) rates, however many sets there are.
@@ -9,8 +9,8 @@ With the counts C_iS of the distinct sets, the smoothing a and log-rates t = log
 Here t0 = log q0 are the log-rates of a chain with the probabilities of the Bradley-Terry model for the same counts,
 q0_ij = e^{s_j} / (e^{s_i} + e^{s_j}). The likelihood identifies neither the scale of the rates nor, if only a few sets
 contain a pair, both rates of that pair, and it is not concave. The ridge identifies the rates and reduces the number
-of local minima. Pairs that are never together in a training set keep the rates q0, with s = 0, the mean, for items in
-no training set. The model therefore gives probabilities for any set of items of the universe.
+of local minima. Pairs that are never together in a training set keep the rates q0, where items in no training set have
+s = 0, the mean. The model therefore gives probabilities for any set of items of the universe.
 
 With K latent classes, each class has its own chain, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
 probability in each class, and so in the mixture (uniform expansion). Contractibility does not carry over in general:
@@ -123,17 +123,17 @@ class PCMCConfig:
     max_iter
         Maximum number of iterations from each start.
     tolerance
-        A search ends when an iteration improves the mean objective by less than this.
+        A search ends when an iteration improves the mean objective by less than this value.
     bins
         Features to cut into bins, each with its number of bins; the cells of the grid are then the items. If empty, the
         labels are the items.
     identified
-        With ``bins``: labels of alternatives that are items by themselves and are not binned.
+        With ``bins``: labels of alternatives that are separate items and are not binned.
     classes
         Number of latent classes, each with its own chain. "auto" chooses it on held-out choice sets: a class is added
         only if that predicts significantly better.
     by
-        What belongs to a class: each "person" (if the table declares persons), or each choice "set".
+        Unit that belongs to a class: each "person" (if the table declares persons), or each choice "set".
     """
 
     smoothing: float = SMOOTHING
@@ -281,7 +281,7 @@ class PCMC(LatentClasses, ChainModel):
         )
 
     def _require_size(self, universe: Universe | Grid) -> int:
-        """Return the number of items. Raise ConfigError or InputError if it is too large for the method."""
+        """Return the number of items. Raise ConfigError or InputError if there are too many for the method."""
         n = len(universe.items)
         if self.config.method == "slsqp" and n > MAX_SLSQP_ITEMS:
             raise ConfigError(f"method='slsqp' supports up to {MAX_SLSQP_ITEMS} items, got {n}: use 'lbfgs'.")
@@ -351,7 +351,7 @@ class PCMC(LatentClasses, ChainModel):
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         """Yield the rates of batches of sets, (B, K, J, J).
 
-        Copies of an item divide the rates into it among them; the rates between copies are the largest of the set.
+        Copies of an item share the rates into the item; the rates between copies are the largest of the set.
         """
         # 1. Find the item of each alternative and its number of copies in the set.
         index = self.universe_.index(data)
@@ -466,7 +466,7 @@ class ChainSearch:
         return FittedRates(chains, chain.minimum, chain.objectives, chain.informed_rates, penalty)
 
     def _path(self, prior: StrengthPrior, fold: CountedFold) -> HeldOutLosses:
-        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
+        """Return a function that maps a ridge to held-out losses; each fit starts where the previous one ended."""
         start = bradley_terry_chain(fold.train, self.universe.size, prior.ridge)
         problem = ChainProblem.of(fold.train, start)
         x = problem.prior
@@ -517,7 +517,7 @@ class ChainSearch:
         return search_penalty(folds, paths, PENALTY_LADDER if ridge == "auto" else (ridge / mean_weight,))
 
     def _class_path(self, fold: Fold, classes: int) -> HeldOutLosses:
-        """Return a function from a ridge to held-out losses; each fit starts where the previous one ended."""
+        """Return a function that maps a ridge to held-out losses; each fit starts where the previous one ended."""
         problem = self._problem(fold.train, classes)
         held_out, chosen = held_out_entries(fold, self.universe)
         x = problem.logits(np.random.default_rng(self.seed), TRIAL_STARTS)

@@ -1,9 +1,9 @@
-"""PCMC-Net (Lhéritier, 2020): probabilities are the stationary distribution of a chain with rates from a network.
+"""PCMC-Net (Lhéritier, 2020): probabilities are the stationary distribution of a chain whose rates a network computes.
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
 The rates depend on features, and on labels if the table has them, so unseen alternatives can be predicted. If every
-alternative of a set is copied, the copies share its probability (uniform expansion).
+alternative of a set is copied, the copies of an alternative share its probability (uniform expansion).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PCMCNetArguments(PCMCNetConfig, EncoderArguments):
 
 
 class PCMCNet(MixtureModel, ChainModel):
-    """PCMC-Net: a pairwise choice Markov chain with rates from a neural network.
+    """PCMC-Net: a pairwise choice Markov chain whose rates are computed by a neural network.
 
     Examples
     --------
@@ -207,7 +207,7 @@ class PCMCNet(MixtureModel, ChainModel):
 
     @property
     def n_chains(self) -> int:
-        """Number of chains of a choice set: one for each latent class."""
+        """Number of chains per choice set: one for each latent class."""
         return self.n_classes_
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:

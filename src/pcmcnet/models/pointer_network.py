@@ -1,6 +1,6 @@
 """Pointer network (Vinyals et al., 2015), as applied to itineraries by Mottini & Acuna-Agost (2017).
 
-The alternatives are read as a sequence, in the order of their rows, and an attention points at one of them:
+The alternatives are read as a sequence, in the order of their rows, and an attention mechanism points at one of them:
 
     e_i = LSTM(e_<i, [S_i, I])                        encoder, over the alternatives in the order of the table
     d   = LSTM step from the encoder's last state     decoder, with the individual I as its input

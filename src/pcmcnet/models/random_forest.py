@@ -1,14 +1,15 @@
 """Random forest that treats alternatives as independent (Lhéritier et al., 2019).
 
-A classifier predicts for each alternative by itself whether it is chosen. Its inputs are the individual's columns, the
-alternative's features, and relative features x_i / min_j x_j that compare the alternative with the others of its set:
+A classifier predicts for each alternative separately whether it is chosen. Its inputs are the individual's columns, the
+alternative's features, and relative features x_i / min_j x_j that compare the alternative with the other alternatives
+of its set:
 
     s_i = share of chosen alternatives in the leaf of i        (mean over the trees)
     p_i = (s_i + floor) / sum over the set of (s_j + floor)
 
 The forest does not know that exactly one alternative of a choice set is chosen, so s_i are scores that rank the
-alternatives. They are normalised to sum to 1, and reports mark the result as scores. The inputs (N, K) are those of
-``tree_inputs``.
+alternatives. The scores are normalised to sum to 1, and reports mark the result as scores. The inputs (N, K) are
+computed by ``tree_inputs``.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def read_forest(content: bytes, *, inputs: int, trees: int) -> Any:
 
 
 def _open_archive(content: bytes) -> zipfile.ZipFile:
-    """Open the archive. Raise ArtifactError if it is too large when unpacked."""
+    """Open the archive. Raise ArtifactError if the unpacked archive would be too large."""
     archive = zipfile.ZipFile(io.BytesIO(content))
     size = sum(info.file_size for info in archive.infolist())
     if size > min(MAX_COMPRESSION * len(content), MAX_UNPACKED_BYTES):
@@ -263,7 +264,7 @@ class FittedForest(FittedTrees):
 
 
 class RandomForest(TreeModel):
-    """Random forest that scores one alternative at a time; the scores are normalised within each choice set.
+    """Random forest that scores each alternative separately; the scores are normalised within each choice set.
 
     Choice sets with a single alternative are not used in training.
 
@@ -323,7 +324,7 @@ class RandomForest(TreeModel):
 
     @property
     def num_parameters(self) -> int:
-        """Number of nodes of all trees: each split has a threshold, and each leaf a share."""
+        """Total number of nodes of all trees, because each split has a threshold and each leaf a share."""
         return sum(int(tree.tree_.node_count) for tree in self.forest_.estimators_)
 
     def summary(self) -> Summary:

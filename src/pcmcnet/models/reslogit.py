@@ -4,10 +4,11 @@
     h_0 = V,    h_m = h_{m-1} - [log(1 + exp(T_m h_{m-1})) - log 2],    m = 1..M
     p   = softmax(h_M) over the set
 
-T_m has an entry for each ordered pair of labels: how much the utility of one alternative lowers that of another. Only
-alternatives in the set count. If T = 0, the residuals are 0 and the model is the logit V; log 2, which the softmax
-ignores, is subtracted for that. The entries show which alternatives compete, and relax the independence of irrelevant
-alternatives (IIA). All unseen labels share one row and column of T. Shapes: V (B, J), T (M, L, L) -> h (B, J).
+T_m has an entry for each ordered pair of labels: how much the utility of one alternative lowers the utility of another.
+Only alternatives in the set count. If T = 0, the residuals are 0 and the model is the logit V; log 2, which does not
+affect the softmax, is subtracted for this purpose. The entries show which alternatives compete, and relax the
+independence of irrelevant alternatives (IIA). All unseen labels share one row and column of T. Shapes: V (B, J), T (M,
+L, L) -> h (B, J).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class ResLogit(SetModel):
 
         Returns
         -------
-        Labels (L,), and the sum over layers (L, L): how much the utility of the column lowers that of the row.
+        Labels (L,), and the sum over layers (L, L): how much the column's utility lowers the row's utility.
         """
         assert isinstance(self.network_, ResidualUtilities)
         labels = self.encoder_.features.categorical[self.network_.label].categories

@@ -6,10 +6,10 @@
     p_i    = mean over k and l of  exp(u_i^kl) / sum_j exp(u_j^kl)
 
 For each of the K^2 pairs of samples, the utility of i only depends on i and I, which is a logit; p is a mixture of
-these logits. So it is a random utility model for all weights: adding an alternative never raises the probability of
-another
-one (regularity), and every random utility model can be approximated. The first layer of f is linear in its four inputs,
-so each input is multiplied once and not once per pair. Shapes: I (B, D0), S (B, J, D) -> u (B, J, K, K).
+these logits. The model is therefore a random utility model for all weights: adding an alternative never raises the
+probability of another one (regularity), and every random utility model can be approximated. The first layer of f is
+linear in its four inputs, so each input is multiplied by its weights only once, not once per pair. Shapes: I (B, D0), S
+(B, J, D) -> u (B, J, K, K).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class RandomUtilities(SetNetwork):
 
 
 class RUMnet(SetModel):
-    """RUMnet: a random utility model as a mixture of logits, whose utilities and unobserved features are networks.
+    """RUMnet: a random utility model; a mixture of logits whose utilities and unobserved features are networks.
 
     Examples
     --------

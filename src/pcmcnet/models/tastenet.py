@@ -3,9 +3,9 @@
     u_i = constants of the categories of i  +  sum over numbers k of  b_k(I) x_ik  +  contents and categories, weighted
     b(I) = b + f(I),    f a network of the individual's columns;    p = softmax(u) over the set
 
-f also computes weights of the categories and contents of an alternative, so the constants of labels differ between
-individuals, too. The utility is linear in the numeric columns, so each individual has coefficients, and their ratios
-are values of time. If f is constant, the model is a multinomial logit. A coefficient with a given sign has it for every
+f also computes weights of the categories and contents of an alternative, so the label constants also differ between
+individuals. The utility is linear in the numeric columns, so each individual has coefficients, whose ratios include
+values of time. If f is constant, the model is a multinomial logit. A coefficient with a given sign has it for every
 individual: values with the opposite sign are set to 0. Shapes: I (B, D0) -> weights (B, D) of S (B, J, D).
 """
 

@@ -1,4 +1,4 @@
-"""Thurstone's Case V: independent normal utilities of equal variance (Thurstone, 1927).
+"""Thurstone's Case V: independent normal utilities with equal variances (Thurstone, 1927).
 
 Item i has the utility mu_i + Z_i with Z_i standard normal, and the item with the largest utility is chosen. For two
 items
@@ -10,9 +10,9 @@ The integrand is analytic and decays as a Gaussian, so the trapezoidal rule conv
 step. One grid serves all items of a set, because the product without i is the full product divided by Phi(x - mu_i): n
 terms per node instead of n^2. The sums are computed in logs, so that small probabilities keep their relative accuracy.
 Each integrand is log-concave with a curvature of at least 1, and its mode is between (min mu + max mu) / 2 and
-max mu + sqrt(2 log n): the part more than TAIL_DEVIATIONS away from there is below 1e-16 of the total. A product of n
-factors varies on a scale of 1 / sqrt n, which determines the step.
-Shapes: mu (B, J), mask (B, J) -> log-probabilities (B, J).
+max mu + sqrt(2 log n): the part that is more than TAIL_DEVIATIONS away from this interval is below 1e-16 of the total.
+A product of n factors varies on a scale of 1 / sqrt n, which determines the step. Shapes: mu (B, J), mask (B, J) ->
+log-probabilities (B, J).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Thurstone(StrengthModel):
 
 
 def _nll(mu: Tensor, batch: PaddedSets) -> Tensor:  # (B, J) -> ()
-    """Return minus the log-likelihood of the counts of a batch with mean utilities ``mu`` (B, J)."""
+    """Return minus the log-likelihood of the counts in a batch with mean utilities ``mu`` (B, J)."""
     return -(batch.counts * normal_log_p(mu, batch.mask).masked_fill(~batch.mask, 0)).sum()
 
 

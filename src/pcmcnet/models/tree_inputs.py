@@ -1,12 +1,12 @@
 """The inputs (N, K) of tree models: numeric columns, categories and relative features; and the common base class.
 
-Columns of the individual come first, then those of the alternative, then relative features. A category is its index in
-the alphabetical list of training categories; 0 is a category that training did not have.
+The individual's columns come first, then the alternative's columns, then relative features. A category is its index in
+the alphabetical list of training categories; 0 means a category that did not occur in training.
 
 A relative feature is an alternative's value divided by the smallest value of its set, x_i / min_j x_j. It is 1 for the
-smallest value at any level of the set, so a model that scores one alternative at a time takes account of the others.
-Ratios are meaningful for positive values only. If the value is missing, or the smallest value of the set is not
-positive, the relative feature is 0; no ratio is below 1, so 0 is unambiguous.
+smallest value of every set, so a model that scores each alternative separately takes the other alternatives into
+account. Ratios are meaningful for positive values only. If the value is missing, or the smallest value of the set is
+not positive, the relative feature is 0; no ratio is below 1, so 0 is unambiguous.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
 
 describes a market in which label l is chosen more often by a factor exp(d_l) than in the estimation sample. In a
 choice-based sample, in which users of l are overrepresented by a factor exp(-d_l), this is Bayes' rule for any model
-(Manski & Lerman, 1977). In a multinomial logit it changes the alternative-specific constants.
+(Manski & Lerman, 1977). In a multinomial logit, this calibration changes the alternative-specific constants.
 
-The shares are the gradient of a convex function of d, so the solution is unique up to a common constant. It is found by
-Newton steps with the derivatives of a logit. A step is halved until it reduces the error, so the method also works for
-other models. Shapes: N alternatives of S sets, L labels.
+The shares are the gradient of a convex function of d, so the solution is unique up to a common constant. The solution
+is found by Newton steps with the derivatives of a logit. A step is halved until it reduces the error, so the method
+also works for other models. Shapes: N alternatives of S sets, L labels.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FittedConstants(FittedWrapper):
 
 
 class WithConstants(SingleModelWrapper):
-    """A model with calibrated constants: one constant per label makes its market shares equal known ones.
+    """A model with calibrated constants: one constant per label makes its market shares equal known market shares.
 
     ``WithConstants(model, shares).fit(train)`` fits a copy of the model and finds the constants on the training part.
     :func:`pcmcnet.calibrate_constants` finds them for a fitted model on any table.
@@ -92,11 +92,11 @@ class WithConstants(SingleModelWrapper):
     shares
         Known market share of each label, such as ``{"car": 0.6, "bus": 0.4}``; the shares sum to 1.
     constants
-        For a fitted model: the constant of each label. Default None: ``fit`` finds them.
+        The constant of each label, if the model is already fitted. Default None: ``fit`` finds the constants.
     options
-        For a model given by its name: its options. Default None: its defaults.
+        Options of the model, if it is given by its name. Default None: the model's defaults.
     encoders
-        For a model given by its name: custom encoders, see :class:`NeuralModel`. Default None.
+        Custom encoders of the model, if it is given by its name; see :class:`NeuralModel`. Default None.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstant
 
 
 def find_constants(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the constants at which a model's shares on a table are the known ones; the first constant is 0."""
+    """Return the constants at which a model's shares on a table equal the known shares; the first constant is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)
     constants = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)

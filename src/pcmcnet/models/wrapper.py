@@ -87,7 +87,7 @@ class Wrapper(ChoiceModel):
         Parameters
         ----------
         params
-            New values by name; those of the inner model's options as ``options__name=value``.
+            New values by name; for options of the inner model, ``options__name=value``.
 
         Returns
         -------
@@ -180,7 +180,7 @@ def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any]
 
 
 def _nesting_depth(options: Any) -> int:
-    """Return the number of models inside each other that the options describe."""
+    """Return the number of nested models that the options describe."""
     levels = 0
     while isinstance(options, Mapping) and "options" in options:
         options, levels = options["options"], levels + 1

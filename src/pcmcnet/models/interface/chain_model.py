@@ -1,8 +1,8 @@
 """Models whose probabilities are the stationary distribution of a Markov chain, with access to its rates.
 
-``rates[i, j]`` is the rate of leaving alternative i for j. The stationary distribution ignores the time scale, so the
-largest rate of a choice set is set to 1. The diagonal is 0. A mixture has one chain for each latent class, and shares
-of the classes; the distribution of a single chain is not the prediction of the mixture.
+``rates[i, j]`` is the rate of leaving alternative i for j. The stationary distribution does not depend on the time
+scale, so the largest rate of a choice set is set to 1. The diagonal is 0. A mixture has a chain and a share for each
+latent class; the stationary distribution of a single chain is not the prediction of the mixture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pcmcnet.models.interface.latent_classes import LatentClasses
 
 
 class ChainModel(ChoiceModel):
-    """A choice model based on transition rates; a subclass computes them in padded batches."""
+    """A choice model based on transition rates; a subclass computes the rates in padded batches."""
 
     @abstractmethod
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
@@ -33,7 +33,7 @@ class ChainModel(ChoiceModel):
 
     @property
     def n_chains(self) -> int:
-        """Number of chains of a choice set: one for each latent class."""
+        """Number of chains per choice set: one for each latent class."""
         return 1
 
     def rates(self, data: Any, of_class: int | None = None) -> list[Floats]:
@@ -44,13 +44,13 @@ class ChainModel(ChoiceModel):
         data
             Choice sets or a table: see :meth:`predict_log_proba`. Unavailable rows are left out.
         of_class
-            Latent class of a mixture, from 1 on; None (default) for a model with one chain.
+            Latent class of a mixture, counted from 1; None (default) for a model with one chain.
 
         Returns
         -------
         One (n, n) array per choice set; rows and columns are in the order of the set's rows in the table. The largest
         rate of a set is 1 and the diagonal is 0; a set with one alternative has the single rate 0. The stationary
-        distribution of the rates is the prediction, or the part of one class in it.
+        distribution of the chain with these rates is the prediction or, in a mixture, the prediction of one class.
 
         Raises
         ------
@@ -59,8 +59,8 @@ class ChainModel(ChoiceModel):
         """
         if of_class is None and self.n_chains > 1:
             raise InputError(
-                f"this {type(self).__name__} is a mixture of {self.n_chains} chains, one for each class: name a class, "
-                f"as in of_class=1. membership returns the shares of the classes."
+                f"this {type(self).__name__} is a mixture of {self.n_chains} chains, one for each class: choose a "
+                f"class, as in of_class=1. membership returns the class shares."
             )
         return [rates[require_class(self, of_class)] for rates in self.class_rates(data)]
 
@@ -123,7 +123,7 @@ def collect_chains(sets: ChoiceData, batches: Iterable[tuple[Ints, Tensor]], cha
 
 
 def require_class(model: ChainModel, of_class: int | None) -> int:
-    """Return the position of a class that is counted from 1; None means the only class."""
+    """Return the position of a class whose number is counted from 1; None means the only class."""
     number = 1 if of_class is None else of_class
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= model.n_chains:
         raise InputError(f"of_class: expected a class from 1 to {model.n_chains}, got {of_class!r}.")

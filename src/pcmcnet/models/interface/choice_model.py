@@ -1,9 +1,9 @@
 """The interface of every choice model: fit to choice sets, predict probabilities, save, summarise.
 
 A model class declares its options as a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
-``_files`` and ``_restore``; this module does the rest. A model holds its options and, once fitted, one immutable
-record, ``fitted_`` (:mod:`pcmcnet.models.interface.fitted`). ``_fit`` and ``_restore`` return the state of that record
-and do not change the model. Predictions have one value per row of the table, in the order of the rows.
+``_files`` and ``_restore``; this module provides everything else. A model holds its options and, once fitted, one
+immutable record, ``fitted_`` (:mod:`pcmcnet.models.interface.fitted`). ``_fit`` and ``_restore`` return the state of
+that record and do not change the model. Predictions have one value per row of the table, in the order of the rows.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class FitRun:
 
 
 def require_part(part: Any, argument: str) -> None:
-    """Raise InputError unless the argument is choice data with known choices and a positive weight."""
+    """Raise InputError unless the argument is choice data with known choices and at least one positive weight."""
     if not isinstance(part, ChoiceData | ScannedData):
         raise InputError(f"{argument}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
     part.require_chosen("fitting")
@@ -187,8 +187,9 @@ Gives = Literal["probabilities", "scores", "ranking"]
 class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
     """Base class of all models.
 
-    ``gives`` says what the predicted probabilities are. "probabilities" are fitted to the choices. "scores" are only
-    scaled to sum to 1 within a choice set, and reports mark them. A "ranking" has no likelihood, and reports show none.
+    ``gives`` describes the predicted probabilities. "probabilities" are fitted to the choices. "scores" are only scaled
+    to sum to 1 within a choice set, and are marked as scores in reports. A "ranking" has no likelihood, so reports show
+    none.
 
     Parameters
     ----------
@@ -226,7 +227,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that a fit depends on apart from the data and the seed, as values for JSON."""
+        """Everything that a fit depends on, except the data and the seed, as values for JSON."""
         return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
@@ -261,10 +262,10 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return self._checked_log_proba(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
-        """Return derivatives of the log-probabilities in a numeric column; None if the model has no formula for them.
+        """Return derivatives of the log-probabilities with respect to a numeric column; None if not available.
 
-        For a feature: d log p_i / d x_j of all ordered pairs of a set, in the order of ``ragged.ordered_pairs``. For a
-        column of the individual: (N,) d log p_i / d x.
+        For a feature: d log p_i / d x_j of all ordered pairs of a set, in the order of ``ragged.ordered_pairs``. For an
+        individual-level column: (N,) d log p_i / d x.
         """
         return None
 
@@ -283,7 +284,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return (np.ones((len(data), 1)), self._log_proba(data)[:, None]) if self.is_logit else None
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
-        """Return log-sums (S, C) by set and latent class, and the shares (S, C) of the classes; None for no log-sum."""
+        """Return the log-sums (S, C) and class shares (S, C) of all sets; None if the model has no log-sum."""
         return None
 
     @abstractmethod
@@ -292,7 +293,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @abstractmethod
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        """Return the fitted state from the files of ``_files``, its record and the facts of the training table."""
+        """Build the fitted state from the files of ``_files``, its record and the facts about the training table."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -302,19 +303,19 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
     @default_torch_settings()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
-        """Return the log-probabilities (N,); raise InputError if those of some set do not sum to 1."""
+        """Return the log-probabilities (N,); raise InputError if the probabilities of a set do not sum to 1."""
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
 
     @property
     def _encodes_chunks(self) -> bool:
-        """Whether chunks of a table are encoded on the model's device while others are predicted."""
+        """Whether chunks of a table are encoded on the model's device while other chunks are predicted."""
         return False
 
     @property
     def _parallel_chunks(self) -> int:
-        """Number of chunks that are predicted at the same time, each in a thread."""
+        """Number of chunks that are predicted at the same time, each in its own thread."""
         return 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
@@ -396,12 +397,12 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Parameters
         ----------
         train
-            Choice sets to fit. Scanned data is read into memory if it fits its memory limit. If not, models that train
-            in epochs read it chunk by chunk, and other models raise ConfigError.
+            Choice sets to fit. Scanned data is read into memory if it fits within its memory limit. Otherwise, models
+            that train in epochs read it chunk by chunk, and other models raise ConfigError.
         valid
             Validation part (default None), used for early stopping by models that support it.
         seed
-            Seed of all randomness (default 0).
+            Seed of all random numbers (default 0).
         device
             "auto" (default: a GPU if there is one), "cpu", "cuda", "cuda:1", ...
         progress
@@ -412,9 +413,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             Whether to continue from the checkpoint in ``run_folder`` (default False).
         on_epoch
             Function that is called with the history entry of each epoch (default None); only models that train in
-            epochs call it. Entries of the second and later averaged networks have their number as ``network``. An
-            exception ends the fit and leaves the model unchanged; :class:`pcmcnet.StopFit` ends it and keeps the
-            weights learnt so far.
+            epochs call it. The entries of the second and later averaged networks contain the number of the network as
+            ``network``. An exception raised by the function ends the fit and leaves the model unchanged;
+            :class:`pcmcnet.StopFit` ends the fit and keeps the weights learnt so far.
         init
             Fitted network of the same class to start from (default None), for a new table with the same columns or for
             more epochs; its encoder is used as well.
@@ -428,7 +429,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         InputError
             If the data are not choice data, or no choice set has a known choice and a positive weight.
         ConfigError
-            If the model does not support ``init``, or a table larger than memory.
+            If the model does not support ``init``, or does not support tables larger than memory.
         TrainingError
             If the fit diverges.
         """
@@ -472,7 +473,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         return TrainingTable.of(train, run.fingerprint, run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
-        """Learn the encoders of a scanned table before several processes fit to it, so that they can share them.
+        """Learn the encoders of a scanned table before several processes fit models to it, so that they share encoders.
 
         Models without encoders do nothing.
 
@@ -490,7 +491,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         data
             ``ChoiceData``, a scanned table (read chunk by chunk), or a table that ``ChoiceData.from_long`` accepts,
             read with the model's schema. A model fitted to a wide table also reads wide tables: the values of the
-            first row's alternatives come first, in the order of ``alternatives``, then those of the second row, etc.
+            first row's alternatives come first, in the order of ``alternatives``, then the values of the second row's
+            alternatives, and so on.
 
         Returns
         -------
@@ -523,8 +525,8 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (n_rows,) scores in the order of the rows, the largest for the best alternative; -inf for unavailable rows. They
-        are log-probabilities, except for models that only give a ranking.
+        (n_rows,) scores in the order of the rows, the largest for the best alternative; -inf for unavailable rows. The
+        scores are log-probabilities, except for models that give only a ranking.
         """
         sets = self._read(data)
         return in_row_order(sets, self._scores(sets), data)
@@ -539,7 +541,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
 
         Returns
         -------
-        (S,) labels, or row numbers if the table has no labels. An outside option without a row is -1.
+        (S,) labels, or row numbers if the table has no labels. An outside option without a row is returned as -1.
         """
         sets = self._read(data)
         best = argmax_by_set(self._scores(sets), sets.offsets)
@@ -583,7 +585,7 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
         Parameters
         ----------
         folder
-            Path of the folder. If it exists, it must be empty or the run folder of this fit.
+            Path of the folder. If the folder exists, it must be empty or be the run folder of this fit.
 
         Returns
         -------

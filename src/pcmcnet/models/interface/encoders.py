@@ -1,8 +1,8 @@
 """Custom encoders for content columns (texts, images, vectors), and models that ignore such columns.
 
-No code is saved with a model. A torch module is saved as its weights and the name of its class; ``load`` needs a
-module of that class, built as for the fit. A frozen encoder is saved as a hash that identifies it, with a few training
-contents and their vectors; ``load`` needs the same encoder.
+No code is saved with a model. A torch module is saved as its weights and the name of its class; ``load`` needs a module
+of that class, built in the same way as for the fit. A frozen encoder is saved as a hash that identifies it, with a few
+values of the content column from the training part and their vectors; ``load`` needs the same encoder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ log = logging.getLogger("pcmcnet")
 
 
 def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
-    """Return both parts without content columns, with a warning that names these columns."""
+    """Return the training and validation parts without content columns; log a warning that lists these columns."""
     if not train.schema.contents:
         return train, valid
     columns = ", ".join(f"{name} ({kind})" for name, kind in train.schema.contents.items())
-    log.warning("%s only uses numeric and categorical columns; ignored: %s", model, columns)
+    log.warning("%s uses only numeric and categorical columns; these columns are ignored: %s", model, columns)
     return train.without_contents(), None if valid is None else valid.without_contents()
 
 

@@ -79,7 +79,7 @@ class TrainingTable:
 
 @dataclass(frozen=True, kw_only=True)
 class FitRecord:
-    """Facts about a fit that are saved as JSON. A model with more of them has a subclass."""
+    """Facts about a fit that are saved as JSON. A model that saves more facts defines a subclass."""
 
     converged: bool | None = None  # None for models without an iterative search
 
@@ -94,7 +94,7 @@ class FittedState:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedModel:
-    """All of a fitted model except its options."""
+    """Everything that a fitted model contains, except its options."""
 
     schema: Schema
     table: TrainingTable
@@ -168,7 +168,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _read_dataclass(kind: Any, entries: Any, where: str) -> Any:
-    """Return a dataclass from its JSON entries; raise ValueError if one is unknown."""
+    """Return a dataclass from its JSON entries; raise ValueError if an entry is unknown."""
     _require(isinstance(entries, dict), entries, where)
     hints = get_type_hints(kind)
     unknown = [name for name in entries if name not in hints]

@@ -1,8 +1,8 @@
-"""Latent class models: each decision maker belongs to one of C unknown classes, which have their own probabilities.
+"""Latent class models: each decision maker belongs to one of C unknown classes, each with its own probabilities.
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)
 
-If classes are classes of persons, the choices of a person update the shares of the classes for that person:
+If each person belongs to one class, the choices of a person update the class shares for that person:
 
     pi_c(I | i_1, i_2, ...)  proportional to  pi_c(I) prod_t P_c(i_t | S_t).
 
@@ -34,7 +34,7 @@ ClassesBy = Literal["person", "set"]
 
 @dataclass(frozen=True)
 class Persons:
-    """The persons of a table of choice sets.
+    """The persons in a table of choice sets.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Persons:
         return len(self.first) < len(self.number)
 
     def weights(self, sets: ChoiceData) -> Floats:
-        """Return the weights (N,) of the persons; raise InputError if a person has several."""
+        """Return the weights (N,) of the persons; raise InputError if a person has several different weights."""
         self._require_one(sets, sets.weights, f"the weight in column {sets.schema.weight!r}")
         return sets.weights[self.first]
 
@@ -96,7 +96,7 @@ class Persons:
 
 
 def _differing(values: Floats | Ints, first: Ints) -> Ints:  # (S,), (S,) first set of each set's person
-    """Return the sets whose value differs from that of the person's first set; missing values are equal."""
+    """Return the sets whose value differs from the value in the person's first set; missing values count as equal."""
     before = values[first]
     return np.flatnonzero((values != before) & ((values == values) | (before == before)))
 
@@ -110,7 +110,7 @@ class ClassProfile:
 
 
 def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]:  # (N, C)
-    """Return the profile of each class; persons count by their weight in it."""
+    """Return the profile of each class; each person is weighted by the mass (N, C) that the person has in the class."""
     profiles = []
     for weights in mass.T:
         total = float(weights.sum())
@@ -132,7 +132,7 @@ class LatentClasses(ChoiceModel):
 
     @abstractmethod
     def _log_membership(self, sets: ChoiceData) -> Floats:
-        """Return the logarithms (S, C) of the prior shares of the classes."""
+        """Return the logarithms (S, C) of the prior class shares."""
 
     @abstractmethod
     def _class_log_p(self, data: ChoiceData) -> Floats:
@@ -140,7 +140,7 @@ class LatentClasses(ChoiceModel):
 
     @property
     def classes_by(self) -> ClassesBy:
-        """What belongs to a class: a "person" (a set, if the table has no person column), or a choice "set"."""
+        """The unit that belongs to a class: a "person" (or a set, if there is no person column), or a choice "set"."""
         by: ClassesBy = self.config.by
         return by
 
@@ -168,21 +168,21 @@ class LatentClasses(ChoiceModel):
 
         Returns
         -------
-        (S, C) shares for each choice set. If classes are classes of persons, the shares are given all choices of the
-        person in ``data``, and are the same for all sets of the person.
+        (S, C) shares for each choice set. If each person belongs to one class, the shares are conditional on all
+        choices of the person in ``data``, and are the same for all sets of the person.
         """
         return np.exp(self._log_posterior(self._read(data, chosen=True)))
 
     def predict_proba_given(self, data: Any, history: Any) -> Floats:
-        """Return probabilities of persons whose earlier choices are known.
+        """Return choice probabilities for persons whose earlier choices are known.
 
         Parameters
         ----------
         data
             Choice sets to predict, or a table with the columns of the model's schema and the person column.
         history
-            Earlier choice sets with known choices, in the same forms. Persons in it get the posterior shares of the
-            classes given these choices; other persons get the prior shares.
+            Earlier choice sets with known choices, in the same forms. For persons with earlier choices, the posterior
+            class shares given these choices are used; for other persons, the prior class shares.
 
         Returns
         -------
@@ -191,7 +191,7 @@ class LatentClasses(ChoiceModel):
         Raises
         ------
         InputError
-            If classes are not classes of persons, or a table has no person column.
+            If the model's classes are not classes of persons, or a table has no person column.
         """
         schema, column = self.schema, self.schema.person
         if column is None or self.classes_by == "set":
@@ -218,7 +218,7 @@ class LatentClasses(ChoiceModel):
         return (joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))[persons.number]
 
     def _mix_classes(self, data: ChoiceData, log_pi: Floats) -> Floats:
-        """Return the log-probabilities (N,) of the mixture, given the log-shares (S, C) of the classes."""
+        """Return the log-probabilities (N,) of the mixture, given the logarithms (S, C) of the class shares."""
         log_p = np.logaddexp.reduce(self._class_log_p(data) + spread(log_pi, data.offsets), axis=1)
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)  # without rounding
         return out

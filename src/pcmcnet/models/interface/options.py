@@ -30,7 +30,7 @@ _HEADING = re.compile(r"^\w+\n-+$", re.MULTILINE)
 
 
 class OptionDoc(NamedTuple):
-    """An option: its name, its default (``REQUIRED`` if it has none) and its description in one line."""
+    """An option: its name, its default (``REQUIRED`` if it has none) and its one-line description."""
 
     name: str
     default: Any
@@ -57,7 +57,7 @@ def _defaults(config_class: type) -> dict[str, Any]:
 
 
 def option_descriptions(config_class: type) -> dict[str, str]:
-    """Return the description of each option in one line, those of the class itself before those of its bases."""
+    """Return a one-line description of each option; options of the class itself come before options of its bases."""
     descriptions: dict[str, str] = {}
     for owner in config_class.__mro__:
         descriptions |= {k: v for k, v in documented_parameters(owner.__doc__ or "").items() if k not in descriptions}
@@ -66,7 +66,7 @@ def option_descriptions(config_class: type) -> dict[str, str]:
 
 @cache
 def documented_parameters(docstring: str) -> dict[str, str]:
-    """Return the parameters and attributes that a docstring describes, each with its description in one line."""
+    """Return the parameters and attributes that a docstring describes, each with a one-line description."""
     return {
         name.strip(): " ".join(plain_roles(text).split())
         for _, section in _SECTION.findall(inspect.cleandoc(docstring))
@@ -83,8 +83,8 @@ def plain_roles(text: str) -> str:
 def with_parameters(docstring: str, arguments: type) -> str:
     """Return a docstring that describes all fields of a dataclass in its ``Parameters`` section.
 
-    Descriptions that the docstring already has stay as they are. The others come from the dataclass and its bases, in
-    this order, each with its default.
+    Descriptions that the docstring already has stay as they are. Missing descriptions are taken from the dataclass and
+    its bases, in this order, each with the default.
     """
     text = inspect.cleandoc(docstring)
     documented = documented_parameters(docstring)
@@ -132,7 +132,7 @@ def takes(arguments: Callable[P, Any]) -> Callable[[Callable[..., None]], Callab
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
-    """Return a config with these options; raise ConfigError with the nearest name if one is unknown."""
+    """Return a config with these options; raise ConfigError with the nearest name if an option is unknown."""
     names = option_names(config_class)
     for name in options:
         if name not in names:

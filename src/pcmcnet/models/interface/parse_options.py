@@ -56,7 +56,7 @@ def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """Parse a value; for a union, as the first of its types that the text fits."""
+    """Parse a value; for a union, use the first of its types that fits the text."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(None) in kinds and text.lower() in ("", "none"):
         return None
@@ -118,7 +118,7 @@ def _parse_range(text: str) -> tuple[float | None, float | None]:
 
 
 def _describe(kind: Any) -> str:
-    """Return a description of the values of a type, for messages."""
+    """Return a description of the values that a type allows, for messages."""
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_describe(k) for k in get_args(kind))
     if get_origin(kind) is tuple:

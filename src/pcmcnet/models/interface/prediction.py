@@ -5,12 +5,12 @@
                  ->  in the order of the rows
 
 :func:`log_proba` uses chunks for scanned tables, and for tables that a GPU predicts faster than a thread reads them.
-:mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks come
-from :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have been checked.
+:mod:`~pcmcnet.models.interface.prediction_files` uses chunks for predictions that are written to files. Chunks are read
+by :mod:`pcmcnet.data.chunks`, or are the shards of a scanned table, which have already been checked.
 
-Errors count the bad rows of the whole table, which a chunk does not know. So a chunk that may have an error ends the
-second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the whole table, or scans it, and
-that raises the error or returns the probabilities.
+Error messages count the bad rows of the whole table, which a single chunk cannot show. So a chunk that may contain an
+error ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the whole table, or
+scans it, which either raises the error or returns the probabilities.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_MISS = 1e-3  # tolerance for sums of probabilities: float32 networks with th
 
 @default_torch_settings()
 def log_proba(model: ChoiceModel, data: Any) -> Floats:
-    """Return log-probabilities in the order of the rows; see ``ChoiceModel.predict_log_proba`` for the data."""
+    """Return log-probabilities in row order; see ``ChoiceModel.predict_log_proba`` for the accepted data."""
     schema = model.schema.for_prediction()
     if isinstance(data, ScannedData):
         with report_unseen_once():
@@ -82,7 +82,7 @@ def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkPr
 def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
     """Yield the log-probabilities of the rows of each chunk; -inf for unavailable rows.
 
-    A thread checks the next chunk during the prediction of one. The first problem is the last value.
+    While a chunk is predicted, a thread checks the next one. The first problem, if any, is the last value.
     """
     reader = ChunkReader(model.schema.for_prediction())
     with closing(results_in_order(partial(reader.read, chunk) for chunk in chunks)) as checked:
@@ -116,7 +116,7 @@ def _shard_log_proba(model: ChoiceModel, shard: Shard) -> tuple[Ints, Floats]:
 
 
 class ChunkReader:
-    """Convert consecutive chunks to choice data, with the checks of a table in memory."""
+    """Convert consecutive chunks to choice data, with the same checks as for a table in memory."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema, self.rows, self.spans = schema, 0, dict[str, Span]()

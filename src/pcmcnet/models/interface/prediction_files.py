@@ -1,11 +1,11 @@
-"""Predict a table larger than memory: write its files again with the probability of each row.
+"""Predict a table larger than memory: write copies of its files with the probability of each row.
 
     as it is read    chunks of whole sets  ->  their probabilities  ->  files with one more column, copied by a thread
-    by a scan        shards of whole sets  ->  probabilities, each at its row's place on disk  ->  the same files
+    by a scan        shards of whole sets  ->  probabilities, each at its row's position on disk  ->  the same files
 
-The first route reads the ids once and the rows once. It needs choice sets whose rows are adjacent, and no content
-columns. If a chunk has an error, the table is scanned, since only a scan can report on all rows. Choice sets may span
-several files. All files are written before the first one is moved to its place.
+The first route reads the ids once and the rows once. It requires that the rows of each choice set are adjacent and that
+there are no content columns. If a chunk has an error, the table is scanned, since only a scan can report on all rows.
+Choice sets may span several files. All files are written before the first one is moved to its final location.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ def _sources(table: Path) -> list[dict[str, Any]]:
 
 
 def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | None:
-    """Return the chunks of a table on disk; None if a scan is needed: unsupported columns, or rows not adjacent."""
+    """Return the chunks of a table on disk; None if a scan is needed.
+
+    A scan is needed if a column is not supported here, or if the rows of a choice set are not adjacent.
+    """
     schema = model.schema.for_prediction()
     stream = open_stream(table, schema.columns)
     if schema.outside is not None or schema.contents or isinstance(stream, CsvStream):
@@ -142,7 +145,7 @@ def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | N
 
 @default_torch_settings()
 def _predict_chunks(model: ChoiceModel, source: FileChunks, outputs: OutputFiles) -> int | None:
-    """Predict chunk after chunk while a thread writes the rows; return the number of rows, None if a scan is needed."""
+    """Predict chunk by chunk while a thread writes the rows; return the number of rows, or None if a scan is needed."""
     log.info("predicting %s as it is read", source.stream.path)
     with closing(source.chunks()) as chunks, closing(outputs.writer()) as writer, report_unseen_once() as unseen:
         tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
@@ -159,7 +162,7 @@ def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) 
 
 
 def _predict_shards(model: ChoiceModel, data: ScannedData, outputs: OutputFiles, file: Path) -> int | None:
-    """Predict shard after shard, then write the files; return the number of rows, None if it has changed."""
+    """Predict shard by shard, then write the files; return the number of rows, or None if the table has changed."""
     rows = data.n_rows
     with _reserved_file(file, rows), report_unseen_once():
         # 1. Write each probability at the place of its row, since shards are not in the order of the table.
@@ -198,9 +201,9 @@ class OutputFiles:
         shutil.rmtree(self.folder)
 
     def writer(self) -> Generator[bool, Floats, None]:
-        """Return a generator that is sent values of the new column, and writes the files.
+        """Return a generator that receives values of the new column and writes the files.
 
-        It yields True once as many values were sent as the table has rows.
+        It yields True once it has received a value for every row of the table.
         """
         self.moves.clear()
         values = np.empty(0)  # sent but not written yet
@@ -238,7 +241,7 @@ def _require_no_other_files(output: Path, targets: Mapping[Path, Path], column: 
 def _reserved_file(path: Path, rows: int) -> Iterator[None]:
     """Reserve disk space for the probabilities of all rows in a temporary file.
 
-    Without it, a full disk would kill the process, since a write to a memory map cannot raise an error.
+    Without this reservation, a full disk would kill the process, since a write to a memory map cannot raise an error.
     """
     require_folder(path.parent)
     try:
@@ -252,7 +255,7 @@ def _reserved_file(path: Path, rows: int) -> Iterator[None]:
 
 
 def _probabilities(path: Path, rows: int) -> NDArray[np.float64]:
-    """Map the file of probabilities into memory; do not keep the map, since its pages count as memory."""
+    """Map the file of probabilities into memory; callers must not keep the map, since its pages count as memory."""
     return np.memmap(path, np.float64, "r+", shape=rows) if rows else np.empty(0)
 
 
@@ -264,7 +267,7 @@ def _targets(table: Path, output: Path) -> dict[Path, Path]:
 
 
 def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[CopiedFile]:
-    """Yield the files of a table one by one; each is opened when it is written."""
+    """Yield the files of a table in order; each file is opened only when it is written."""
     for file, target in _targets(table, output).items():
         stream = open_as_written(file, schema.number_columns, schema.name_columns)
         sample = next(stream.batches(SAMPLED_ROWS), None)

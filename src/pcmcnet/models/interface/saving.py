@@ -1,4 +1,4 @@
-"""Saved models: the folder of a run, the manifest, the checks of files, and loading without executing anything."""
+"""Saved models: the run folder, the manifest, the file checks, and loading without executing any code."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
 
 
 def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
-    """Raise ArtifactError if the manifest has another SHA-256 than expected."""
+    """Raise ArtifactError if the SHA-256 of the manifest is not the expected one."""
     if digest is None:
         return
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
@@ -294,12 +294,12 @@ def _belongs_to_run(path: Path) -> bool:
 
 
 def _final_name(path: Path) -> str:
-    """Return the name of a file; for a partially written file, the name that it would have got."""
+    """Return the name of a file; for a partially written file, the name that it was meant to get."""
     return path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder under a temporary name and rename it; write file by file if the folder exists."""
+    """Write a new folder under a temporary name and rename it; if the folder exists, write file by file into it."""
     with explain_write_errors(folder):
         if folder.exists():
             _fill(folder, files)
@@ -337,13 +337,13 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
     Parameters
     ----------
     folder
-        Path of the model folder. No code in it is executed: see SECURITY.md for folders from untrusted sources.
+        Path of the model folder. No code in the folder is executed; see SECURITY.md for folders from untrusted sources.
     encoders
-        Custom encoders that the model was fitted with, by column (default None), built as for the fit. The weights of
-        torch modules are read from the folder; frozen encoders must be the same.
+        Custom encoders that the model was fitted with, by column (default None), built in the same way as for the fit.
+        The weights of torch modules are read from the folder; frozen encoders must be the same as in the fit.
     digest
-        Expected SHA-256 of ``model.json``, as printed by ``sha256sum`` (default None: any). It covers all files except
-        the card.
+        Expected SHA-256 of ``model.json``, as printed by ``sha256sum`` (default None: any). This hash covers all files
+        except the card.
 
     Returns
     -------
@@ -378,7 +378,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
 
 
 def _load_error(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
-    """Return the error for a folder that cannot be loaded; it asks for an upgrade if a newer version saved it."""
+    """Return the error for a folder that cannot be loaded; if a newer version saved it, suggest an upgrade."""
     why = short_line(str(error).removeprefix(f"{path}: ") or type(error).__name__)
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):

@@ -1,1 +1,1 @@
-"""Models of items: strengths or rates of labelled alternatives, fitted to counts of distinct choice sets."""
+"""Models of items: strengths or rates of labelled alternatives, fitted to the counts of distinct choice sets."""

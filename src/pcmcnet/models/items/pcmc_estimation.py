@@ -127,7 +127,7 @@ class ChainProblem:
         return sum(float(batch.counts.sum()) for batch in self.batches)
 
     def log_rates(self, of_pairs: Floats) -> Floats:
-        """Return all log-rates (n, n): those given for the pairs (P,), and the prior mean for other pairs."""
+        """Return all log-rates (n, n): the given log-rates (P,) of the pairs, and the prior mean for other pairs."""
         log_rates = self.start.copy()
         log_rates.ravel()[self.pairs] = of_pairs
         return log_rates
@@ -162,7 +162,8 @@ def fit_chain(
 ) -> FittedChain:
     """Fit log-rates from the prior (n, n) and from random starts around it; return the best fit.
 
-    ``path`` is a sequence of stronger ridges. The first start follows it: each fit begins where the previous one ended.
+    ``path`` is a sequence of stronger ridges. The first start follows this sequence: each fit begins where the previous
+    one ended.
     """
     problem = ChainProblem.of(sets, prior)
     # 1. Follow the path. The objective is not convex, and starting from the logit leads to a good local minimum.
@@ -189,7 +190,7 @@ def _pair_batches(sets: DistinctSets, pairs: Ints, n: int) -> Iterator[PairBatch
 
 
 def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -> Minimum:
-    """Minimise over rates with q_ij + q_ji >= 1, as published; the minimum returned is in log-rates."""
+    """Minimise over rates with q_ij + q_ji >= 1, as published; the minimum is returned as log-rates."""
     from scipy.optimize import minimize
 
     # 1. The constraints: one row per unordered pair of items, with a 1 for each of its two rates.
@@ -219,7 +220,7 @@ def _fit_by_slsqp(problem: ChainProblem, start: Floats, options: ChainOptions) -
 
 
 def _log_likelihood(log_p: Tensor, batch: PairBatch) -> Tensor:  # (B, J) -> ()
-    """Return the log-likelihood of the counts of a batch."""
+    """Return the log-likelihood of the counts in a batch."""
     return (batch.counts * log_p.masked_fill(~batch.mask, 0)).sum()
 
 
@@ -227,7 +228,7 @@ def _log_likelihood(log_p: Tensor, batch: PairBatch) -> Tensor:  # (B, J) -> ()
 
 
 class ClassChains(NamedTuple):
-    """Log-rates and shares of the classes, the largest class first."""
+    """Log-rates and class shares, the largest class first."""
 
     log_rates: Floats  # (K, n, n)
     shares: Floats  # (K,)
@@ -240,7 +241,7 @@ class ClassChains(NamedTuple):
 
 
 class Choosers(NamedTuple):
-    """The choices of N persons: U distinct pairs of a person and a chosen entry, with the number of such choices."""
+    """The choices of N persons: U distinct pairs of a person and a chosen entry, each with its number of choices."""
 
     weights: Floats  # (N,)
     person: Ints  # (U,)
@@ -249,7 +250,7 @@ class Choosers(NamedTuple):
 
     @classmethod
     def of(cls, data: ChoiceData, entries: Ints, by: ClassesBy) -> Choosers:
-        """Group the choices by person, or treat each choice set as a separate person, as ``by`` says.
+        """Group the choices by person, or treat each choice set as a separate person, depending on ``by``.
 
         ``entries`` (S,) is the entry chosen from each choice set.
         """
@@ -260,7 +261,7 @@ class Choosers(NamedTuple):
 
     @classmethod
     def of_persons(cls, number: Ints, entries: Ints, weights: Floats) -> Choosers:
-        """Group choices by person: ``number`` (S,) persons, ``entries`` (S,) chosen, ``weights`` (N,) of persons."""
+        """Group choices by person, given the person and chosen entry of each set (S,) and the person weights (N,)."""
         cases, times = np.unique(np.stack([number, entries]), axis=1, return_counts=True)
         return cls(weights, cases[0], cases[1], times.astype(np.float64))
 
@@ -275,8 +276,8 @@ class Choosers(NamedTuple):
 class ClassProblem:
     """The likelihood of a mixture of K chains, and its maximisation.
 
-    The parameter vector x has K logits of the shares, K n strengths of logits, and K P deviations of the log-rates from
-    those of the logits.
+    The parameter vector x contains the K logits of the shares, the K n strengths of the classes' logits, and the K P
+    deviations of the log-rates from the log-rates of these logits.
     """
 
     def __init__(
@@ -315,7 +316,7 @@ class ClassProblem:
         return np.concatenate([minimum.x, fixed.numpy().ravel()])
 
     def fit(self, x: Floats, ridge: float, tolerance: float) -> Minimum:
-        """Minimise the objective from x. With an infinite ridge, x is the mixture of logits and stays unchanged."""
+        """Minimise the objective, starting at x. With an infinite ridge, x is a mixture of logits and is returned."""
         head = self.classes * (1 + self.n)
 
         def objective(x: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
 Both models give item i a strength s_i, and fix the strength of the most frequently chosen item at 0. They maximise the
 log-likelihood of the counts of the distinct sets, minus ridge / 2 sum_i (s_i - mean s)^2. Without a ridge, a unique
 finite maximum exists if and only if, for every division of the items into two groups, some item of each group was
-chosen over an item of the other (Ford, 1957). Additive smoothing ensures this within each connected group of items,
-because every item then has a positive count in each of its sets. A ridge ensures it too, and replaces the smoothing.
-Items that are not connected by a chain of choice sets cannot be compared.
+chosen over an item of the other group (Ford, 1957). Additive smoothing ensures this within each connected group of
+items, because every item then has a positive count in each of its sets. A ridge also ensures a unique finite maximum,
+and replaces the smoothing. Items that are not connected by a chain of choice sets cannot be compared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def fit_log_strengths(
     max_iter: int = 200,
     tolerance: float = 1e-12,
 ) -> StrengthEstimate:
-    """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times their squares.
+    """Fit the log-strengths of a logit by Newton's method, with a penalty of ridge / 2 times the sum of their squares.
 
     The log-strength of ``reference`` stays 0. Without a reference, the ridge centres the log-strengths of items that
     share sets; items in no set stay at 0.
@@ -147,8 +147,8 @@ def value_and_gradient(loss: Loss) -> Callable[[Floats], tuple[float, Floats]]:
 def lbfgs(loss: Loss, start: Floats, *, max_iter: int, tolerance: float, bound: float | None = None) -> Minimum:
     """Minimise a function by L-BFGS.
 
-    The search ends when a step gains less than ``tolerance`` times the larger of the value and 1. With ``bound``, every
-    component stays within [-bound, bound].
+    The search ends when a step lowers the value by less than ``tolerance`` times the larger of the value and 1. With
+    ``bound``, every component stays within [-bound, bound].
     """
     from scipy.optimize import minimize  # slow to import
 
@@ -170,7 +170,7 @@ def lbfgs(loss: Loss, start: Floats, *, max_iter: int, tolerance: float, bound: 
 
 
 def require_finite_minimum(result: Any) -> Minimum:
-    """Convert a result of scipy. Raise TrainingError if the objective is not finite."""
+    """Convert a scipy result. Raise TrainingError if the objective is not finite."""
     if not np.isfinite(result.fun):
         raise TrainingError(f"the objective became {result.fun}: {result.message}.")
     return Minimum(np.asarray(result.x, np.float64), float(result.fun), int(result.nit), bool(result.success))
@@ -348,8 +348,8 @@ def item_folds(data: ChoiceData, universe: Universe | Grid, seed: int) -> list[F
     """Return folds of the choice sets with several alternatives; an empty list if there are too few.
 
     In a table of counts, each combination of a distinct set and a chosen item occurs once, with a weight. Such a table
-    is expanded, and its choices are held out one by one: holding out a whole combination would leave nothing to learn
-    it from.
+    is expanded, and its choices are held out individually, because holding out a whole combination would leave nothing
+    to learn it from.
     """
     # 1. Number the combinations of a distinct set and a chosen item.
     cases = DistinctSets.of(data, universe.index(data)).entry[data.offsets[:-1] + data.require_chosen("fitting")]
@@ -387,7 +387,7 @@ def learn_penalty(
     smoothing: float,
     seed: int,
 ) -> PenaltyRecord:
-    """Learn the penalty of a model of items; ``path(fold)`` returns a function from penalties to held-out losses."""
+    """Learn the penalty of an item model; ``path(fold)`` returns a function that maps a penalty to held-out losses."""
     folds = item_folds(data, universe, seed)
     if not folds:
         return fallback_penalty(data)
@@ -407,9 +407,9 @@ def search_penalty(
     *,
     first_is_baseline: bool = False,
 ) -> Descent:
-    """Search a ladder of penalties; ``paths`` are functions, one per fold, from a penalty to held-out losses.
+    """Search a ladder of penalties; ``paths`` has one function per fold, which maps a penalty to losses.
 
-    With ``first_is_baseline``, the first rung is not a limit of the others, and the stopping rule ignores it.
+    With ``first_is_baseline``, the first rung is not a limit of the other rungs, and the stopping rule ignores it.
     """
     weights = held_out_weights(folds)
     mean_weight = float(weights.mean())
@@ -426,14 +426,14 @@ def search_penalty(
 
 
 class StrengthPrior(NamedTuple):
-    """Regularisation of the strengths of a logit: smoothing of the counts, or a ridge instead."""
+    """Regularisation of the strengths of a logit: either smoothing of the counts or a ridge."""
 
     smoothing: float
     ridge: float = 0.0
 
     @classmethod
     def learn(cls, data: ChoiceData, universe: Universe | Grid, *, smoothing: float, seed: int) -> StrengthPrior:
-        """Learn from held-out choice sets whether a ridge predicts better than smoothing, and which ridge."""
+        """Choose a ridge, or smoothing if it predicts better, on held-out choice sets."""
         ridge = learn_strength_ridge(data, universe, smoothing=smoothing, seed=seed).penalty
         return cls(0.0, ridge) if ridge else cls(smoothing)
 
@@ -441,9 +441,9 @@ class StrengthPrior(NamedTuple):
 def learn_strength_ridge(
     data: ChoiceData, universe: Universe | Grid, *, smoothing: float, precision: float = 1.0, seed: int
 ) -> PenaltyRecord:
-    """Learn the ridge on strengths; 0 means smoothing alone, as does a table with too few choice sets.
+    """Learn the ridge on strengths; 0 means that only smoothing is used, as for a table with too few choice sets.
 
-    ``precision`` is the precision of the utility's error term, relative to that of the logit.
+    ``precision`` is the precision of the utility's error term, relative to its precision in the logit.
     """
     folds = item_folds(data, universe, seed)
     if not folds:
@@ -455,7 +455,7 @@ def learn_strength_ridge(
 
 
 def _ridge_path(fold: CountedFold, n: int, smoothing: float) -> HeldOutLosses:
-    """Return a function from a ridge to the held-out losses of a logit; each fit starts at the previous estimate."""
+    """Return a function that maps a ridge to a logit's held-out losses; each fit starts at the previous estimate."""
     smoothed, last = fold.train.smoothed(smoothing), None
 
     def losses(ridge: float) -> Floats:
@@ -480,11 +480,11 @@ class StrengthConfig:
         gives plain maximum likelihood; the fit raises InputError if that has no finite maximum.
     ridge
         Precision of a normal prior that shrinks the strengths towards their mean. A ridge above 0 replaces the
-        smoothing; 0 means smoothing alone. "auto" chooses a value, which may be 0, on held-out choice sets.
+        smoothing; with 0, only smoothing is used. "auto" chooses a value, which may be 0, on held-out choice sets.
     max_iter
         Maximum number of iterations of the search.
     tolerance
-        The search ends when an iteration improves the mean log-likelihood by less than this.
+        The search ends when an iteration improves the mean log-likelihood by less than this value.
     """
 
     smoothing: float = 0.1
@@ -642,7 +642,7 @@ class StrengthModel(ChoiceModel):
 
 
 def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
-    """Return the standard errors from the inverse of the Hessian without the reference, whose error is 0."""
+    """Return the standard errors from the inverse of the Hessian without the reference, whose standard error is 0."""
     free = np.arange(len(hessian)) != reference
     variances = np.diag(np.linalg.inv(hessian[np.ix_(free, free)]))
     if not (np.isfinite(variances) & (variances > 0)).all():
@@ -653,7 +653,7 @@ def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,
 
 
 def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bool = True) -> None:
-    """Raise InputError if the strengths have no unique estimate, or, with ``finite``, no finite one."""
+    """Raise InputError if the strengths have no unique estimate or, with ``finite``, no finite estimate."""
     # 1. All items must be connected by chains of choice sets.
     left, right = sets.pairs()
     beats = sets.counts[left] > 0

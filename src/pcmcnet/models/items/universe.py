@@ -1,13 +1,14 @@
 """Alternatives identified by their labels: the items of a universe, and the distinct sets of items with their counts.
 
-An item-indexed model has parameters for each item, or each pair of items, of the training part. It sees a choice set
-only as a set S of items. Choice sets with the same items are therefore merged into one distinct set with counts
+An item-indexed model has parameters for each item, or each pair of items, of the training part. Such a model treats a
+choice set only as a set S of items. Choice sets with the same items are therefore merged into one distinct set with
+counts
 
     C_iS = total weight of the choice sets with items S in which i was chosen,
 
-and the cost of a likelihood grows with the number D of distinct sets. The distinct sets are ragged: their items are
-stored in flat arrays of length M, set after set, and ``offsets`` (D + 1,) marks where each set begins. An element of
-these arrays, an item of a distinct set, is called an entry.
+and the cost of computing the likelihood grows with the number D of distinct sets. The distinct sets are ragged: their
+items are stored in flat arrays of length M, set after set, and ``offsets`` (D + 1,) marks where each set begins. An
+element of these arrays, an item of a distinct set, is called an entry.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ class DistinctSets:
     entry
         (N,) entry of each alternative.
     copies
-        (N,) number of alternatives of the same choice set with the same item. Above 1 only if several alternatives are
-        in one cell of a grid.
+        (N,) number of alternatives of the same choice set with the same item. It is above 1 only if several
+        alternatives of a set are in the same cell of a grid.
     """
 
     items: Ints
@@ -203,7 +204,7 @@ class DistinctSets:
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
     def to_alternatives(self, log_p: Floats) -> Floats:
-        """Return log-probabilities of alternatives (N,) from those of entries (M,); copies share equally."""
+        """Return log-probabilities (N,) of alternatives, from log-probabilities (M,) of entries, which copies share."""
         shared: Floats = log_p[self.entry] - np.log(self.copies)
         return shared
 
@@ -256,7 +257,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Bins of some features, given by their inner edges, and the labels that are items by themselves.
+    """Bins of some features, given by their inner edges, and the labels that are separate items.
 
     A feature with k bins has k - 1 inner edges. A value equal to an edge belongs to the bin above it.
     """
@@ -266,7 +267,7 @@ class Grid:
 
     @classmethod
     def learn(cls, data: ChoiceData, bins: Mapping[str, int], identified: tuple[str, ...] = ()) -> Grid:
-        """Learn the edges from the alternatives of the training part without an identified label."""
+        """Learn the edges from the alternatives of the training part that have no identified label."""
         # 1. Find the alternatives to bin: those without an identified label.
         labelled = _labelled(data, identified)
         for label, rows in zip(identified, labelled, strict=True):
@@ -288,7 +289,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """Number of items. A grid read from a damaged file may have more than fit into memory."""
+        """Number of items. A grid read from a damaged file may have more items than fit into memory."""
         return len(self.identified) + math.prod(len(edges) + 1 for edges in self.edges.values())
 
     @property
@@ -322,7 +323,7 @@ class Grid:
 
 
 def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  # -> (labels, N)
-    """Return for each label which alternatives have it. A table without labels is an error only if labels are given."""
+    """Return a mask of the alternatives with each label; raise InputError if the table has no labels but needs them."""
     if not labels:
         return np.zeros((0, len(data.rows)), bool)
     column = require_labels(data)

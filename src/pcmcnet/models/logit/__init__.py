@@ -1,1 +1,1 @@
-"""Logit models: utilities by formula, estimated by maximum likelihood with standard errors."""
+"""Logit models: utilities specified by a formula, estimated by maximum likelihood, with standard errors."""

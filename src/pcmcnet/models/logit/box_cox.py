@@ -1,4 +1,4 @@
-"""Box-Cox transformation (Box & Cox, 1964), its derivative in the exponent, and the parameters of a utility.
+"""Box-Cox transformation (Box & Cox, 1964), its derivative by the exponent, and the parameters of a utility.
 
     f(x, l) = (x^l - 1) / l,  log x at l = 0          df / dl = (x^l (u - 1) + 1) / l^2,  u = l log x
 
@@ -54,7 +54,7 @@ def box_cox_slope(x: Floats, exponent: float) -> Floats:
 
 
 class LinearisedUtility(NamedTuple):
-    """A utility linearised at given parameters: M (N, L + J), c (L + J,) and G (L + J, K) of the comment above."""
+    """A utility linearised at given parameters: M (N, L + J), c (L + J,) and G (L + J, K), as defined above."""
 
     matrix: Floats
     coefficients: Floats
@@ -64,8 +64,8 @@ class LinearisedUtility(NamedTuple):
 class UtilityForm(NamedTuple):
     """How a utility depends on its parameters.
 
-    It has L columns. J columns of the table have an exponent to estimate (``curves``). In WTP space, ``cost`` is the
-    column in whose units the other parameters are measured.
+    The utility has L columns. J columns of the table have an exponent to estimate (``curves``). In WTP space, ``cost``
+    is the column in whose units the other parameters are measured.
     """
 
     columns: tuple[str, ...]
@@ -113,7 +113,7 @@ class UtilityForm(NamedTuple):
         return np.concatenate([beta, exponents])
 
     def chain(self, values: Floats) -> Floats:  # (K,) -> (K, K)
-        """Return the Jacobian G of coefficients and exponents in theta."""
+        """Return the Jacobian G of the coefficients and exponents with respect to theta."""
         out = np.eye(len(values))
         if self.cost is not None:
             at, wtp = self.columns.index(self.cost), self._wtp_columns()

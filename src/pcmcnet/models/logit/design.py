@@ -1,6 +1,6 @@
-"""Design matrix of a utility: from a formula and a training part to named columns, for that table and any later one.
+"""Design matrix of a utility: named columns, learnt from a formula and a training part, for any table.
 
-Levels, reference levels and means are learnt from the training part alone and are saved with the model.
+Levels, reference levels and means are learnt only from the training part and are saved with the model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pcmcnet.models.logit.formula import (
 class UnseenLabelError(InputError):
     """An alternative has a label that was not in the training part.
 
-    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller name the row in its own way.
+    The attributes ``label`` and ``what`` (the rest of the sentence) let a caller describe the row in its own way.
     """
 
     def __init__(self, label: str, where: str, what: str) -> None:
@@ -224,17 +224,17 @@ class Design:
         data
             Choice sets with choices.
         reference
-            Label of the alternative whose constant is 0; default: the outside option, else the one chosen most often.
+            Label of the alternative whose constant is 0; default: the outside option, else the label chosen most often.
         least
             Levels of categorical features chosen fewer times than this are pooled; default 0.
         base
             Reference levels by column; default: the level chosen most often.
         offset
-            Feature that enters the utility with a coefficient of 1; the formula must not name it.
+            Feature that enters the utility with a coefficient of 1; the formula must not contain it.
         cost
             Column of the utility in whose units the other parameters are measured (WTP space); default: none.
         leave_out
-            Features that ``.`` does not stand for.
+            Features that ``.`` does not include.
         """
         # 1. The terms of the utility: replace every dot by columns, and add the offset.
         data = with_filled_outside_features(data)
@@ -276,7 +276,8 @@ class Design:
     def matrix(self, data: ChoiceData, slope_in: str | None = None) -> Floats:  # -> (N, L)
         """Return the design matrix, with a row for each alternative.
 
-        If ``slope_in`` names a Box-Cox column, return the derivative of the matrix in its exponent.
+        If ``slope_in`` is a Box-Cox column, return the derivative of the matrix with respect to the exponent of that
+        column.
         """
         numbers, names = self._build(data, slope_in)
         if tuple(names) != self.columns:
@@ -284,7 +285,7 @@ class Design:
         return numbers
 
     def with_exponents(self, values: Floats) -> Design:  # (K,)
-        """Return the design with the exponents set to those in ``values``."""
+        """Return the design with the exponents taken from ``values``."""
         if not self.form.curves:
             return self
         exponents = self.form.exponents(values).tolist()
@@ -320,7 +321,7 @@ class Design:
         return numbers, [name for _, names in blocks for name in names]
 
     def _blocks(self, data: ChoiceData, slope_in: str | None = None) -> Iterator[tuple[Floats, list[str]]]:
-        """Yield columns and names of each generic term, of the constants, and of each term of the other parts."""
+        """Yield the columns and names for each generic term, the constants, and each term of the other parts."""
         yield from (self._generic(term, data, slope_in) for term in self.terms.generic)
         if self.labels is not None:
             dummies, levels = label_dummies(data, self.labels)
@@ -341,7 +342,7 @@ class Design:
         return np.where(data.outside[:, None], 0.0, numbers), names
 
     def _generic(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        """Return the columns of a generic term; if it names labels, they are 0 for the other alternatives."""
+        """Return the columns of a generic term; if the term has labels, the columns are 0 for other alternatives."""
         numbers, names = self._features(term, data, slope_in)
         if not term.labels:
             return numbers, names
@@ -377,7 +378,7 @@ class Design:
         return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
-        """Return True if all levels have a coefficient, as the formula lacks the term without this factor."""
+        """Return True if all levels have a coefficient, because the formula lacks the term without this factor."""
         rest = term.key - {factor}
         if term.key in self._individual:
             return rest not in self._individual if rest else not self.terms.constants
@@ -420,7 +421,7 @@ class Design:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Design:
-        """Build from the result of :meth:`to_dict`."""
+        """Build a design from the result of :meth:`to_dict`."""
         try:
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             labels = None if entries["labels"] is None else read_code(entries["labels"])

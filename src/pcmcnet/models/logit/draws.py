@@ -130,7 +130,7 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PersonBlock:
-    """N persons with their T choice sets, in N x m rows."""
+    """N persons with their T choice sets, padded to N x m rows."""
 
     persons: Ints  # (N,)
     rows: Ints  # rows of the table, in the order of the block
@@ -198,7 +198,7 @@ def person_blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device:
 
 
 def _cuts(rows: Ints, max_rows: int) -> Iterator[slice]:
-    """Yield consecutive persons, ordered by their number of rows, until a block is full."""
+    """Yield blocks of consecutive persons, who are ordered by their number of rows."""
     begin = 0
     while begin < len(rows):
         end = begin + 1
@@ -258,7 +258,7 @@ class Population:
         return self.mixing.in_utility(self.in_wtp_space(h))
 
     def in_wtp_space(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
-        """Return the coefficients as estimated: in WTP space, that of the cost and the others in its units."""
+        """Return the coefficients as estimated: in WTP space, the cost coefficient and willingness to pay."""
         mixing = self.mixing
         locations = torch.from_numpy(mixing.locations(self.x, h))
         triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
@@ -329,7 +329,7 @@ MatrixOf = Callable[[ChoiceData], Floats]
 def mixed_slopes(
     people: Population, design: Design, data: ChoiceData, column: str, columns: MatrixOf, covariates: MatrixOf
 ) -> Floats:
-    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual column, d log P(i) / dx (N,).
+    """Return d log P(i) / d x_j for all ordered pairs; for an individual-level column, d log P(i) / dx (N,).
 
     ``columns`` and ``covariates`` return the columns of the utility (N, K) and the covariates of individuals (S, G).
     """

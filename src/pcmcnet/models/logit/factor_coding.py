@@ -1,8 +1,8 @@
 """Coding of one factor of a term: a column of the table becomes k columns of the design matrix (N, k).
 
 A numeric column is transformed as the formula asks. A categorical column becomes dummy variables, one for each level
-except the reference. Levels that are chosen too seldom to have a coefficient are pooled in one level, [(other)];
-categories that were not in the training part are coded as [(other)], too. If a numeric column has missing values in the
+except the reference. Levels that are chosen too rarely to have a coefficient are pooled into one level, [(other)];
+categories that were not in the training part are also coded as [(other)]. If a numeric column has missing values in the
 training part, they are replaced by its mean, and a dummy variable [missing] marks them.
 """
 
@@ -31,7 +31,7 @@ _MAX_NAMED = 8  # pooled levels that are named in a summary
 
 @dataclass(frozen=True)
 class NumberCode:
-    """Mean and scale of a numeric column in the training part; ``gaps`` is True if it has missing values there."""
+    """Mean and scale of a numeric column in the training part; ``gaps`` is True if values are missing."""
 
     mean: float
     scale: float
@@ -40,9 +40,9 @@ class NumberCode:
 
 @dataclass(frozen=True)
 class LevelCode:
-    """Levels of a categorical column: the reference, those with a coefficient, and whether rare levels are pooled.
+    """Levels of a categorical column: the reference, levels with a coefficient, and whether rare levels are pooled.
 
-    ``n_rare`` levels are chosen too seldom to have a coefficient; ``rare`` names the first of them.
+    ``n_rare`` levels are chosen too rarely to have a coefficient; ``rare`` contains the first of them.
     """
 
     reference: str
@@ -58,7 +58,7 @@ class LevelCode:
 
     @property
     def pooling(self) -> str:
-        """A sentence that says which levels are pooled and with which level; "" if none are."""
+        """A sentence that describes which levels are pooled, and with which level; "" if none are."""
         more = f" and {self.n_rare - len(self.rare)} more" if self.n_rare > len(self.rare) else ""
         return f"{', '.join(self.rare)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
 
@@ -113,7 +113,7 @@ def factor_columns(
 ) -> tuple[Floats, list[str]]:  # (N,) -> (N, k), k names
     """Return the columns of a factor and the suffixes of their names.
 
-    With ``full`` the reference level has a column, too. ``place`` names a row in error messages.
+    With ``full``, the reference level also has a column. ``place`` describes a row for error messages.
     """
     if isinstance(code, LevelCode) and isinstance(column, Categorical):
         return _dummies(column, code, full=full)
@@ -139,7 +139,7 @@ def factor_columns(
 
 
 def _dummies(column: Categorical, code: LevelCode, *, full: bool) -> tuple[Floats, list[str]]:
-    """Return a dummy variable for each level; unknown categories go to the pool, or to the reference."""
+    """Return a dummy variable for each level; unknown categories are coded as the pool or the reference."""
     index = {level: k for k, level in enumerate(code.names)}
     unknown = index[OTHER] if code.pooled else 0
     column_of_code = np.array([index.get(c, unknown) for c in column.categories], np.int64)
@@ -176,7 +176,7 @@ def _transformed(
 
 
 def _bins(values: Floats, knots: Sequence[float]) -> Floats:
-    """Return the length of each bin that x covers; the lengths sum to x, so equal coefficients are linear in x."""
+    """Return the length of each bin that x covers; they sum to x, so with equal coefficients the effect is linear."""
     low, high = np.array([0.0, *knots]), np.array([*knots, np.inf])
     lengths: Floats = np.clip(values[:, None] - low, 0.0, high - low)
     lengths[:, 0] = np.minimum(values, knots[0])  # negative values are in the first bin

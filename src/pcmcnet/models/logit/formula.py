@@ -9,11 +9,11 @@ A formula has up to three parts, separated by ``|``:
    alternative-specific constants, ``0`` leaves them out; needs labels;
 3. alternative-specific terms: one coefficient for each alternative; needs labels.
 
-``.`` stands for all features in the first part and for all individual columns in the second, except those with their
-own term. A term is a product of factors joined by ``:``. A factor is a column or a transformation of a column, divided
-by a number if a different unit is wanted: ``cost/100``. Names that are not plain words are written in backticks:
-`total price`; a backtick inside a name is doubled. A generic term with labels in brackets, ``cost[car, taxi]``, applies
-only to these alternatives, which share its coefficient.
+``.`` means all features in the first part and all individual-level columns in the second part, except columns that have
+their own term. A term is a product of factors joined by ``:``. A factor is a column or a transformation of a column,
+divided by a number to change its unit: ``cost/100``. Names that are not plain words are written in
+backticks: `total price`; a backtick inside a name is doubled. A generic term with labels in brackets, ``cost[car,
+taxi]``, applies only to these alternatives, which share its coefficient.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Factor:
 
     @property
     def is_curve(self) -> bool:
-        """True if it has an exponent to estimate."""
+        """True if the factor has an exponent to estimate."""
         return self.function == "boxcox" and not self.numbers
 
 
@@ -337,7 +337,7 @@ def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Fo
 
 
 def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, str]:
-    """Return ``base``; raise ConfigError if it names a column or a level that the table does not have."""
+    """Return ``base``; raise ConfigError if it contains a column or a level that the table does not have."""
     columns = {**data.features, **data.individual}
     levels = {name: column for name, column in columns.items() if isinstance(column, Categorical)}
     for name, level in base.items():
@@ -354,7 +354,8 @@ def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, st
 def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Term, ...]) -> Formula:
     """Add the term of an offset, unless '.' has added it.
 
-    Raise ConfigError if the offset is among the ``named`` terms: the coefficient of a term in the formula is estimated.
+    Raise ConfigError if the offset is among the ``named`` terms, because the coefficients of terms in the formula are
+    estimated.
     """
     if column not in data.features:
         raise SchemaError(f"offset {column!r} is not a feature of the table." + did_you_mean(column, data.features))
@@ -381,7 +382,7 @@ def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Te
 
 
 def _require_present(term: Term, data: ChoiceData) -> None:
-    """Raise ConfigError if a term names a label that the table does not have."""
+    """Raise ConfigError if a term contains a label that the table does not have."""
     labels = require_labels(data)
     present = [labels.categories[k] for k in np.unique(labels.codes)]
     for label in term.labels:
@@ -393,13 +394,13 @@ def _require_present(term: Term, data: ChoiceData) -> None:
 
 
 def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
-    """Return a term for each column that is not a term by itself."""
+    """Return a term for each column that has no term of its own."""
     used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
     return [Term((Factor(name),)) for name in columns if name not in used]
 
 
 def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
-    """Leave out features that are equivalent to the label: with constants the design would be singular."""
+    """Leave out features that are equivalent to the label, since constants would make the design singular."""
     remaining = []
     for term in terms:
         name = term.factors[0].column

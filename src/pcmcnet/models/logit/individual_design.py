@@ -1,9 +1,9 @@
 """Design matrix of a function of the individual, such as class membership: one row per choice set.
 
-The first column is a constant, followed by the named terms, followed by those that ``.`` stands for: all other
-individual columns, with numeric ones standardised. Rare levels of categories are pooled. A column that is constant, or
-a linear combination of earlier columns, is not identified: it is left out if it comes from ``.``, and is an error if it
-is named.
+The first column is a constant, followed by the named terms and then by the terms that ``.`` adds: all other
+individual-level columns, with numeric columns standardised. Rare levels of categories are pooled. A column that is
+constant, or a linear combination of earlier columns, is not identified. Such a column is left out if ``.`` added it,
+and raises an error if it is named.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IndividualDesign:
     def learn(
         cls, formula: str, data: ChoiceData, *, least: int, base: Mapping[str, str] | None = None
     ) -> IndividualDesign:
-        """Learn from the training part.
+        """Learn the columns from the training part.
 
         Levels that occur in fewer than ``least`` choice sets are pooled. ``base`` gives reference levels by column.
         """
@@ -100,7 +100,7 @@ class IndividualDesign:
         )
 
     def _blocks(self, data: ChoiceData) -> list[tuple[Floats, list[str]]]:
-        """Return columns and their names: of the constant, then of each term."""
+        """Return columns and their names: first for the constant, then for each term."""
         return [(np.ones((len(data), 1)), ["constant"]), *(self._term(term, data) for term in self.terms)]
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
@@ -130,7 +130,7 @@ class IndividualDesign:
     def require_fit(self, schema: Schema) -> None:
         """Raise ArtifactError if columns read from disk do not produce their own names.
 
-        They are applied to a table without rows that has the roles of ``schema``.
+        The columns are applied to a table without rows that has the roles of ``schema``.
         """
         no_rows, names = empty_sets(schema, self.codes), {*self.names, *self.left_out}
         # Check term by term first: a damaged file may have more columns than memory holds.
@@ -149,7 +149,7 @@ class IndividualDesign:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> IndividualDesign:
-        """Build from the result of :meth:`to_dict`."""
+        """Build the columns from the result of :meth:`to_dict`."""
         try:
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             terms, _ = parse_membership(entries["terms"])

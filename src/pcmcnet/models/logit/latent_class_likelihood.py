@@ -77,7 +77,7 @@ class LatentClassLikelihood:
 
     @cached_property
     def spread(self) -> Floats:
-        """(P,) scale of what each parameter multiplies; 1 for constants and dummy variables of individuals."""
+        """(P,) scale of the variable that each parameter multiplies; 1 for constants and individual-level dummies."""
         if self.whole:
             return self.whole.spread
         of_shares = np.tile(self._covariate_spread, self.classes - 1)
@@ -117,7 +117,7 @@ class LatentClassLikelihood:
         return Parameters.free(np.full(self.n_parameters, np.nan)) if self.limits is None else self.limits
 
     def feasible_start(self, x: Floats) -> Floats:  # (P,) -> (P,)
-        """Return a start with the starting values of the options, within the bounds."""
+        """Return a starting point with the starting values of the options, within the bounds."""
         return self.within.clip(np.where(np.isnan(self.within.start), x, self.within.start))
 
     @cached_property
@@ -170,7 +170,7 @@ class LatentClassLikelihood:
         return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.covariates)], axis=1)
 
     def hessian(self, x: Floats) -> Floats:
-        """Return the Hessian (P, P) of the objective; add ``prior`` for that of the log-likelihood."""
+        """Return the Hessian (P, P) of the objective; adding ``prior`` gives the Hessian of the log-likelihood."""
         at = self.at(x)
         out = self._missing_information(at)
         for block, information in zip(*self._complete_information(at, at.r), strict=True):
@@ -196,7 +196,7 @@ class LatentClassLikelihood:
         return blocks, [each + self.prior[block, block] for block, each in zip(blocks, information, strict=True)]
 
     def _gradient(self, at: MixturePoint, r: Floats) -> Floats:
-        """Return the gradient (P,) of the M-step's objective, given r; with r of the point, also that of the value."""
+        """Return the M-step's gradient (P,), given r; with r at the point, it is also the gradient of the objective."""
         weights = self._set_weights(r)
         slopes = [-(weights[:, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
         slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.covariates)
@@ -209,9 +209,9 @@ class LatentClassLikelihood:
         return np.asarray(roots @ (roots.T @ self._gradient(at, r)))
 
     def _roots(self, blocks: list[slice], information: list[Floats]) -> Floats:
-        """Return W (P, P) with W W' the inverse of the block-diagonal information; eigenvalues as in ``magnitudes``.
+        """Return W (P, P) such that W W' is the inverse of the block-diagonal information.
 
-        Rows of fixed parameters are 0, so that no step changes them.
+        Eigenvalues are treated as in ``magnitudes``. Rows of fixed parameters are 0, so that no step changes them.
         """
         out = np.zeros((self.n_parameters, self.n_parameters))
         for block, each in zip(blocks, information, strict=True):
@@ -247,7 +247,7 @@ class LatentClassLikelihood:
 
 
 def log_shares(covariates: Floats, g: Floats) -> Floats:  # (N, G), (C, G) -> (N, C)
-    """Return the logarithms of the shares pi of the classes."""
+    """Return the logarithms of the class shares pi."""
     v = covariates @ g.T
     out: Floats = v - np.logaddexp.reduce(v, axis=1, keepdims=True)
     return out
@@ -295,7 +295,7 @@ Run = tuple[MixturePoint, list[float]]  # last point, and the objective after ea
 def split_largest_class(
     mixture: LatentClassLikelihood, b: Floats, g: Floats, rng: np.random.Generator
 ) -> MixturePoint:  # (B, K), (B, G), B <= C
-    """Return a start with C classes: the first of B classes is split into C - B + 1 by random posterior shares."""
+    """Return a starting point with C classes: the first of B classes is split at random into C - B + 1 classes."""
     # 1. Make D copies of the first class with equal shares: the likelihood is that of B classes.
     D = mixture.classes - len(b) + 1
     original = np.concatenate([np.zeros(D - 1, int), np.arange(len(b))])
@@ -311,7 +311,7 @@ def split_largest_class(
 
 
 def em_steps(mixture: LatentClassLikelihood, at: MixturePoint, before: list[float], steps: int) -> Run:
-    """Take steps, the first one of EM, until they gain next to nothing; return the last point and the objectives."""
+    """Take steps, beginning with EM, until they gain almost nothing; return the last point and the objectives."""
     values = before or [at.value]
     damping = 1.0
     for _ in range(steps):
@@ -364,7 +364,7 @@ class MixtureMaximum:
     def by_share(self) -> tuple[Floats, Floats]:
         """Return the coefficients of the classes (C, K) and of membership (C, G), with the largest class first.
 
-        The order does not change if options name the parameters of single classes.
+        The order does not change if options refer to the parameters of single classes.
         """
         b, g = self.mixture.split(self.x)
         if not self.ordered:
@@ -400,7 +400,7 @@ class ClassSearch:
         return maxima
 
     def of(self, classes: int, fewer: MixtureMaximum | None = None) -> MixtureMaximum:
-        """Return the maximum for one number of classes; ``fewer``, a maximum for fewer classes, adds a start."""
+        """Return the maximum for one number of classes; ``fewer``, a maximum for fewer classes, gives another start."""
         # 1. The likelihood of the whole table and, if the table is large, of the sample for random starts.
         within = self.within(classes) if self.within else None
         mixture = LatentClassLikelihood(*self.problem, classes, self.prior, limits=within)
@@ -433,7 +433,7 @@ class ClassSearch:
     def _finish(
         self, mixture: LatentClassLikelihood, at: MixturePoint, em: list[float]
     ) -> tuple[Floats, list[float], int]:
-        """Continue with EM, then with Newton's method; return the maximum, EM's objectives and the Newton steps."""
+        """Continue with EM, then with Newton's method; return the maximum, EM's objectives and the number of steps."""
         at, em = em_steps(mixture, at, em, self.em_steps - len(em) + 1)
         x, steps = maximise(
             mixture.objective,

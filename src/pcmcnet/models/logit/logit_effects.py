@@ -55,7 +55,7 @@ def own_responses(values: Floats, offsets: Ints) -> Floats:  # (sum n^2,) -> (N,
 
 
 def mean_rival_responses(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G,)
-    """Return the mean response of the rivals, by group of the alternative whose value changes."""
+    """Return the mean response of the other alternatives, by group of the alternative whose value changes."""
     i, j = ordered_pairs(offsets)
     return weighted_group_means(values, np.where(i != j, mass[i], 0.0), codes[j], groups)
 
@@ -77,7 +77,7 @@ def weighted_group_means(values: Floats, weights: Floats, codes: Ints, groups: i
 
 
 def step_sizes(values: Floats) -> Floats:
-    """Return the size that a finite-difference step is relative to: |x|, or the mean of |x| if x is 0 or missing."""
+    """Return the size to which steps are proportional: |x|, or the mean of |x| if x is 0 or missing."""
     size = np.abs(np.nan_to_num(values))
     sizes: Floats = np.where(size > 0, size, float(size.mean()) or 1.0)
     return sizes
@@ -174,8 +174,8 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     -------
     Elasticities
         If alternatives have labels, one for each pair of labels: ``result["car", "bus"]`` is the elasticity of P(car)
-        with respect to the feature of bus. Otherwise two: ("own", "own"), with respect to the alternative's own
-        feature, and ("other", "own"), of the other alternatives.
+        with respect to the feature of bus. Otherwise there are two elasticities: ("own", "own"), with respect to the
+        alternative's own feature, and ("other", "own"), the response of the other alternatives.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _codes(data: ChoiceData) -> Ints:  # (N,)
 
 
 def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
-    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual column, d log P(i) / dx (N,)."""
+    """Return d log P(i) / d x_j for all ordered pairs; for an individual-level column, d log P(i) / dx (N,)."""
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in model.design_.codes or not len(data):
         return np.zeros(length)
@@ -248,7 +248,7 @@ def class_slopes(
 
 
 class _DesignSlope(NamedTuple):
-    """Derivative of the design matrix in one value per choice set: of its k-th alternative, or of the individual."""
+    """Derivative of the design with respect to a value of each set's k-th alternative, or of the individual."""
 
     rows: Bools  # (N,) the M alternatives of the sets that have a k-th alternative
     offsets: Ints  # first row of each of these sets among the M
@@ -258,7 +258,7 @@ class _DesignSlope(NamedTuple):
 
 
 def design_slopes(design: Design, data: ChoiceData, column: str) -> Iterator[_DesignSlope]:
-    """Yield derivatives of the design: in a feature of the k-th alternative for each k, or in an individual column."""
+    """Yield derivatives with respect to a feature of each k-th alternative, or to an individual-level column."""
     x, sizes, offsets = _exact(data, column), data.sizes, data.offsets
     step = _STEP * step_sizes(x)  # (N,), or (S,)
     if column not in data.features:
@@ -297,12 +297,12 @@ def _exact(data: ChoiceData, column: str) -> Floats:
 
 
 def _difference(design: Design, data: ChoiceData, column: str, step: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
-    """Return the design matrix at x + step minus that at x - step."""
+    """Return the design matrix at x + step minus the design matrix at x - step."""
     return _moved(design, data, column, step) - _moved(design, data, column, -step)
 
 
 def _moved(design: Design, data: ChoiceData, column: str, by: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
-    """Return the design matrix with a column changed, in float64: the steps are below the precision of float32."""
+    """Return the design matrix with a column changed, in float64, because steps are below the precision of float32."""
     changed = Numeric(_exact(data, column) + by)  # type: ignore[arg-type]
     if column in data.features:
         return design.matrix(replace(data, features={**data.features, column: changed}))

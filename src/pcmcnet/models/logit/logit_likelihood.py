@@ -5,8 +5,8 @@ With z_j = x_j - x_chosen for the alternatives that are not chosen, the choice h
     -log(1 + sum_j exp(b . z_j)),
 
 score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). The
-log-likelihood is concave in b, so Newton's method with step halving finds the maximum if there is one. Choice sets of
-one alternative have log-probability 0 for every b and are left out. Coefficients may be fixed or bounded: see
+log-likelihood is concave in b, so Newton's method with step halving finds the maximum if there is one. Choice sets with
+a single alternative have log-probability 0 for every b and are left out. Coefficients may be fixed or bounded: see
 ``parameter_bounds.py``. Shapes: z (M, K), one row per alternative that is not chosen.
 """
 
@@ -63,7 +63,7 @@ class _SetChunk(NamedTuple):
 class LogitLikelihood:
     """Likelihood of a conditional logit, for the choice sets with at least two alternatives.
 
-    ``z`` has the differences between the alternatives that are not chosen and the chosen one.
+    ``z`` contains the differences between the alternatives that are not chosen and the chosen one.
     """
 
     z: Floats  # (M, K)
@@ -73,7 +73,7 @@ class LogitLikelihood:
 
     @classmethod
     def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitLikelihood:
-        """Build from a design matrix (N, K)."""
+        """Build the likelihood from a design matrix (N, K)."""
         # 1. Subtract the chosen row of each set from its other rows, in blocks that fit the cache.
         sizes = np.diff(offsets)
         chosen_row = offsets[:-1] + chosen
@@ -123,7 +123,7 @@ class LogitLikelihood:
         return self.over_all_sets(_probabilities(self.z @ b, self.offsets)[0])
 
     def over_all_sets(self, values: Floats) -> Floats:
-        """Return values for all choice sets, 0 for those of one alternative: (R, ...) -> (S, ...)."""
+        """Return values for all choice sets, 0 for sets with a single alternative: (R, ...) -> (S, ...)."""
         out = np.zeros((self.n_sets, *values.shape[1:]))
         out[self.sets] = values
         return out
@@ -276,7 +276,7 @@ class NonlinearLogitLikelihood:
         return sets.over_all_sets(ll), sets.over_all_sets(-mean) @ near.chain
 
     def spread(self, theta: Floats) -> Floats:  # (K,) -> (K,)
-        """Return the root mean square of the derivative of utility differences in each parameter."""
+        """Return the root mean square derivative of utility differences with respect to each parameter."""
         sets, near = self._at(theta)
         rms = np.sqrt(np.mean((sets.z @ near.chain) ** 2, axis=0))
         return np.where(rms > 0, rms, 1.0)

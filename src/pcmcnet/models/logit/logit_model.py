@@ -56,12 +56,12 @@ class LogitConfig:
         Label of the alternative whose constant is 0. Default: the outside option, else the alternative chosen most
         often.
     min_chosen
-        Levels of categorical features that are chosen fewer times than this are pooled in one level. Default 10.
+        Levels of categorical features that are chosen fewer times than this are pooled into one level. Default 10.
     base
         Reference levels of categorical columns, as in {"comfort": "low"}. Default: the level chosen most often.
     offset
         Numeric feature that enters the utility with a coefficient of 1, such as a correction for the sampling of
-        alternatives. The formula must not name it, and "." does not include it. Default: none.
+        alternatives. The formula must not contain it, and "." does not include it. Default: none.
     wtp_space
         Coefficient of a cost. The model is then estimated in willingness-to-pay space: each other coefficient b is
         -b_cost wtp, and wtp, in units of the cost, is the parameter. Default: preference space.
@@ -222,7 +222,7 @@ class LogitModel(ChoiceModel):
 
     @property
     def calibrated_constants(self) -> tuple[str, ...]:
-        """The constants that were calibrated to known shares after the fit: they are not estimates."""
+        """The constants that were calibrated to known shares after the fit and so are not estimates."""
         constants = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
         # In a latent class model the constants are called "class 1: constant[car]".
         return tuple(n for n in self.estimates_.names if n in constants or n.partition(": ")[2] in constants)
@@ -247,7 +247,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
 
         Raises
         ------
@@ -281,7 +281,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
         level
             Level of the confidence intervals; default 0.95.
 
@@ -298,7 +298,7 @@ class LogitModel(ChoiceModel):
         Parameters
         ----------
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
         level
             Level of confidence intervals to add, such as 0.95; default: no intervals.
         """
@@ -390,7 +390,7 @@ class LogitModel(ChoiceModel):
         return design
 
     def _require_cost(self, name: str) -> None:
-        """Raise ConfigError if the cost coefficient of a WTP space is fixed at 0."""
+        """Raise ConfigError if the cost coefficient is fixed at 0 in WTP space."""
         if self.config.fixed.get(name) == 0:
             raise ConfigError(
                 f"wtp_space={name!r}: its coefficient is fixed at 0, so willingness to pay is not defined. Remove it "
@@ -402,7 +402,7 @@ class LogitModel(ChoiceModel):
     ) -> Parameters:
         """Return parameters with the fixed values, bounds and starting values of the options; an offset is fixed at 1.
 
-        ``begin`` are default starting values. ``bounds`` override those of the options.
+        ``begin`` contains the default starting values. ``bounds`` overrides the bounds in the options.
         """
         config, fixed = self.config, dict(self.config.fixed)
         if config.offset is not None:
@@ -414,7 +414,7 @@ class LogitModel(ChoiceModel):
     def _constants_log_likelihood(self, design: Design, problem: LogitLikelihood, weights: Floats) -> float | None:
         """Return the log-likelihood of a multinomial logit with constants only; None if the model has no constants.
 
-        ``problem`` has the columns of the design, ``weights`` (S,) are those of the choice sets.
+        ``problem`` contains the columns of the design, and ``weights`` (S,) the choice-set weights.
         """
         if design.labels is None or not design.terms.constants:
             return None
@@ -438,9 +438,10 @@ class LogitModel(ChoiceModel):
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
         """Return the willingness to pay for one more unit, -b_name / b_cost, with its standard error (delta method).
 
-        It is positive for an attractive attribute, and negative for an unattractive one such as travel time: minus the
-        willingness to pay for a minute is the value of time. Units are those of the table, even if the formula divides
-        a column by a number. For a level or a constant, willingness to pay is relative to the reference.
+        It is positive for an attractive attribute, and negative for an unattractive one such as travel time: the value
+        of time is minus the willingness to pay for one more minute. The units are the units of the table, even if the
+        formula divides a column by a number. For a level or a constant, willingness to pay is relative to the
+        reference.
 
         Parameters
         ----------
@@ -449,7 +450,7 @@ class LogitModel(ChoiceModel):
         cost
             Coefficient of the cost, as the summary shows it.
         errors
-            Kind of standard errors: "classical", "robust" or "clustered"; default: that of the option ``errors``.
+            Kind of standard errors: "classical", "robust" or "clustered"; default: see the option ``errors``.
 
         Returns
         -------
@@ -459,7 +460,7 @@ class LogitModel(ChoiceModel):
         Raises
         ------
         InputError
-            If a coefficient is not a constant marginal utility, such as that of log(cost) or of a product.
+            If a coefficient is not a constant marginal utility, such as the coefficient of log(cost) or of a product.
         """
         return willingness_to_pay(self, name, cost, self._error_kind(errors))
 
@@ -475,7 +476,7 @@ class LogitModel(ChoiceModel):
 
 
 def require_estimated(model: LogitModel, purpose: str) -> None:
-    """Raise InputError if the constants were calibrated to known shares: they do not maximise the likelihood."""
+    """Raise InputError if the constants were calibrated to known shares, so they do not maximise the likelihood."""
     if model.calibrated_constants:
         raise InputError(
             f"{purpose} needs estimates, but the constants of this {type(model).__name__} were calibrated to known "

@@ -1,9 +1,9 @@
 """Maximum likelihood from the scores of each choice set: Newton's method, BFGS and numerical Hessians.
 
 An objective maps parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). If the
-Hessian is known, Newton's method finds the maximum. Otherwise a quasi-Newton method (BFGS) comes near it first, and
-Newton's method uses a Hessian by central differences of the exact gradient. Parameters may be fixed or bounded: see
-``parameter_bounds.py``.
+Hessian is known, Newton's method finds the maximum. Otherwise, a quasi-Newton method (BFGS) first approaches the
+maximum, and Newton's method then uses a Hessian computed by central differences of the exact gradient. Parameters may
+be fixed or bounded: see ``parameter_bounds.py``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _BlasLimit:
             return _limit([library for library in _blas() if _is_per_thread(library)])
 
     def leave(self, previous: list[_ThreadCount]) -> None:
-        """Lift the limit of this thread and, if this is the last caller, that of the process."""
+        """Lift the limit of this thread and, if this is the last caller, the limit of the process."""
         with self._lock:
             self._callers -= 1
             for library, number in previous + ([] if self._callers else self._before):
@@ -170,7 +170,7 @@ def maximise(
     max_iter
         Maximum number of iterations of each method; default 200.
     enough
-        Least gain of a Newton step, relative to the log-likelihood.
+        Smallest sufficient gain of a Newton step, relative to the log-likelihood.
 
     Raises
     ------

@@ -10,8 +10,9 @@ With w_r = P_nr / sum_r P_nr the weight of draw r given the choices, s_r the sco
     score    s = sum_r w_r s_r
     Hessian  sum_r w_r (H_r + s_r s_r') - s s'                                                   (Louis, 1982)
 
-The derivative of the utility of row j in parameter p, in draw r, is z_jk c_pr, with k the column of the parameter and
-c_pr the derivative of that column's coefficient. With p_j the probabilities and j running over the rows of a set,
+The derivative of the utility of row j with respect to parameter p, in draw r, is z_jk c_pr, with k the column of the
+parameter and c_pr the derivative of that column's coefficient. With p_j the probabilities and j running over the rows
+of a set,
 
     H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
 
@@ -59,7 +60,7 @@ class BlockLikelihood(NamedTuple):
 
 
 class _EvaluatedBlock(NamedTuple):
-    """A block at given parameters, with all that its derivatives need."""
+    """A block at given parameters, with everything that its derivatives need."""
 
     block: PersonBlock
     covariates: Tensor  # (N, 1 + G) a 1, then the covariates of the individuals
@@ -95,7 +96,7 @@ class SimulatedLikelihood:
         draws: PersonDraws,
         memory: float,
     ) -> SimulatedLikelihood:
-        """Build from the likelihood of a logit and the person (S,) of each choice set."""
+        """Build the simulated likelihood from a logit's likelihood and the person (S,) of each choice set."""
         return cls(sets.z, sets.offsets, person[sets.sets], keys, covariates, mixing, draws, memory)
 
     def __post_init__(self) -> None:
@@ -146,7 +147,7 @@ class SimulatedLikelihood:
         return standard.to(dtype)
 
     def evaluate_block(self, block: PersonBlock, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _EvaluatedBlock]:
-        """Return the log-likelihoods (N,) of a block's persons, and all that their derivatives need."""
+        """Return the log-likelihoods (N,) of a block's persons, and everything that their derivatives need."""
         # 1. Utilities (N, m, R). Columns with the same coefficient in all draws are multiplied once. In WTP space every
         #    coefficient is a product with the cost coefficient and varies over draws.
         draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
@@ -171,7 +172,8 @@ class SimulatedLikelihood:
     def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
         """Return means and standard deviations of each person's random coefficients given the choices.
 
-        With a ``cost`` column, return those of willingness to pay: minus the ratio to the cost coefficient.
+        With a ``cost`` column, return the means and standard deviations of willingness to pay, which is minus the ratio
+        of a coefficient to the cost coefficient.
         """
         mean, deviation = np.empty((2, len(self.keys), self.mixing.dimensions))
 
@@ -291,7 +293,7 @@ def _curvature(at: _EvaluatedBlock, mixing: MixingDistribution, weights: Tensor,
 
 
 def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
-    """Return the scores s_r in the coefficients of the columns, and H_r + s_r s_r'."""
+    """Return the scores s_r with respect to the coefficients of the columns, and H_r + s_r s_r'."""
     # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of means over a person's sets.
     block, (N, m, K) = at.block, at.block.z.shape
     z = block.z.to(at.w).permute(2, 0, 1)  # (K, N, m)
@@ -312,7 +314,7 @@ def _in_coefficients(at: _EvaluatedBlock, chunk: slice) -> tuple[Tensor, Tensor]
 def _in_wtp_space(score: Tensor, second: Tensor, whole: Tensor, mixing: MixingDistribution) -> None:
     """Transform scores and second derivatives to WTP space, in place.
 
-    A coefficient -c w has the cross derivative -1 in c and w, so the scores enter the second derivatives.
+    A coefficient -c w has the cross derivative -1 with respect to c and w, so the scores enter the second derivatives.
     """
     cross = score[mixing.wtp_columns].clone()
     mixing.to_wtp_space(score, whole)
@@ -323,7 +325,7 @@ def _in_wtp_space(score: Tensor, second: Tensor, whole: Tensor, mixing: MixingDi
 
 
 def _features(basis: Tensor, at: _EvaluatedBlock, chunk: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
-    """Return what parameters multiply in the index of a coefficient: 1, the draws and the covariates."""
+    """Return the variables that parameters multiply in the index of a coefficient: 1, the draws and the covariates."""
     draws = basis[:, :, chunk].transpose(0, 1)
     covariates = at.covariates.T[:, :, None].expand(-1, -1, draws.shape[2])
     return torch.cat([covariates[:1], draws, covariates[1:]])
@@ -352,10 +354,7 @@ Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of th
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMaximum(Maximum):
-    """Maximum of a simulated likelihood, and the change with other draws; without the prior.
-
-    ``scores`` (N, P) are those of persons.
-    """
+    """Maximum of a simulated likelihood, without the prior, and its change with other draws. ``scores`` (N, P) has a row per person."""
 
     other_log_likelihood: float  # with a second set of draws, at the same values
     shift: Floats  # (P,) change of the estimates with the second set of draws
@@ -440,7 +439,7 @@ class SimulatedSearch:
         )
 
     def _newton_step(self, x: Floats, hessian: Floats, gradient: Floats) -> Floats:  # (P,), (P, P), (P,) -> (P,)
-        """Return the Newton step of the free parameters; 0 for the others."""
+        """Return the Newton step of the free parameters; 0 for the other parameters."""
         free = np.flatnonzero(~(self.within.fixed | self.within.at_bound(x)))
         step = np.zeros_like(x)
         step[free] = np.linalg.lstsq(-hessian[np.ix_(free, free)], gradient[free], rcond=1e-10)[0]

@@ -5,18 +5,19 @@ A node g of the tree, with children c and log-sum parameter l_g, has the inclusi
     I_g = l_g log sum_c exp(I_c / l_g)        log P(c | g) = (I_c - I_g) / l_g,
 
 and the inclusive value of an alternative is its utility. The root has l = 1, and log P(i) is the sum along the path
-from the root to i. A node without available alternatives is left out. Let w_c be the weight of the chosen path: 1 on
-it, 0 elsewhere. The chain rule runs from the root down. With A_g the derivative of log P in I_g through the nodes above
-g, which is 0 at the root,
+from the root to i. A node without available alternatives is left out. Let w_c be 1 for the nodes c on the chosen path
+and 0 elsewhere. The chain rule runs from the root down. With A_g the derivative of log P with respect to I_g through
+the nodes above g, which is 0 at the root,
 
     B_g = A_g - w_g / l_g                     A_c = w_c / l_g + P(c | g) B_g
     d log P / d l_g = -sum_c w_c log P(c | g) / l_g + B_g (I_g - sum_c P(c | g) I_c) / l_g
 
-and the score in the coefficients b of v = x . b is sum_i A_i x_i. If several paths lead to the chosen alternative, as
-in the cross-nested logit, w has their probabilities given the choice.
+and the score with respect to the coefficients b of v = x . b is sum_i A_i x_i. If several paths lead to the chosen
+alternative, as in the cross-nested logit, w contains the probabilities of these paths given the choice.
 
 A log-sum parameter is the product of the relative parameters r along the path: log l = C log r, where C[m, f] counts
-r_f between the root and node m. 0 < r <= 1 keeps each l at or below that of its parent, as random utility theory needs.
+the occurrences of r_f on the path from the root to node m. 0 < r <= 1 keeps each l at or below the l of its parent, as
+random utility theory requires.
 
 The search parameter is t with r = log(1 + exp t): about exp t for small r, and t for large r, where coefficients grow
 in proportion to r. Rows are sorted by set and path, so that the children of a node are adjacent. Shapes: N rows, S
@@ -66,7 +67,7 @@ class NestedRows(NamedTuple):
 
     @classmethod
     def find(cls, paths: Ints, offsets: Ints) -> NestedRows:  # (N,) or (N, depth), (S + 1,)
-        """Sort rows by choice set and path. A path lists nodes from the top down, padded with -1."""
+        """Sort rows by choice set and path. A path lists nodes from the root down, padded with -1."""
         # 1. Sort by set, then by the nodes from the top down, so that the children of a node are adjacent.
         paths = paths.reshape(len(paths), -1)
         set_of = spread(np.arange(len(offsets) - 1), offsets)
@@ -100,7 +101,7 @@ class NestedRows(NamedTuple):
         return out
 
     def inclusive_values(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (S,)
-        """Return the inclusive value of each choice set: I of its root."""
+        """Return the inclusive value of each choice set, which is I at its root."""
         return self.values_by_level(v[self.order], logsums)[-1].value
 
     def values_by_level(self, v: Floats, logsums: Floats) -> list[_InclusiveValues]:  # (N,), (M,)
@@ -122,7 +123,7 @@ class NestedRows(NamedTuple):
         return log_p
 
     def slopes(self, values: list[_InclusiveValues], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
-        """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P in utilities and log-sums."""
+        """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P by utilities and by log-sums."""
         # 1. From the rows up: the weight of the chosen path in each node.
         weights = [w]
         for offsets, _, _ in self.levels:
@@ -142,7 +143,7 @@ class NestedRows(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Allocation of alternatives to nests: log alpha = base + own log s + rest log(1 - s) for each pair of both.
+    """Allocation of alternatives to nests: log alpha = base + own log s + rest log(1 - s) for each pair.
 
     An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest has the share s_1, the second the share
     s_2 of the remainder, and the last nest the rest.
@@ -166,7 +167,7 @@ class Allocation(NamedTuple):
 
 
 class NestedLikelihood:
-    """Likelihood of a nested logit: log-probabilities and scores in coefficients, relative log-sums and shares.
+    """Likelihood of a nested logit, and scores with respect to coefficients, relative log-sums and shares.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ class NestedLikelihood:
         return values
 
     def search(self, values: Floats) -> Floats:  # (..., P) -> (..., P)
-        """Return the search parameters of given values."""
+        """Return the search parameters for given values."""
         theta = values.copy()
         theta[..., self.logsums] = np.log(np.expm1(values[..., self.logsums]))
         return theta
@@ -209,14 +210,14 @@ class NestedLikelihood:
         return slice(self.K, self.K + self.F)
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores in the search parameters."""
+        """(P,) -> (S,), (S, P): log-probabilities and scores with respect to the search parameters."""
         values = self.values(theta)
         ll, scores = self.evaluate(values)
         scores[:, self.logsums] *= -np.expm1(-values[self.logsums])
         return ll, scores
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities and scores in coefficients, relative log-sums and shares."""
+        """(P,) -> (S,), (S, P): log-probabilities, and scores by coefficients, relative log-sums and shares."""
         # 1. Log-sums of nodes, and utilities of rows, plus log alpha in the cross-nested logit.
         b, relative, shares = np.split(values, [self.K, self.K + self.F])
         logsums = np.prod(relative**self.counts, axis=1)
@@ -268,7 +269,7 @@ _PROPORTIONAL = 0.5  # relative change of a coefficient per relative change of a
 def nest_bounds(
     logsums: Sequence[str], shares: Sequence[str], given: Mapping[str, Bounds] | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the bounds of log-sums and shares; ``given`` bounds may narrow them, or widen those of log-sums."""
+    """Return the bounds of log-sums and shares; ``given`` may narrow them, or widen the bounds of log-sums."""
     bounds = dict.fromkeys(logsums, (MIN_LOGSUM, MAX_LOGSUM if given is None else 1.0))
     bounds |= dict.fromkeys(shares, (0.0, 1.0))
     for name, (low, high) in (given or {}).items():

@@ -1,8 +1,9 @@
-"""Nests of a nested logit: from the option ``nests`` to the path of nests of each alternative, and the common fit.
+"""Nests of a nested logit: from the option ``nests`` to the path of nests of each alternative, and the shared fit.
 
-``nests`` is a nest for each label, ``{"car": "road", "bus": "road", "train": "rail"}``; a tree, ``{"land": {"road":
-["car", "bus"], "rail": ["train"]}, "air": ["plane"]}``; the path of a TOML file with one of these; or the name of a
-feature whose values are the nests. Shapes: R leaves; an alternative is one leaf, or several if several nests share it.
+``nests`` is a mapping from each label to its nest, ``{"car": "road", "bus": "road", "train": "rail"}``; a tree,
+``{"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}``; the path of a TOML file that contains one
+of these; or the name of a feature whose values are the nests. Shapes: R leaves; an alternative is one leaf, or several
+if several nests share it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class NestTree(NamedTuple):
         return NestedRows.find(nodes[leaves.code], np.searchsorted(leaves.alternative, offsets))
 
     def counts(self, parameter: Sequence[int], n_parameters: int) -> Floats:  # (M,) -> (M, F)
-        """Return how often each parameter occurs between the top and each nest.
+        """Return how many times each parameter occurs on the path from the root to each nest.
 
         ``parameter`` is the index of the parameter of each nest; -1 if it has none.
         """
@@ -207,7 +208,7 @@ def leaves_by_label(paths: Mapping[str, NestPath], data: ChoiceData) -> NestLeav
 
 
 def warn_unknown_labels(labels: Iterable[str], data: ChoiceData) -> None:
-    """Log a warning about labels in nests that no alternative of the table has."""
+    """Log a warning about labels in the nests that no alternative of the table has."""
     unknown = [] if data.labels is None else [label for label in labels if label not in data.labels.categories]
     if unknown and data.labels is not None:
         hint = did_you_mean(unknown[0], data.labels.categories)
@@ -236,7 +237,7 @@ def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categoric
 
 @dataclass(frozen=True, kw_only=True)
 class NestConfig(LogitConfig):
-    """Options of nested and cross-nested logits: those of the logit models, and the log-sums.
+    """Options of nested and cross-nested logits: the options of all logit models, and the log-sums.
 
     Parameters
     ----------
@@ -279,7 +280,7 @@ class NestRecord(LogitRecord):
 
     @property
     def counts(self) -> Floats:
-        """(M, F) number of times that each log-sum coefficient occurs between the top and each nest."""
+        """(M, F) number of times that each log-sum coefficient occurs on the path from the root to each nest."""
         names = self.logsum_names
         return self.tree.counts([-1 if name is None else names.index(name) for name in self.logsums], len(names))
 
@@ -321,7 +322,7 @@ class NestModel(LogitModel):
 
     @abstractmethod
     def _labels(self) -> Iterable[str]:
-        """Return the labels that the nests name."""
+        """Return the labels that occur in the nests."""
 
     def _share_names(self, leaves: NestLeaves) -> tuple[str, ...]:
         """Return the names of the coefficients that allocate alternatives to nests."""
@@ -332,7 +333,7 @@ class NestModel(LogitModel):
         return None
 
     def _leave_out(self) -> frozenset[str]:
-        """Return the features that "." in the formula does not stand for."""
+        """Return the features that "." in the formula does not include."""
         return frozenset()
 
     def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedNests:
@@ -429,7 +430,7 @@ class NestModel(LogitModel):
     def _maximise(
         self, likelihood: NestedLikelihood, within: Parameters, spread: Floats, weights: Floats
     ) -> tuple[Floats, int]:
-        """Maximise from several values of the log-sums; those named in the option ``start`` keep their start."""
+        """Maximise from several values of the log-sums; log-sums in the option ``start`` keep their starting values."""
         # 1. One start for each value, which all log-sums share.
         starts, logs = np.stack([within.start] * len(self.starts)), likelihood.logsums
         free = [name not in self.config.start for name in within.names[logs]]
@@ -452,7 +453,8 @@ class NestModel(LogitModel):
     def logsums(self) -> dict[str, float]:
         """The log-sum parameter of each nest, relative to the root of the tree; some packages report mu = 1 / logsum.
 
-        A nest that never has two alternatives in a choice set has the parameter of the nest above it; 1 at the top.
+        A nest that never has two alternatives in a choice set has the parameter of the nest above it, or 1 if there is
+        none.
         """
         state = self._state
         return dict(zip(state.record.nests, state.logsums.tolist(), strict=True))

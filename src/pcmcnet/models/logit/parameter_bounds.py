@@ -7,7 +7,8 @@ Newton step d at x is then the maximum of the quadratic model g . d - d' C d / 2
 
 a least-squares problem with bounds (Stark & Parker, 1995). The step does not decrease the quadratic model, as d = 0 is
 feasible with value 0, and it stays within the bounds. The usual asymptotic theory does not apply to a parameter on the
-boundary: it has no standard error, and the standard errors of the others treat it as known, as they do fixed ones.
+boundary: such a parameter has no standard error, and the standard errors of the other parameters treat it as known,
+like a fixed parameter.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Parameters:
         start: Mapping[str, float],
         begin: Floats | None = None,
     ) -> Parameters:
-        """Build from options that name parameters.
+        """Build the parameters from options that refer to them by name.
 
         Parameters
         ----------
@@ -190,7 +191,7 @@ def require_identified(
 
 
 def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
-    """Return the columns that are linear combinations of earlier columns, each with those; [] for a column of zeros."""
+    """Return the columns that are linear combinations of earlier columns, each with these; [] for a column of zeros."""
     # 1. Scale columns to length 1; leave out columns of zeros.
     gram = z.T @ z
     length = np.sqrt(np.diag(gram))
@@ -212,6 +213,6 @@ def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return names in quotes, separated by commas; at most ``most`` of them, and the number of the rest."""
+    """Return names in quotes, separated by commas; at most ``most`` names, and the number of the remaining names."""
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

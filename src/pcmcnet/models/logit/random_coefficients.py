@@ -51,9 +51,9 @@ _ROOT_2 = math.sqrt(2)
 
 
 class CoefficientCurve(NamedTuple):
-    """Draws of a coefficient with first and second derivatives in its location and spread.
+    """Draws of a coefficient with first and second derivatives with respect to its location and spread.
 
-    The second derivatives are ``curvature`` times (1, lean)(1, lean)'. None stands for slope 1 and curvature 0.
+    The second derivatives are ``curvature`` times (1, lean)(1, lean)'. None means slope 1 and curvature 0.
     """
 
     value: Tensor
@@ -74,7 +74,7 @@ class Distribution:
 
     @classmethod
     def parse(cls, coefficient: str, text: object) -> Distribution:
-        """Parse "normal", "-lognormal" or "johnson-sb(-2, 0)"; error messages name the coefficient."""
+        """Parse "normal", "-lognormal" or "johnson-sb(-2, 0)"; error messages contain the name of the coefficient."""
         where = f"random[{coefficient!r}]"
         match = _FORM.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[2] not in DISTRIBUTION_NAMES:
@@ -120,7 +120,7 @@ class Distribution:
         return t.erfinv() * _ROOT_2
 
     def of_index(self, index: Tensor, draw: Tensor) -> CoefficientCurve:
-        """Return the coefficient at the index a + b x, with x the ``draw``, and its derivatives in the index."""
+        """Return the coefficient at the index a + b x, with x the ``draw``, and its derivatives by the index."""
         if self.name == "lognormal":
             value = self.sign * index.exp()
             return CoefficientCurve(value, value, draw, value, draw)
@@ -216,7 +216,7 @@ class MixingDistribution:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> MixingDistribution:
-        """Build from a dictionary read from JSON."""
+        """Build the distribution from a dictionary read from JSON."""
         # 1. Convert the fields to their types.
         random = tuple(RandomCoefficient(int(column), Distribution(**fields)) for column, fields in entries["random"])
         mixing = cls(
@@ -297,7 +297,7 @@ class MixingDistribution:
 
     @cached_property
     def feature(self) -> Ints:
-        """(P,) index of what the parameter multiplies in the list of 1, the draws and the covariates."""
+        """(P,) index of the variable that the parameter multiplies, in the list of 1, the draws and the covariates."""
         return np.where(self.individual > 0, self.dimensions + self.individual, self.basis)
 
     @property
@@ -364,7 +364,7 @@ class MixingDistribution:
         return out
 
     def to_wtp_space(self, values: Tensor, whole: Tensor) -> None:  # (..., K, N, R), (K, N, R)
-        """Transform derivatives in coefficients to derivatives in WTP space, in place."""
+        """Transform derivatives with respect to coefficients to derivatives in WTP space, in place."""
         for k in self.wtp_columns:
             values[..., self.cost, :, :] -= whole[k] * values[..., k, :, :]
             values[..., k, :, :] *= -whole[self.cost]
@@ -387,7 +387,7 @@ class MixingDistribution:
         return x
 
     def _in_cost_units(self, estimates: Floats, scale: Floats) -> tuple[Floats, Floats]:  # (K0,), (K,)
-        """Convert coefficients, and typical changes of them, to WTP space."""
+        """Convert coefficients and their typical changes to WTP space."""
         if self.cost is None:
             return estimates, scale
         price = estimates[self.cost] or scale[self.cost]
@@ -397,7 +397,7 @@ class MixingDistribution:
         return wtp, size
 
     def signed(self, estimates: Floats) -> MixingDistribution:  # (K0,)
-        """Return the mixing distribution with the signs of the estimates where none is given."""
+        """Return the mixing distribution with the signs of the estimates where no sign is given."""
         estimates, _ = self._in_cost_units(estimates, np.ones(len(self.columns)))
 
         def with_sign(r: RandomCoefficient) -> RandomCoefficient:
@@ -423,7 +423,7 @@ class MixingDistribution:
         """Return the change of each parameter that changes a utility by about 1.
 
         ``sizes`` are the scales of the columns. ``estimates`` are the coefficients of the multinomial logit: they give
-        the scale of an index that is not a coefficient itself, such as the logarithm of one.
+        the scale of an index that is not a coefficient itself, such as the logarithm of a coefficient.
         """
         estimates, per = self._in_cost_units(estimates, 1 / sizes)
         per = per.copy()

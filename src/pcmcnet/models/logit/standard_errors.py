@@ -8,7 +8,7 @@ matrix of the estimates is
     clustered   sandwich with scores summed within clusters,     dependent choices within a cluster
                 times G / (G - 1) for G clusters
 
-Parameters that are fixed or on the boundary are treated as known: H and g_s have no rows for them.
+Parameters that are fixed or on the boundary are treated as known, so H and g_s have no rows for these parameters.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ratio(NamedTuple):
 class Estimates:
     """Maximum likelihood estimates with their covariance matrices and measures of fit.
 
-    ``null`` has the values of the coefficients under the null hypotheses of the z-tests.
+    ``null`` contains the values of the coefficients under the null hypotheses of the z-tests.
     """
 
     names: tuple[str, ...]
@@ -81,7 +81,7 @@ class Estimates:
 
     @property
     def bic(self) -> float:
-        """Bayesian information criterion; smaller is better. A set of weight 2 counts as two sets."""
+        """Bayesian information criterion; smaller is better. A set with weight 2 counts as two sets."""
         weight = self.n_sets if self.weight is None else self.weight
         return float(np.log(weight)) * self.n_parameters - 2 * self.log_likelihood
 
@@ -178,7 +178,7 @@ class Estimates:
         return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
 
     def rows(self, errors: Errors, calibrated: Collection[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """Return name, estimate, standard error, z and p of each coefficient as text; or why it has no error."""
+        """Return name, estimate, standard error, z and p of each coefficient as text, or why there is no error."""
         lines = []
         for row in estimate_rows(self, errors, calibrated=calibrated):
             has_error = row.state in ("", NO_ESTIMATE)
@@ -330,7 +330,7 @@ class EstimateRow(NamedTuple):
 def estimate_rows(
     estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()
 ) -> list[EstimateRow]:
-    """Return a row for each coefficient; ``calibrated`` ones are not estimates and have no standard errors."""
+    """Return a row for each coefficient; ``calibrated`` coefficients are not estimates and have no errors."""
     from scipy.special import ndtri
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)

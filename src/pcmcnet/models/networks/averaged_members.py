@@ -2,16 +2,16 @@
 
     p = 1/M sum_m p^m
 
-The average predicts better than a single network. Some members also see numeric columns through bins, as piecewise
-linear inputs:
+The average predicts better than a single network. Some members also use bins of numeric columns, as piecewise linear
+inputs:
 
     x  ->  x, e_1(x), ..., e_T(x)        e_t: the share of the t-th bin that is below x; T bins between quantiles
 
-Without bins, a threshold in a distance or an income takes a network many weights, which weight decay shrinks. Bins
-between quantiles (Gorishniy, Rubachev & Babenko, 2022) provide such kinks directly, to the network and to the logit
-inside it. Networks with and without bins make different errors, so their mean often predicts better than either kind.
-But if effects are linear, or there are many columns and few choice sets, bins overfit. So held-out sets decide how many
-members have bins (:mod:`pcmcnet.models.networks.fitting`).
+Without bins, a network needs many weights to represent a threshold in a distance or an income, and weight decay shrinks
+these weights. Bins between quantiles (Gorishniy, Rubachev & Babenko, 2022) represent such thresholds directly, both for
+the network and for the logit inside it. Networks with and without bins make different errors, so their mean often
+predicts better than either kind. But if effects are linear, or there are many columns and few choice sets, bins
+overfit. The number of members with bins is therefore chosen on held-out sets (:mod:`pcmcnet.models.networks.fitting`).
 
 A member with bins is trained on data with the bins as columns. In the average, a :class:`BinnedView` computes these
 columns from the numeric inputs of a batch. Shapes: B sets of up to J alternatives, F numeric inputs, K bins in total.
@@ -64,9 +64,10 @@ class NetworkSpec:
         return len(self.bins)
 
     def require_valid(self, weights: int) -> None:
-        """Raise ArtifactError if no fit can have this architecture with that many weights.
+        """Raise ArtifactError if no fit can produce this architecture with that many weights.
 
-        It is checked before the network is built, since a damaged file may describe a network larger than memory.
+        The architecture is checked before the network is built, since a damaged file may describe a network larger than
+        memory.
         """
         bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= {0, *BIN_COUNTS} and not self.bins[0]
         # The classes of different networks do not correspond, so an average has one class. A class has some weights.
@@ -80,7 +81,7 @@ class NetworkSpec:
 def automatic_members(learns_decay: bool, train: Sets, network: ChoiceNetwork) -> int:
     """Return the number of networks for ``members="auto"``.
 
-    It is 6 if the table is small, its weight decay is learnt, a single process trains, and the network is small enough
+    It is 6 if the table is small, the weight decay is learnt, a single process trains, and the network is small enough
     for compiled steps; otherwise it is 1.
     """
     one_process = current_group().size == 1
@@ -96,7 +97,7 @@ def is_small_table(train: Sets) -> bool:
 
 
 def bins_per_member(members: int, period: int) -> tuple[int, ...]:
-    """Return the number of bins per numeric column of each member: every ``period``-th member has bins; 0 for none.
+    """Return each member's number of bins per numeric column; every ``period``-th member has bins, the others 0.
 
     Examples
     --------
@@ -128,7 +129,7 @@ class AveragedNetwork(ChoiceNetwork):
 
     @property
     def computes_in_chunks(self) -> bool:
-        """Whether each member computes in chunks, so that large batches take little more memory than small ones."""
+        """Whether each member computes in chunks, so that large batches need little more memory than small ones."""
         return members_of(self)[0].computes_in_chunks
 
     def member_inputs(self, batch: Batch) -> list[tuple[ChoiceNetwork, Batch]]:

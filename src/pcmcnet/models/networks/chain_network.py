@@ -2,9 +2,9 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-:class:`PCMCNetwork` is one chain, :class:`ChainMixture` a mixture of chains of latent classes, :class:`AveragedChains`
-an average of networks. Shapes: B sets of up to J alternatives, K classes, M averaged networks; individuals (B, D0),
-alternatives (B, J, D), rates (B, J, J), log p (B, J).
+:class:`PCMCNetwork` is a single chain, :class:`ChainMixture` a mixture with one chain per latent class, and
+:class:`AveragedChains` an average of networks. Shapes: B sets of up to J alternatives, K classes, M averaged networks;
+individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PCMCNetwork(ChoiceNetwork):
     def __init__(
         self, encoder: Encoder, config: PCMCNetConfig, encoders: Encoders | None = None, *, marks: int = 0
     ) -> None:
-        """Build the network; ``marks`` is the number of additional inputs of the rates about the individual."""
+        """Build the network; ``marks`` is the number of additional individual-level inputs of the rates."""
         super().__init__()
         individual, features = encoder.individual, encoder.features
         self.individual = build_representation(individual, dropout=config.dropout, custom=encoders)
@@ -93,17 +93,17 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def share_weights(self) -> list[nn.Parameter]:
-        """Weights of the shares of latent classes; a single chain has none."""
+        """Weights of the latent-class shares; a single chain has none."""
         return []
 
     @property
     def prior_weights(self) -> list[nn.Parameter]:
-        """Weights of utilities and of the shares of classes."""
+        """Weights of the utilities and of the class shares."""
         return [*(weights for part in self.utilities for weights in part.plain_weights), *self.share_weights]
 
     @property
     def compiled_form(self) -> CompiledForm | None:
-        """The weights for the C training steps; None if these do not support the network, such as a mixture."""
+        """The weights for the C training steps; None if the steps do not support it, such as a mixture."""
         return compiled_form_of(self) if self.classes == 1 else None
 
     @property
@@ -113,7 +113,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def sign_constrained(self) -> list[SignedLinear | LinearUtility]:
-        """All layers and utilities whose weights may have given signs."""
+        """All layers and utilities whose weights may be restricted to given signs."""
         return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ class PCMCNetwork(ChoiceNetwork):
             self.rates.output.bias.requires_grad_(False)
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
-        """Start from the PCMC of the labels if they are the only inputs; from the logit inside if decay is strong."""
+        """Start from the labels' PCMC if labels are the only inputs, or from the inner logit if decay is strong."""
         if self.items is not None:
             starting_values.start_as_items(self.items, sample(starting_values.MAX_ITEM_SETS), decay)
         elif self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
@@ -177,7 +177,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def has_log_rates(self) -> bool:
-        """Whether log-rates are the scores of the network; then rates may differ by many orders of magnitude."""
+        """Whether log-rates are the scores of the network; if so, rates may differ by many orders of magnitude."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
     def forward(self, batch: Batch) -> Tensor:
@@ -208,7 +208,7 @@ class PCMCNetwork(ChoiceNetwork):
 
 
 def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
-    """Return the weights of a network for the C training steps; None if these do not support the network."""
+    """Return the weights of a network for the C training steps; None if the steps do not support the network."""
     # 1. Check that the C code supports the activation, rates, sizes and inputs; it has no dropout, signs or encoders.
     rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
     is_supported = (
@@ -290,17 +290,17 @@ class ChainMixture(LatentClassNetwork, PCMCNetwork):
 
     @property
     def share_weights(self) -> list[nn.Parameter]:
-        """Weights of the shares of the classes."""
+        """Weights of the class shares."""
         return [self.share] if self.leaning is None else [self.share, self.leaning]
 
     def share_logits(self, individual: Tensor) -> Tensor:
-        """Return a + A I, the logits of the shares of the classes: (B, D0) -> (B, K)."""
+        """Return a + A I, the logits of the class shares: (B, D0) -> (B, K)."""
         if self.leaning is None:
             return self.share.expand(individual.shape[0], -1)
         return self.share + individual @ self.leaning.mT
 
     def log_membership(self, batch: Batch) -> Tensor:
-        """Return the logarithms (B, K) of the prior shares of the classes."""
+        """Return the logarithms (B, K) of the prior class shares."""
         return self.share_logits(self.represent(batch)[0]).log_softmax(-1)
 
     def for_each_class(self, x: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class Box(NamedTuple):
 
     @property
     def height(self) -> int:
-        """Height with all lines."""
+        """Height of the box with all its lines."""
         return 2 * PAD + LINE * (1 + len(self.lines) + (self.parameters is not None)) - 4
 
 
@@ -102,7 +102,7 @@ def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCN
 def _side(
     names: Sequence[str], codes: SideEncoder, module: Representation, title: str, labels: Sequence[str], *, many: bool
 ) -> tuple[Box, Box]:
-    """Return the box of the columns of one side of the table, and the box of their representations, line by line."""
+    """Return a box of the alternatives' or the individual's columns, and a box of their representations."""
     plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
     by_name = {code.name: (_input_words(code, labels), _input_width(code)) for code in plain}
     for k, curve_width in module.curved.items():
@@ -147,7 +147,7 @@ def _pairs(individual: int, alternative: int, classes: int) -> Box:
 
 
 def _probabilities(network: PCMCNetwork) -> Box:
-    """Return the box of the stationary distribution, with the shares of the classes of a mixture."""
+    """Return the box of the stationary distribution, with the class shares of a mixture."""
     lines = ("π Q = 0", "Σ π_i = 1", "Q: the rates")
     if network.classes == 1:
         return Box("law", "probabilities", lines, 0)

@@ -8,7 +8,7 @@
     mask (B, J) bool, true for real alternatives        ->          probabilities (B, J) float32
 
 Inputs without columns are left out. ``model.encoder.json`` next to the graph describes how columns become these
-tensors; the metadata of the graph repeats it.
+tensors; the metadata of the graph contains the same description.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path
 
 
 def describe_inputs(encoder: Encoder) -> dict[str, Any]:
-    """Return a description of the inputs for JSON: all that a program needs to compute them from choice sets."""
+    """Return a description of the inputs for JSON: everything that a program needs to compute them from choice sets."""
     has_missing = encoder.schema.can_have_missing_values
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
@@ -167,7 +167,7 @@ def _categories(side: SideEncoder, has_missing: bool) -> list[dict[str, Any]]:
 
 
 def _traced(network: ExportedNetwork, description: dict[str, Any]) -> Any:
-    """Return the program of a network for any number of sets and of alternatives."""
+    """Return the program of a network for any number of sets and alternatives."""
     size = {"sets": 3, "places": 4}  # of the example: different, and neither 0 nor 1, which torch treats as constants
     example = {}
     for tensor in description["inputs"]:
@@ -182,7 +182,7 @@ def _traced(network: ExportedNetwork, description: dict[str, Any]) -> Any:
 
 
 def _dynamic_axes(description: dict[str, Any], names: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
-    """Return the names of the axes of each input that may have any size."""
+    """Return, for each input, the names of the axes that may have any size."""
     return {
         tensor["name"]: {k: names[axis] for k, axis in enumerate(tensor["shape"]) if axis in names}
         for tensor in description["inputs"]

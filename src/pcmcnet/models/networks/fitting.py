@@ -1,4 +1,4 @@
-"""Fit a network: choose the open options on held-out sets, train, refit, average.
+"""Fit a network: choose the options that are not given on held-out sets, train, refit, average.
 
     1. short fits to parts of the table choose the weight decay, the number of epochs and the number of latent classes
     2. one network is trained on the training part, and with ``refit`` another one on the training and validation part
@@ -13,12 +13,12 @@ choice sets and weights predicts it.
 
     ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from almost a logit to unregularised
 
-The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The minimum of a parabola through
-the best rung and its neighbours, over the logarithm of the decay, is the decay. It is at most a quarter of a rung from
-the best rung: losses rise steeply towards weak decay, so an unrestricted parabola would choose too strong a decay. On a
-small table the last two rungs are left out, since only large tables need so little decay. Only a sample of a large
-table is searched: weight decay acts like a prior, whose weight against the data falls with the number of choice sets,
-so the decay of a sample is multiplied by the sample's share of the table.
+The search begins at 4 and 1 and moves along the ladder while the held-out loss falls. The chosen decay is the minimum
+of a parabola, in the logarithm of the decay, through the best rung and its neighbours. It is at most a quarter of a
+rung from the best rung, because losses rise steeply towards weak decay and an unrestricted parabola would choose too
+strong a decay. On a small table the last two rungs are left out, since only large tables need so little decay. For a
+large table, the search uses only a sample. Weight decay acts like a prior, whose weight relative to the data falls with
+the number of choice sets, so the decay found for the sample is multiplied by the sample's share of the table.
 
 All constants were chosen on inner splits of development tables.
 """
@@ -92,7 +92,7 @@ Auto = Literal["auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class DecaySearch:
-    """The trials of the search for a weight decay, with the numbers of fitted and of held-out choice sets."""
+    """The trials of the search for a weight decay, with the numbers of training and of held-out choice sets."""
 
     trials: tuple[Trial, ...]
     fitted_sets: int
@@ -101,7 +101,7 @@ class DecaySearch:
 
 @dataclass(frozen=True, kw_only=True)
 class InitRecord:
-    """The fitted network that a fit started from: the fingerprint of its table, and its epochs."""
+    """The fitted network that a fit started from: the fingerprint of its table, and its number of epochs."""
 
     fingerprint: str
     epochs: int
@@ -226,7 +226,7 @@ def fit_network(
 
 
 def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
-    """Return a function that concatenates both parts; raise ConfigError if they cannot be concatenated."""
+    """Return a function that concatenates the training and validation parts; raise ConfigError if it cannot."""
     if isinstance(train, ChoiceData) and isinstance(valid, ChoiceData):
         return lambda: train.concat(valid)
     if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
@@ -401,7 +401,7 @@ class ShortFits:
         return sum(len(fold.train) for fold in self.folds) // len(self.folds)
 
     def losses_by_epoch(self, decay: float) -> tuple[float, ...]:
-        """Return the mean held-out loss after each epoch of fits with a weight decay."""
+        """Return the mean held-out loss after each epoch of fits with a given weight decay."""
         curves = [
             self.log.run_once(f"weight decay {decay:g}, fold {k}", partial(self._epoch_losses, k, decay))
             for k in range(len(self.folds))
@@ -415,7 +415,7 @@ class ShortFits:
         return tuple(map(float, mean))
 
     def choice_losses(self, decay: float, *, classes: int | None = None, bins: int = 0) -> Floats:  # -> (H,)
-        """Return the loss of every held-out choice by fits with a number of classes, or of bins per numeric column."""
+        """Return the loss of every held-out choice for a given number of classes, or of bins per numeric column."""
         option = f"{bins} bins" if classes is None else f"{classes} classes"
         n_classes = self._classes if classes is None else classes
         losses = [
@@ -430,7 +430,7 @@ class ShortFits:
 
     @property
     def _classes(self) -> int:
-        """Number of latent classes of a plain trial: one, or that of the starting network."""
+        """Number of latent classes of a plain trial: one, or the number of classes of the starting network."""
         start = self.trainer.starting_network
         return 1 if start is None else start.spec.classes
 
@@ -442,7 +442,7 @@ class ShortFits:
         return [float(x) for sets in self.folds[k].held_out for x in trained.choice_nll(sets, budget)]
 
     def _fit_fold(self, k: int, decay: float, classes: int, bins: int) -> TrainedNetwork:
-        """Return a network fitted to a fold; plain fits are reused, since the choice of bins compares with them."""
+        """Return a network fitted to a fold; plain fits are reused, since fits with bins are compared with them."""
         is_plain = classes == self._classes and not bins
         if is_plain and (k, decay) in self._plain_fits:
             return self._plain_fits[k, decay]
@@ -525,6 +525,6 @@ def _trains_without_gil(network: ChoiceNetwork) -> bool:
 
 
 def _cancel_if(cancelled: Event, entry: dict[str, Any]) -> None:
-    """Cancel at the end of an epoch if the caller gave up; the checkpoint stays resumable."""
+    """Cancel at the end of an epoch if the caller gave up; the fit can be resumed from the checkpoint."""
     if cancelled.is_set():
         raise CancelledError

@@ -2,7 +2,7 @@
 
     p(S) = sum_k m_k(I) p_k(S),        m(I) = softmax(a + A I),        k one of K unknown classes
 
-If classes are classes of persons, the likelihood is that of all choices of a person,
+If each person belongs to one class, the likelihood is the joint likelihood of all choices of a person,
 
     P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s),
 
@@ -64,7 +64,7 @@ class LatentClassNetwork(ChoiceNetwork):
         """Return a + A I, the logits (B, K) of the shares, and the probabilities (B, K, J) in each class."""
 
     def log_membership(self, batch: Batch) -> Tensor:
-        """Return the logarithms (B, K) of the prior shares of the classes."""
+        """Return the logarithms (B, K) of the prior class shares."""
         return self.classwise(batch)[0].log_softmax(-1)
 
     def forward(self, batch: Batch) -> Tensor:

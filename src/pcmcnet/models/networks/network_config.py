@@ -47,15 +47,15 @@ class NetworkConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderArguments:
-    """The argument of network models that is not an option: a module cannot be saved as JSON.
+    """The argument of network models that is not an option, because a module cannot be saved as JSON.
 
     Parameters
     ----------
     encoders
         Custom encoders by column, instead of those that come with the kind of the column. A torch module maps the
-        distinct contents of a batch, (u, ...), to vectors, (u, width); a fit trains a copy of it, starting from its
-        weights, and leaves weights that need no gradient unchanged. A :class:`Frozen` encoder runs once for each
-        content and is not trained.
+        distinct values of a content column (such as texts or images) in a batch, (u, ...), to vectors, (u, width); a
+        fit trains a copy of it, starting from its weights, and leaves weights that need no gradient unchanged. A
+        :class:`Frozen` encoder runs once for each distinct value and is not trained.
     """
 
     encoders: Encoders | None = None
@@ -107,7 +107,7 @@ def require_monotone_form(activation: str, rate: str, utility: str) -> None:
 
 
 def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Tensor | None:
-    """Return 1, -1 or 0 (no sign) for each numeric input of an alternative, (F,); None without a monotone column."""
+    """Return 1, -1 or 0 (no sign) for each numeric input of an alternative, (F,); None if no column is monotone."""
     if not monotone:
         return None
     codes = {code.name: (k, code) for k, code in enumerate(encoder.features.numeric)}

@@ -1,11 +1,11 @@
-"""Derivatives of a network's log-probabilities in one numeric column, by automatic differentiation.
+"""Derivatives of a network's log-probabilities with respect to a numeric column, by automatic differentiation.
 
-The network sees a value x_j as the input z_j, standardised and perhaps bent, so
+The network receives a value x_j as the input z_j, which is standardised and may be bent, so
 
     d log p_i / d x_j = (d log p_i / d z_j) (d z_j / d x_j).
 
 The first factor is a Jacobian (B, J, J) of a batch: row i is a backward pass from the i-th alternative of all its sets.
-That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl only depends on z_k and
+That takes J passes through any network (:func:`jacobian_by_output`). In PCMC-Net a score f_kl depends only on z_k and
 z_l, so one pass gives both derivatives of all scores. Only the stationary distribution of the J x J scores, which is
 cheap compared with the network, needs J backward passes (:func:`jacobian_by_pairs`):
 
@@ -57,7 +57,7 @@ class NumericInput(NamedTuple):
 
 
 def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
-    """Return derivatives in a numeric column: (sum n^2,) over ordered pairs, or (N,) for an individual column."""
+    """Return derivatives with respect to a numeric column: (sum n^2,) for all pairs, or (N,) if individual-level."""
     individual = column not in data.features
     columns = data.individual if individual else data.features
     side = model.encoder_.individual if individual else model.encoder_.features
@@ -123,7 +123,7 @@ def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> T
 
 
 def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
-    """Return derivatives of each score f_kl in the input of k and of l, or of the individual: 2 or 1 x (B, J, J).
+    """Return derivatives of each score f_kl by the inputs of k and l, or of the individual: 2 or 1 x (B, J, J).
 
     f_kl is a function of leave_k + enter_l, and both are linear in the input.
     """
@@ -152,7 +152,7 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: T
 def _utility_slopes(
     utility: LinearUtility, batch: Batch, at: NumericInput, individual: Tensor, alternatives: Tensor
 ) -> Tensor:
-    """Return derivatives (B, J) of the utility of each alternative in its input, or in that of the individual."""
+    """Return derivatives (B, J) of each utility by the alternative's input, or by the individual's input."""
     # Numeric inputs come last in a representation.
     position = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]
     if at.individual:

@@ -54,7 +54,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def read_network(content: bytes, build: Callable[[], Network]) -> Network:
-    """Return a new network with the weights of a file; raise ArtifactError if they do not fit or are not finite."""
+    """Return a new network with weights from a file; raise ArtifactError if they do not fit or are not finite."""
     try:
         weights = load_tensors(content)
     except SafetensorError as error:
@@ -143,7 +143,7 @@ class NeuralModel(ChoiceModel):
         return None if init is None else StartingNetwork.of(init, self, schema)
 
     def _run_identity(self, train: Sets, valid: Sets | None, run: FitRun) -> dict[str, Any]:
-        """Return all that a fit depends on; a resumed run must have the same identity as its checkpoint."""
+        """Return everything that a fit depends on; a resumed run must have the same identity as its checkpoint."""
         return {
             "model": self.name,
             **self.identity,
@@ -223,7 +223,7 @@ class NeuralModel(ChoiceModel):
         return network_slopes(self, data, column)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
-        """Return derivatives of log-probabilities in an input: (B, J, J), or (B, J) for an input of the individual."""
+        """Return derivatives of log-probabilities by an input: (B, J, J), or (B, J) for an input of the individual."""
         return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:

@@ -4,9 +4,9 @@
     p   = softmax(u) over the alternatives of the set
 
 A model needs a subclass of :class:`SetNetwork` with the method ``scores``, and a subclass of :class:`SetModel` that
-names it. The linear utility is that of PCMC-Net (:mod:`pcmcnet.layers.inner_logit`): strong weight decay shrinks the
-network to a multinomial logit and not to the uniform distribution. Shapes: B sets of up to J alternatives, I (B, D0),
-S (B, J, D), mask (B, J) -> u (B, J) -> log p (B, J); padding gets -inf.
+refers to it. The linear utility is the same as in PCMC-Net (:mod:`pcmcnet.layers.inner_logit`), so strong weight decay
+shrinks the network to a multinomial logit and not to the uniform distribution. Shapes: B sets of up to J alternatives,
+I (B, D0), S (B, J, D), mask (B, J) -> u (B, J) -> log p (B, J); padding gets -inf.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class SetNetwork(ChoiceNetwork):
         """Return the scores added to utilities: (B, D0), (B, J, D), (B, J) -> (B, J); padding may get any value."""
 
     def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
-        """Check that alternatives of a choice set differ."""
+        """Check that the alternatives within choice sets differ."""
         sets.require_variation_within_sets()
 
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
-        """Start from the maximum likelihood estimate of the logit inside if the weight decay is strong."""
+        """Start from the maximum likelihood estimate of the inner logit if the weight decay is strong."""
         if self.utility is not None and decay >= starting_values.LOGIT_START_DECAY:
             starting_values.start_as_logit(self.utility, sample(starting_values.MAX_LOGIT_SETS))
 
@@ -143,7 +143,7 @@ class SetModel(NeuralModel):
 def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False) -> Tensor:  # 2 x (B, J) -> (B, J)
     """Return the log-probabilities of a logit; padding gets -inf, and no gradient.
 
-    ``exact`` computes in float64, so that probabilities sum to 1 up to its rounding.
+    ``exact`` computes in float64, so that probabilities sum to 1 up to float64 rounding errors.
     """
     finite = utilities.nan_to_num(0.0, MAX_UTILITY, -MAX_UTILITY)  # products of inputs near the largest float overflow
     finite = finite.double() if exact else finite
@@ -157,7 +157,7 @@ def set_means(values: Tensor, mask: Tensor) -> Tensor:  # (B, J, D), (B, J) -> (
 
 
 def with_individual(alternatives: Tensor, individual: Tensor) -> Tensor:  # (B, J, D), (B, D0) -> (B, J, D + D0)
-    """Return the representation of each alternative followed by that of the individual."""
+    """Return the representation of each alternative, followed by the individual's representation."""
     return torch.cat([alternatives, individual.unsqueeze(1).expand(-1, alternatives.shape[1], -1)], -1)
 
 

@@ -1,4 +1,4 @@
-"""Starting values of networks: no dead rates, the PCMC of the labels, and the logit inside."""
+"""Starting values of networks: no dead rates, the PCMC of the labels, and the inner logit."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from pcmcnet.models.logit.maximum_likelihood import single_threaded_blas
 def revive_dead_rates(rates: PairwiseRates, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
     """Raise the output bias if most relu rates of a batch have no gradient; return whether it was raised.
 
-    If most rates start without a gradient, the others may lose it in training. On MLBA data this happened to 8 of 90
-    networks with the paper's initialisation within 15 epochs, and to none with the median score raised to 1.
+    If most rates start without a gradient, the other rates may lose their gradient in training. On MLBA data this
+    happened to 8 of 90 networks with the paper's initialisation within 15 epochs, and to none with the median score
+    raised to 1.
     """
     if rates.rate != "relu":
         return False
@@ -53,7 +54,7 @@ ITEM_STEPS = 200  # maximum number of L-BFGS iterations
 
 
 def label_codes_if_alone(encoder: Encoder) -> int | None:
-    """Return the number of codes of the labels if they are the only inputs and few enough; else None."""
+    """Return the number of label codes if labels are the only inputs and few enough; else None."""
     features = encoder.features
     is_only_input = not (encoder.individual or features.n_numeric or features.contents)
     if not is_only_input or len(features.cardinalities) != 1 or features.cardinalities[0] > MAX_ITEM_LABELS:
