@@ -106,7 +106,7 @@ def test_an_invalid_temperature_is_refused(fitted: PCMCNet, trips: ChoiceData, t
     for wrong in (0.0, -1.0, float("nan"), "hot"):
         with pytest.raises(ConfigError, match="temperature must be a number above 0"):
             Calibrated(fitted, wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="is for a fitted model"):
+    with pytest.raises(ConfigError, match="requires a fitted model"):
         Calibrated("mnl", 2.0)
     with pytest.raises(ConfigError, match="gives a ranking"):
         Calibrated(RankBy("price"))

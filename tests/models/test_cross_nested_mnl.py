@@ -192,7 +192,7 @@ def test_nests_are_read_from_a_file(tmp_path: Path) -> None:
         ("group", "nests must map the name of each nest to its labels, got 'group'"),
         ({"car": "road"}, r"nests\['car'\]: expected labels, such as \['train', 'car'\], or labels with shares"),
         ({"a": []}, r"nests\['a'\]: expected labels"),
-        ({"a": ["car", "car"]}, r"nests\['a'\] names 'car' twice: remove one"),
+        ({"a": ["car", "car"]}, r"nests\['a'\] contains 'car' twice: remove one"),
         ({"a": {"car": 2}}, r"nests\['a'\]: the share of 'car' must be from 0 to 1, got 2"),
         ({"a": {"car": True}}, "the share of 'car' must be from 0 to 1, got True"),
         ({"a": {"car": 0.5}, "b": ["car"]}, "the share of 'car' is given in 1 of 2 nests: give it in all of them"),
@@ -207,17 +207,17 @@ def test_invalid_nests_are_refused(nests: Any, problem: str) -> None:
 def test_labels_without_alternatives_are_reported(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         CrossNestedMNL(nests={"a": ["car", "bus", "trian"], "b": ["metro", "train"]}, formula="x").fit(data)
-    assert caplog.text.count("nests names labels that are not in the table: 'trian'. Did you mean 'train'?") == 1
+    assert caplog.text.count("nests contains labels that are not in the table: 'trian'. Did you mean 'train'?") == 1
 
 
 def test_nests_that_do_not_match_the_table_are_refused(data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"nests is required: nests=\{NEST: \[LABEL, ...\], ...\}"):
         CrossNestedMNL().fit(data)
-    with pytest.raises(InputError, match="nests has no nest for 2 alternatives: 'metro', 'train'"):
+    with pytest.raises(InputError, match="nests assigns no nest to 2 alternatives: 'metro', 'train'"):
         CrossNestedMNL(nests={"a": ["car", "bus"]}).fit(data)
     with pytest.raises(InputError, match="nests by label need labels"):
         CrossNestedMNL(nests=NESTS).fit(make(20, alternative=None))
-    with pytest.raises(InputError, match="every choice set is in a single nest"):
+    with pytest.raises(InputError, match="all alternatives belong to the same nest"):
         CrossNestedMNL(nests={"a": MODES.tolist()}, formula="x").fit(data)
     with pytest.raises(ConfigError, match=r"fixed\['alpha\[bus,street\]'\] = 1.5 is outside its bounds, 0 to 1"):
         CrossNestedMNL(nests=NESTS, formula="x", fixed={"alpha[bus,street]": 1.5}).fit(data)

@@ -121,7 +121,7 @@ def test_binned_columns_have_elasticities(fitted: PCMCNet, data: ChoiceData) -> 
 def test_custom_modules_are_for_contents_only() -> None:
     from torch import nn
 
-    with pytest.raises(ConfigError, match="encoders names 'hour', which is not a content column"):
+    with pytest.raises(ConfigError, match="encoders includes 'hour', which is not a content column"):
         PCMCNet(encoders={"hour": nn.Identity()}).fit(read(table()), progress=False)
 
 

@@ -202,7 +202,7 @@ def test_deeply_nested_models_are_refused(levels: int, golden: Any) -> None:
     """Each model checks the inner one more than once, so 40 levels would take practically forever."""
     folder = golden("calibrated")
     rewrite(folder, "config.json", **nested(levels))
-    with pytest.raises(ArtifactError, match=rf"at most 4 models inside each other, got {levels}"):
+    with pytest.raises(ArtifactError, match=rf"at most 4 nested models, got {levels}"):
         load(folder)
 
 

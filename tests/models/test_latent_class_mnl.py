@@ -637,7 +637,7 @@ def test_an_offset_has_a_coefficient_of_1_in_every_class(data: ChoiceData) -> No
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed names 'class 3: cost', which is not a coefficient"),
+        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed: 'class 3: cost' is not a coefficient"),
         ({"classes": 2, "start": {"class 1: csot": 0.0}}, r"Did you mean 'class 1: cost'\?"),
         ({"fixed": {"class 1: cost": 0.0}}, "set the number of classes, as in classes=2"),
         ({"bounds": {"csot": (None, 0)}}, "'csot' is not a coefficient of all classes.* mean 'cost'"),
@@ -734,7 +734,7 @@ def test_options_are_checked(options: dict[str, Any], problem: str) -> None:
 
 
 def test_a_missing_column_is_named(data: ChoiceData) -> None:
-    with pytest.raises(SchemaError, match="membership names 'incom', which is not an individual column"):
+    with pytest.raises(SchemaError, match="membership: 'incom' is not an individual-level column"):
         LatentClassMNL(membership="incom").fit(data)
 
 

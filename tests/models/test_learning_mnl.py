@@ -52,8 +52,8 @@ def test_collinear_columns_have_infinite_errors() -> None:
     ("options", "message"),
     [
         ({"linear": "price"}, r"linear must be 'auto' or a list of features such as \('price',\)"),
-        ({"linear": ["pric"]}, r"linear names 'pric', which is not a numeric feature.* Did you mean 'price'"),
-        ({"linear": ["income"]}, "linear names 'income', an individual column"),
+        ({"linear": ["pric"]}, r"linear includes 'pric', which is not a numeric feature.* Did you mean 'price'"),
+        ({"linear": ["income"]}, "linear includes 'income', an individual-level column"),
         ({"utility": "none"}, "needs utility='linear'"),
     ],
 )

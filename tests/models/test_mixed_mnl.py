@@ -152,7 +152,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
 
 def test_random_offsets_and_costs_fixed_at_0_are_refused() -> None:
     data = read(panel(10, normal_tastes), **PANEL)
-    with pytest.raises(ConfigError, match="random names 'x', which is the offset"):
+    with pytest.raises(ConfigError, match="random includes 'x', but it is the offset"):
         MixedMNL(offset="x", random={"x": "normal"}, draws=10).fit(data, progress=False)
     with pytest.raises(ConfigError, match="wtp_space='y': its coefficient is fixed at 0"):
         MixedMNL(wtp_space="y", fixed={"y": 0}, random={"x": "normal"}, draws=10).fit(data, progress=False)
@@ -184,7 +184,7 @@ def test_a_mean_must_not_depend_on_columns_that_vary_by_set() -> None:
 def test_an_unknown_label_of_a_component_is_refused() -> None:
     data = ChoiceData.from_long(trips(), **ROLES)
     with pytest.raises(
-        ConfigError, match=r"components names 'cart', which is not an alternative.*Did you mean 'car'\?"
+        ConfigError, match=r"components includes 'cart', which is not an alternative.*Did you mean 'car'\?"
     ):
         MixedMNL(components={"cart": "road"}).fit(data, progress=False)
 

@@ -315,7 +315,7 @@ def test_meaningless_ratios_are_refused_or_warned_about(caplog: pytest.LogCaptur
     model = MNL(formula="time + log(cost)").fit(data)
     with pytest.raises(InputError, match=r"'log\(cost\)' is not the marginal utility of 'cost': .* is not linear"):
         model.willingness_to_pay("time", "log(cost)")
-    with pytest.raises(InputError, match=r"'constant.*' has no unit to express willingness to pay in"):
+    with pytest.raises(InputError, match=r"'constant.*' has no unit in which to express willingness to pay"):
         model.willingness_to_pay("time", model.design_.names[-1])
     assert caplog.text == ""
     MNL(formula="time + cost", bounds={"cost": (0.1, None)}).fit(data).willingness_to_pay("time", "cost")
@@ -418,7 +418,7 @@ def test_willingness_to_pay_can_be_fixed(curved: ChoiceData) -> None:
     [
         ("time + cost", "coost", r"the utility has no coefficient 'coost'. Did you mean 'cost'\?"),
         ("log(time) + cost", "log(time)", r"is not the marginal utility of 'time': log\(time\) is not linear"),
-        ("time + cost", "constant[B]", "has no unit to express willingness to pay in"),
+        ("time + cost", "constant[B]", "has no unit in which to express willingness to pay"),
     ],
 )
 def test_an_invalid_cost_of_wtp_space_is_refused(formula: str, cost: str, problem: str, curved: ChoiceData) -> None:

@@ -284,10 +284,10 @@ def test_a_log_sum_at_its_bound_of_1_is_reported(caplog: pytest.LogCaptureFixtur
 def test_labels_without_alternatives_are_reported(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         NestedMNL(nests=NESTS, formula="x").fit(data.subset(np.arange(200)))
-        assert "nests names" not in caplog.text
+        assert "nests contains" not in caplog.text
         model = NestedMNL(nests={**NESTS, "tram": "rail", "ferry": "sea"}, formula="x").fit(data)
         model.predict_proba(data)
-    assert caplog.text.count("nests names labels that are not in the table: 'tram', 'ferry'.") == 1
+    assert caplog.text.count("nests contains labels that are not in the table: 'tram', 'ferry'.") == 1
 
 
 def test_a_free_log_sum_above_1_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -454,7 +454,7 @@ def test_coefficients_can_be_fixed_and_bounded_by_name(data: ChoiceData, model: 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"fixed": {"logsum[publik]": 1}}, r"fixed names 'logsum\[publik\]', .* Did you mean 'logsum\[public\]'"),
+        ({"fixed": {"logsum[publik]": 1}}, r"fixed: 'logsum\[publik\]' .* Did you mean 'logsum\[public\]'"),
         ({"fixed": {"logsum[public]": 0}}, r"fixed\['logsum\[public\]'\] = 0 is outside its bounds, 0.001 to inf"),
         ({"start": {"logsum[public]": 1.5}}, r"start\['logsum\[public\]'\] = 1.5 is outside its bounds, 0.05 to 1"),
         (
@@ -518,9 +518,9 @@ def test_a_saved_model_is_loaded_unless_it_was_altered(model: NestedMNL, data: C
     [
         ("", ConfigError, "nests is required: the name of a feature, or a nest for each label"),
         ({}, ConfigError, "nests is required"),
-        ("grupo", SchemaError, "nests names 'grupo', which is not a feature. Did you mean 'group'"),
-        ({"car": "a", "bus": "a"}, InputError, "no nest for 2 alternatives: 'metro', 'train'. Give each label"),
-        (dict.fromkeys(MODES, "all"), InputError, "every choice set is in a single nest"),
+        ("grupo", SchemaError, "nests: 'grupo' is not a feature. Did you mean 'group'"),
+        ({"car": "a", "bus": "a"}, InputError, "no nest to 2 alternatives: 'metro', 'train'. Give each label"),
+        (dict.fromkeys(MODES, "all"), InputError, "all alternatives belong to the same nest"),
         ({m: m for m in MODES}, InputError, "no nest has two alternatives in any choice set"),
     ],
 )
@@ -574,7 +574,7 @@ def test_unseen_nests_and_labels_are_refused(model: NestedMNL, data: ChoiceData)
         InputError, match=r"nest 'water' was not in the training data, .*; the nests are private, public, rail"
     ):
         by_group.predict_proba(other)
-    with pytest.raises(InputError, match="nests has no nest for 1 alternative: 'ferry'"):
+    with pytest.raises(InputError, match="nests assigns no nest to 1 alternative: 'ferry'"):
         model.predict_proba(simulate(5, mode=np.tile(["car", "ferry", "metro", "train"], 5)))
 
 

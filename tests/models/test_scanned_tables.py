@@ -204,7 +204,7 @@ def test_a_refit_uses_both_parts_of_a_split(scanned: ScannedData, in_memory: Cho
     parts = scanned.split((0.8, 0.2))
     model = pn.PCMCNet(**OPTIONS, refit=True).fit(*parts, progress=False)
     assert model.table_.choice_sets == len(scanned)
-    with pytest.raises(ConfigError, match="both from one split of a scanned table"):
+    with pytest.raises(ConfigError, match="both from the same split of a"):
         pn.PCMCNet(**OPTIONS, refit=True).fit(parts[0], in_memory, progress=False)
 
 

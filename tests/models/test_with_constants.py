@@ -100,7 +100,7 @@ def test_invalid_shares_are_refused(shares: dict[str, float], problem: str) -> N
 def test_infeasible_shares_and_unsupported_models_are_refused(data: ChoiceData) -> None:
     with pytest.raises(InputError, match=r"shares: 'Z' is not a label of the table"):
         WithConstants("uniform", {"Z": 1.0}).fit(data)
-    with pytest.raises(InputError, match="expected one for each label of the table, got none for 'C', 'D'"):
+    with pytest.raises(InputError, match="expected a share for each label of the table, got none for 'C', 'D'"):
         WithConstants("uniform", {"A": 0.5, "B": 0.5}).fit(data)
     with pytest.raises(InputError, match=r"a share of 0.97 for 'A' is not possible: it is available in 0\.\d+"):
         WithConstants("uniform", {"A": 0.97, "B": 0.01, "C": 0.01, "D": 0.01}).fit(data)
@@ -112,7 +112,7 @@ def test_infeasible_shares_and_unsupported_models_are_refused(data: ChoiceData) 
         WithConstants(MNL(), {"A": 1.0}).fit(plain)
     with pytest.raises(ConfigError, match="gives a ranking"):
         WithConstants("rank-by", {"A": 1.0}, options={"column": "x"})
-    with pytest.raises(ConfigError, match="constants are for a fitted model"):
+    with pytest.raises(ConfigError, match="constants require a fitted model"):
         WithConstants("mnl", {"A": 1.0}, constants={"A": 0.0})
     model = WithConstants(MNL(formula="x | 0").fit(data), {"A": 0.5, "B": 0.5}, constants={"A": 0.0, "B": 1.0})
     with pytest.raises(InputError, match=r"the label 'C' has no constant"):

@@ -55,7 +55,7 @@ class CalibratedConfig:
     Parameters
     ----------
     model
-        Registry name of the inner model. ``Calibrated`` also takes a model object instead of a name and options.
+        Registry name of the inner model. ``Calibrated`` also accepts a model object instead of a name and options.
     options
         Options of the inner model.
     """
@@ -66,7 +66,7 @@ class CalibratedConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"a temperature needs probabilities, and {self.model} gives a ranking.")
+            raise ConfigError(f"a temperature needs probabilities, but {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
 
 
@@ -122,7 +122,7 @@ class Calibrated(SingleModelWrapper):
         super().__init__(model, options, encoders, **more)
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("temperature is for a fitted model: leave it out, and fit chooses it.")
+                raise ConfigError("temperature requires a fitted model: leave it out, and fit will choose it.")
             value = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
             require_number("temperature", value.value, low=0, open_low=True)
             self._wrap(model, _state(model, value))
@@ -194,12 +194,14 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
     picked = data.offsets[:-1] + data.require_chosen("a calibration")
     with_positive_weight = data.weights > 0
     if not with_positive_weight.any():
-        raise InputError(f"expected a choice set with a weight above 0, got none in {len(data)}.")
+        raise InputError(
+            f"expected a choice set with a weight above 0, but none of the {len(data)} choice sets has one."
+        )
     weights = data.weights[with_positive_weight]
     log_p = model._log_proba(data)
     impossible = int(np.isneginf(log_p[picked][with_positive_weight]).sum())
     if impossible:
-        raise InputError(f"{impossible} of the choices have probability 0, which no temperature changes.")
+        raise InputError(f"{impossible} of the choices have probability 0, which no temperature can change.")
 
     def nll(t: float) -> float:
         return float(-np.average(apply_temperature(log_p, data, t)[picked][with_positive_weight], weights=weights))

@@ -42,7 +42,8 @@ class DeepHaloConfig(SetNetworkConfig):
     Parameters
     ----------
     order
-        Size of the largest groups of alternatives with a joint effect: 1 is a logit, 2 has effects of pairs.
+        Size of the largest groups of alternatives with a joint effect: 1 gives a logit, and 2 adds the effects of
+        pairs.
     hidden
         Widths of the hidden layers of f, and of the hidden layers of g.
     width

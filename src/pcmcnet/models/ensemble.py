@@ -90,7 +90,7 @@ class EnsembleConfig:
     Parameters
     ----------
     model
-        Registry name of the members' model. ``Ensemble`` also takes a model object instead of a name and options.
+        Registry name of the members' model. ``Ensemble`` also accepts a model object instead of a name and options.
     options
         Options of each member. For a network, ``members="auto"`` means one network per member, because the ensemble
         averages its members itself.

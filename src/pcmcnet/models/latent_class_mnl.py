@@ -2,7 +2,7 @@
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
-All choices i_1, i_2, ... of a person are made by the same class, so their joint probability is sum_c pi_c prod_t
+A person belongs to the same class in all choices i_1, i_2, ..., so their joint probability is sum_c pi_c prod_t
 P_c(i_t | S_t). Each class has the IIA property; their mixture does not.
 """
 
@@ -66,8 +66,8 @@ class LatentClassMNLConfig(LogitConfig):
         Unit that belongs to a class: the "person", in all choice sets, or each choice "set". Default "person"; if the
         table has no persons, each choice set.
     membership
-        Covariates of the class shares: a sum of individual columns, as in "income + age"; "." for all individual
-        columns that do not vary within a person; or "1" for none. Default ".".
+        Covariates of the class shares: a sum of individual-level columns, as in "income + age"; "." for all
+        individual-level columns that do not vary within a person; or "1" for none. Default ".".
     starts
         Number of random starts; the best one continues. With ``classes="auto"``, the maximum with one class fewer is an
         additional starting point. Default 5.
@@ -292,7 +292,7 @@ class LatentClassMNL(LogitModel, LatentClasses):
 
     @property
     def varying_(self) -> tuple[str, ...]:
-        """Individual columns that vary within a person, which cannot be covariates of the class shares."""
+        """Individual-level columns that vary within a person, which cannot be covariates of the class shares."""
         return self._state.varying
 
     def _log_membership(self, sets: ChoiceData) -> Floats:

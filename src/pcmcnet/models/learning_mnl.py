@@ -119,8 +119,8 @@ def linear_inputs(linear: tuple[str, ...] | Literal["auto"], encoder: Encoder) -
     for name in () if linear == "auto" else linear:
         if name not in numeric:
             is_individual = name in encoder.schema.individual
-            reason = "an individual column" if is_individual else "which is not a numeric feature without a curve"
-            raise ConfigError(f"linear names {name!r}, {reason}." + did_you_mean(name, numeric))
+            reason = "an individual-level column" if is_individual else "which is not a numeric feature without a curve"
+            raise ConfigError(f"linear includes {name!r}, {reason}." + did_you_mean(name, numeric))
     names = numeric if linear == "auto" else linear
     columns = [k for k, code in enumerate(codes) if code.name in names]
     indicators = [code.name for code in codes if code.indicator]

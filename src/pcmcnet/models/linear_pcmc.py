@@ -79,11 +79,11 @@ class LinearPCMCConfig:
     Parameters
     ----------
     l2
-        Precision of a normal prior that shrinks all weights towards 0. It identifies weights that the likelihood does
-        not, and keeps them finite.
+        Precision of a normal prior that shrinks all weights towards 0. The prior identifies weights that the likelihood
+        does not identify, and keeps all weights finite.
     ridge
         Precision of a normal prior that shrinks the weights of each item, except its bias, towards their mean over
-        items, which gives a logit; 0 for no shrinkage. "auto" chooses a value on held-out choice sets; it may be
+        items, which gives a logit; 0 for no shrinkage. "auto" chooses a value on held-out choice sets; the value may be
         infinite, which gives the logit itself.
     max_iter
         Maximum number of iterations of the search.

@@ -78,21 +78,20 @@ class MixedMNLConfig(LogitConfig):
         Default: normal coefficients of all numeric features.
     correlated
         Whether the random coefficients that are based on a normal distribution (normal, lognormal, johnson-sb) are
-        correlated, or the names of those that are. Default False: independent.
+        correlated, or the names of the correlated coefficients. Default False: independent.
     components
         Error components: the nest of some labels, as in {"bus": "public", "train": "public"}. The alternatives of a
-        nest share a normal random utility of mean 0. Default: none.
+        nest share a normal random utility with mean 0. Default: none.
     means
-        Covariates of the mean (location) of a random coefficient, by its name: a sum of individual columns, as in
+        Covariates of the mean (location) of a random coefficient, by its name: a sum of individual-level columns, as in
         {"cost": "income + age"}. Default: none.
     draws
-        Number of draws for each person, at least 10. The maximisation starts with at most 100
-        of them. Default 1000.
+        Number of draws for each person, at least 10. The maximisation starts with at most 100 draws. Default 1000.
     sequence
         Type of draws: "sobol" (scrambled Sobol), "halton", "mlhs" (modified Latin hypercube) or "random"
         (pseudo-random). Default "sobol".
     antithetic
-        Whether the second half of the draws mirrors the first; ``draws`` must then be even. Default False.
+        Whether the second half of the draws mirrors the first half; ``draws`` must then be even. Default False.
     by
         Unit that has its own coefficients: a "person", with the same coefficients in all choice sets (panel), or each
         choice "set". Default "auto": persons if the table declares them, else choice sets.
@@ -425,7 +424,7 @@ class MixedPredictions(LogitModel):
         ----------
         data
             Choice data, or a table to read with the model's schema, with the individuals to describe. Required if
-            the means of coefficients depend on individual columns; else not used.
+            the means of coefficients depend on individual-level columns; otherwise not used.
 
         Raises
         ------
@@ -499,7 +498,7 @@ class MixedMNL(MixedPredictions):
 
     For the options, see :class:`MixedMNLConfig`. The location of each coefficient has the name of the coefficient;
     ``sd[NAME]`` or ``spread[NAME]`` is its spread, ``cholesky[NAME, NAME]`` an entry of the Cholesky factor of
-    correlated coefficients, ``mean[NAME]:COLUMN`` the effect of an individual column on its mean, and
+    correlated coefficients, ``mean[NAME]:COLUMN`` the effect of an individual-level column on its mean, and
     ``component[NEST]`` the standard deviation of an error component.
     """
 
@@ -582,7 +581,7 @@ class MixedMNL(MixedPredictions):
         unknown = [label for label in config.components if label not in labels_of(sets)] if config.components else []
         if unknown:
             raise ConfigError(
-                f"components names {unknown[0]!r}, which is not an alternative of the table."
+                f"components includes {unknown[0]!r}, which is not an alternative of the table."
                 + did_you_mean(unknown[0], labels_of(sets))
             )
         mixing = specify_mixing(

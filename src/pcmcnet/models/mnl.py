@@ -1,8 +1,8 @@
 """Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
 
 The ratio of the probabilities of two alternatives does not depend on the other alternatives (independence of irrelevant
-alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. The log-likelihood is not
-concave if v has Box-Cox exponents to estimate, or if the model is estimated in willingness-to-pay space; the
+alternatives, IIA). The log-likelihood is concave, and Newton's method finds its maximum. This is no longer true if
+v has Box-Cox exponents to estimate, or if the model is estimated in willingness-to-pay space; the
 maximisation then starts at the maximum for exponents of 1.
 """
 

@@ -109,11 +109,11 @@ class PCMCConfig:
         Number of choices added to every item of every distinct choice set of the training part.
     method
         "lbfgs" searches over log-rates. "slsqp", the method of the original paper, searches over rates with q_ij + q_ji
-        of at least 1; it takes no ridge and at most 12 items.
+        of at least 1; it supports no ridge and at most 12 items.
     ridge
         Precision of a normal prior on the log-rates, centred at the chain of the Bradley-Terry model. 0 gives maximum
-        likelihood. "auto" chooses a value on held-out choice sets; it may be infinite, which gives the Bradley-Terry
-        model itself. Ignored by "slsqp".
+        likelihood. "auto" chooses a value on held-out choice sets; the value may be infinite, which gives the
+        Bradley-Terry model itself. Ignored by "slsqp".
     speeds
         Share of the ridge that applies to q_ij q_ji, which measures how fast two items are compared. The full ridge
         applies to the odds q_ij / q_ji.
@@ -168,7 +168,7 @@ class PCMCConfig:
         object.__setattr__(self, "bins", dict(self.bins))
         object.__setattr__(self, "identified", _labels(self.identified))
         if self.identified and not self.bins:
-            raise ConfigError("identified is only used with bins, and bins is empty: leave it out.")
+            raise ConfigError("identified is only used with bins, but bins is empty: leave identified out.")
 
     @property
     def chain_options(self) -> ChainOptions:
@@ -387,7 +387,7 @@ class PCMC(LatentClasses, ChainModel):
             "parameters": f"{self.num_parameters:,} ({record.informed_rates:,} of pairs seen in training)",
         }
         if self.n_classes_ > 1:
-            facts["shares of classes"] = ", ".join(f"{share:.1%}" for share in self.shares_)
+            facts["class shares"] = ", ".join(f"{share:.1%}" for share in self.shares_)
         if self.config.bins:
             facts["features"] = f"{', '.join(self.config.bins)}, binned; other features are not used"
         rows = [
@@ -411,7 +411,7 @@ class PCMC(LatentClasses, ChainModel):
         # 2. Check that the arrays fit the items and each other.
         shares, n = arrays["shares"], universe.size
         if shares.ndim != 1 or not (shares > 0).all() or abs(shares.sum() - 1) > SHARE_TOLERANCE:
-            raise ArtifactError("the saved shares of classes do not add up to 1: save the model again.")
+            raise ArtifactError("the saved class shares do not add up to 1: save the model again.")
         require_shapes(arrays, {"log_rates": (len(shares), n, n), "offered": (n,), "chosen": (n,)}, "items")
         return FittedPCMC(
             universe=universe,

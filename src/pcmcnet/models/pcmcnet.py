@@ -70,13 +70,14 @@ class PCMCNetConfig(NetworkConfig):
         least 128 units, and float32 otherwise.
     monotone
         Numeric features with "decreasing" or "increasing", as in {"price": "decreasing"}: the direction in which the
-        probability of an alternative changes with its value, whatever the other inputs
+        probability of an alternative changes with the feature's value, whatever the other inputs are
         (:mod:`pcmcnet.models.networks.network_config`).
     classes
         Number of latent classes, each with its own chain (:mod:`pcmcnet.models.networks.chain_network`). "auto" uses
         more than one if that improves the prediction of held-out sets beyond noise.
     by
-        What belongs to a class: a "person" with all choice sets, if the table has a person column, or a choice "set".
+        Unit that belongs to a class: a "person" with all choice sets, if the table has a person column, or a choice
+        "set".
     members
         Number of networks that are trained from different seeds and whose probabilities are averaged, which predicts
         better than a single network. "auto" is 6 if the weight decay is learnt, the table has at most 12,000 choice

@@ -87,7 +87,8 @@ class RankByConfig:
     column
         Numeric feature to rank by.
     ascending
-        Whether the alternative with the smallest value ranks first; if False, the one with the largest value does.
+        Whether the alternative with the smallest value ranks first; if False, the alternative with the largest value
+        does.
     """
 
     column: str = field(kw_only=False)

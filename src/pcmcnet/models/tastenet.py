@@ -106,7 +106,7 @@ class TasteNetwork(SetNetwork):
 class TasteNet(SetModel):
     """TasteNet: a logit whose coefficients are computed for each individual by a network.
 
-    Without individual columns it is a multinomial logit.
+    Without individual-level columns, it is a multinomial logit.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class WithConstantsConfig:
     Parameters
     ----------
     model
-        Registry name of the inner model. ``WithConstants`` also takes a model object instead of a name and options.
+        Registry name of the inner model. ``WithConstants`` also accepts a model object instead of a name and options.
     options
         Options of the inner model.
     shares
@@ -67,7 +67,7 @@ class WithConstantsConfig:
     def __post_init__(self) -> None:
         inner = build_model(self.model, self.options)
         if inner.gives == "ranking":
-            raise ConfigError(f"constants need probabilities, and {self.model} gives a ranking.")
+            raise ConfigError(f"constants need probabilities, but {self.model} gives a ranking.")
         object.__setattr__(self, "options", asdict(inner.config))
         object.__setattr__(self, "shares", require_shares(self.shares))
 
@@ -124,7 +124,7 @@ class WithConstants(SingleModelWrapper):
         super().__init__(model, options, encoders, shares=shares or {}, **more)
         if constants is not None:
             if not isinstance(model, ChoiceModel):
-                raise ConfigError("constants are for a fitted model: leave them out, and fit finds them.")
+                raise ConfigError("constants require a fitted model: leave them out, and fit will find them.")
             self._wrap(model, _state(model, constants))
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:
@@ -213,7 +213,7 @@ def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints,
     missing = [label for label in used if label not in order]
     if missing:
         raise InputError(
-            f"shares: expected one for each label of the table, got none for {', '.join(map(repr, missing))}."
+            f"shares: expected a share for each label of the table, got none for {', '.join(map(repr, missing))}."
         )
     # 2. Check that no share exceeds the share of choice sets in which the label is available.
     codes = np.array([order.get(label, -1) for label in labels.categories], np.int64)[labels.codes]

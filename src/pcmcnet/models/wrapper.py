@@ -175,7 +175,7 @@ def build_model(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any]
     if extras and not can_take_encoders(KINDS[name]):
         raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
     if _nesting_depth(options) > MAX_DEPTH:  # each level checks its inner model twice, so the cost is exponential
-        raise ConfigError(f"expected at most {MAX_DEPTH} models inside each other, got {_nesting_depth(options)}.")
+        raise ConfigError(f"expected at most {MAX_DEPTH} nested models, got {_nesting_depth(options)}.")
     return KINDS[name](**options, **(extras or {}))
 
 

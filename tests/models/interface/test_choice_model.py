@@ -162,7 +162,7 @@ def test_the_score_ignores_impossible_choices_of_weight_0() -> None:
 def test_a_score_needs_choices_and_positive_weight(model: Proportional) -> None:
     with pytest.raises(InputError, match="score needs the choices: read the table with chosen=<column>"):
         model.score(read(chosen=None))
-    with pytest.raises(InputError, match="score: expected a choice set with a weight above 0, got none in 0"):
+    with pytest.raises(InputError, match="score: expected a choice set with a weight above 0, but none of the 0"):
         model.score(read().subset([]))
 
 
@@ -208,8 +208,8 @@ def test_fit_needs_choices_and_positive_weight(part: str) -> None:
     idle = read({**TABLE, "weight": [0.0, 3.0, 0.0, 0.0, 3.0, 0.0]}, weight="weight").subset([0])
     for bad, message in (
         (read(chosen=None), "fitting needs the choices: read the table with chosen=<column>"),
-        (weighted.subset([]), f"{part}: expected a choice set with a weight above 0, got none in 0"),
-        (idle, f"{part}: expected a choice set with a weight above 0, got none in 1"),
+        (weighted.subset([]), f"{part}: expected a choice set with a weight above 0, but none of the 0"),
+        (idle, f"{part}: expected a choice set with a weight above 0, but none of the 1"),
     ):
         parts = {"train": weighted, "valid": weighted, part: bad}
         with pytest.raises(InputError, match=message):

@@ -359,7 +359,9 @@ def test_an_encoder_may_be_float64(tmp_path: Path) -> None:
 
 
 def test_an_encoder_for_another_column_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"encoders names 'nod', which is not a content column.* Did you mean 'node'"):
+    with pytest.raises(
+        ConfigError, match=r"encoders includes 'nod', which is not a content column.* Did you mean 'node'"
+    ):
         PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
 
 

@@ -129,7 +129,7 @@ def test_an_empty_table_has_no_probabilities_and_no_score(data: ChoiceData) -> N
         model.fit(data, data if model.stops_early else None, progress=False)
         for result in (model.predict_proba(data[:0]), model.predict_scores(data[:0]), model.predict(data[:0])):
             assert result.shape == (0,)
-        with pytest.raises(InputError, match="expected a choice set with a weight above 0, got none in 0"):
+        with pytest.raises(InputError, match="expected a choice set with a weight above 0, but none of the 0"):
             model.score(data[:0])
 
 

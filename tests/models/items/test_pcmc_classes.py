@@ -202,11 +202,11 @@ def test_saved_classes_are_loaded(model: PCMC) -> None:
     from safetensors.numpy import load, save
 
     arrays = load(files["weights.safetensors"])
-    with pytest.raises(ArtifactError, match="shares of classes do not add up to 1"):
+    with pytest.raises(ArtifactError, match="class shares do not add up to 1"):
         PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.array([0.5, 0.4])})}, *about)
     with pytest.raises(ArtifactError, match="saved log_rates do not fit"):
         PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.full(4, 0.25)})}, *about)
-    assert "shares of classes" in str(model.summary())
+    assert "class shares" in str(model.summary())
 
 
 @pytest.mark.parametrize("options", [{"classes": 0}, {"classes": "many"}, {"classes": 2, "method": "slsqp"}])

@@ -184,7 +184,7 @@ def test_a_group_of_all_alternatives_is_a_generic_coefficient(data: ChoiceData) 
 def test_a_group_must_name_alternatives_of_the_table(data: ChoiceData) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"the term cost\[car,buss\] names 'buss', which is not an alternative of the table. Did you mean",
+        match=r"the term cost\[car,buss\] contains 'buss', which is not an alternative of the table. Did you mean",
     ):
         Design.learn("cost[car, buss]", data)
     with pytest.raises(InputError, match="alternative-specific coefficients need labels"):
@@ -300,7 +300,7 @@ def test_coefficients_per_alternative_need_labels(formula: str) -> None:
 
 @pytest.mark.parametrize("formula", ["| 0", "."])
 def test_a_formula_without_columns_is_refused(formula: str) -> None:
-    with pytest.raises(InputError, match="has no column to estimate a coefficient for"):
+    with pytest.raises(InputError, match="has no column with a coefficient to estimate"):
         Design.learn(formula, read(alternative=None, features=[]))
 
 

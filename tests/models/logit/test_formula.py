@@ -159,7 +159,7 @@ def test_numbers_are_written_in_full() -> None:
         ("piecewise(time, x)", "expected a number, got 'x'"),
         ("cost + cost", "the term cost occurs twice"),
         ("a:b + b:a", "the term b:a occurs twice"),
-        ("cost:cost", r"cost:cost has a factor twice: use square\(COLUMN\)"),
+        ("cost:cost", r"cost:cost contains a factor twice: use square\(COLUMN\)"),
     ],
 )
 def test_an_invalid_formula_is_refused_with_position_and_reason(text: str, problem: str) -> None:

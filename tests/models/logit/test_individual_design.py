@@ -167,15 +167,17 @@ def test_invalid_membership_formulas_are_refused(formula: Any, problem: str) -> 
 def test_missing_columns_and_columns_of_another_kind_are_refused() -> None:
     data = people(income=INCOME, where=WHERE)
     with pytest.raises(
-        SchemaError, match=r"membership names 'incom', which is not an individual column. Did you mean 'income'"
+        SchemaError, match=r"membership: 'incom' is not an individual-level column. Did you mean 'income'"
     ):
         learn("incom", data)
-    with pytest.raises(SchemaError, match="membership names 'x', which is not an individual column"):
+    with pytest.raises(SchemaError, match="membership: 'x' is not an individual-level column"):
         learn("x", data)
     with pytest.raises(SchemaError, match=r"log\(where\): expected a numeric column, but 'where' is categorical"):
         learn("log(where)", data)
     design = learn(".", data)
-    with pytest.raises(SchemaError, match="the model needs the individual column 'where', which is not in the table"):
+    with pytest.raises(
+        SchemaError, match="the model needs the individual-level column 'where', which is not in the table"
+    ):
         design.matrix(people(income=INCOME))
     with pytest.raises(SchemaError, match="column 'where' is numeric, but was not in the training data"):
         design.matrix(people(income=INCOME, where=INCOME))
@@ -199,5 +201,5 @@ def test_an_altered_design_is_refused() -> None:
     entries = learn(".", people(income=INCOME)).to_dict()
     changes: list[dict[str, Any]] = [{"codes": []}, {"codes": {}}, {"terms": "income +"}, {"names": None}, {"terms": 3}]
     for change in changes:
-        with pytest.raises(ArtifactError, match="the saved individual columns are incomplete or damaged"):
+        with pytest.raises(ArtifactError, match="the saved individual-level columns are incomplete or damaged"):
             IndividualDesign.from_dict({**entries, **change})

@@ -269,7 +269,7 @@ def test_pooled_levels_are_reported_and_the_base_can_be_chosen(table: pa.Table, 
     np.testing.assert_allclose(other.predict_proba(data), same.predict_proba(data), atol=1e-6)
     with pytest.raises(
         ConfigError,
-        match=r"base names 'comfrt', which is not a categorical column of the table. Did you mean 'comfort'\?",
+        match=r"base: 'comfrt' is not a categorical column of the table. Did you mean 'comfort'\?",
     ):
         MNL(base={"comfrt": "low"}).fit(data)
     with pytest.raises(ConfigError, match=r"base level 'lo' of 'comfort' is not in the table. Did you mean 'low'\?"):

@@ -47,7 +47,7 @@ def test_parents_precede_children_and_empty_nests_are_omitted() -> None:
             {"a": ["car", "bus"], "b": {"c": ["car"]}},
             "'car' is in two nests, 'a' and 'c': .* cross-nested-mnl",
         ),
-        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] names 'car' twice: remove one"),
+        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] contains 'car' twice: remove one"),
         ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': rename one of them"),
     ],
 )

@@ -44,7 +44,7 @@ def test_values_are_clipped_and_those_at_bounds_are_named() -> None:
 @pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
 def test_an_unknown_name_is_refused_with_a_suggestion(option: str) -> None:
     value: Any = (None, 0.0) if option == "bounds" else 1.0
-    with pytest.raises(ConfigError, match=rf"{option} names 'prise', which is not a coefficient .* mean 'price'\?"):
+    with pytest.raises(ConfigError, match=rf"{option}: 'prise' is not a coefficient .* mean 'price'\?"):
         parameters(**{option: {"prise": value}})
 
 

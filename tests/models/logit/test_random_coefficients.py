@@ -258,18 +258,21 @@ def test_nests_and_means_add_parameters() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"random": {"prise": "normal"}}, r"random names 'prise', which is not a coefficient.* Did you mean 'price'\?"),
-        ({"random": {}}, "random names no coefficient: a mixed logit needs a random coefficient"),
+        ({"random": {"prise": "normal"}}, r"random: 'prise' is not a coefficient.* Did you mean 'price'\?"),
+        ({"random": {}}, "random is empty: a mixed logit needs a random coefficient"),
         (
             {"random": {"price": "normal"}, "correlated": True},
             "correlated needs at least two random coefficients .* got 1",
         ),
-        ({"random": {"price": "normal"}, "correlated": ["minutes"]}, "correlated names 'minutes', which is not random"),
+        (
+            {"random": {"price": "normal"}, "correlated": ["minutes"]},
+            "correlated includes 'minutes', which is not random",
+        ),
         (
             {"random": {"price": "normal", "minutes": "uniform"}, "correlated": ["price", "minutes"]},
-            "correlated names 'minutes', which is uniform: only normal, lognormal, johnson-sb can be",
+            "correlated includes 'minutes', which is uniform: only normal, lognormal, johnson-sb can be",
         ),
-        ({"random": {"price": "normal"}, "means": {"minutes": ["income"]}}, "means names 'minutes', which is not rand"),
+        ({"random": {"price": "normal"}, "means": {"minutes": ["income"]}}, "means includes 'minutes', which is not"),
     ],
 )
 def test_invalid_specifications_are_refused_by_name(options: dict[str, Any], message: str) -> None:

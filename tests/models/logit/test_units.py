@@ -38,7 +38,9 @@ def test_a_standardised_column_is_divided_by_its_scale(data: ChoiceData) -> None
 def test_a_level_has_no_unit_but_a_willingness_to_pay(name: str, data: ChoiceData) -> None:
     design = Design.learn("price + comfort", data, reference="car", base={"comfort": "high"})
     assert require_unit(design, data, name, money=False) == 1
-    with pytest.raises(InputError, match="has no unit to express willingness to pay in: name the coefficient of a n"):
+    with pytest.raises(
+        InputError, match="has no unit in which to express willingness to pay: use the coefficient of a n"
+    ):
         require_unit(design, data, name)
 
 

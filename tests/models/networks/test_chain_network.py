@@ -164,7 +164,7 @@ def test_a_mixture_is_saved_with_its_classes(model: PCMCNet, data: ChoiceData, t
 
 def test_rates_of_a_mixture_need_a_class(model: PCMCNet, data: ChoiceData) -> None:
     with pytest.raises(
-        InputError, match=r"is a mixture of 3 chains, one for each class: name a class, as in of_class=1"
+        InputError, match=r"is a mixture of 3 chains, one for each class: choose a class, as in of_class=1"
     ):
         model.rates(data)
     with pytest.raises(InputError, match=r"of_class: expected a class from 1 to 3, got 4"):

@@ -217,7 +217,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
         ("prise", "not a numeric feature.*Did you mean 'price'"),
         ("comfort", "'comfort', which is not a numeric column"),
         ("mode", "'mode', which is not a numeric column"),
-        ("income", "'income', an individual column"),
+        ("income", "'income', an individual-level column"),
     ],
 )
 def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: str, message: str) -> None:

@@ -156,7 +156,7 @@ def test_refit_trains_on_both_parts_for_the_best_number_of_epochs(
     with caplog.at_level(logging.INFO, "pcmcnet"):
         model = PCMCNet(**quick | {"refit": True}).fit(train, valid, progress=False)
     best = model.record_.epochs
-    assert f"training again on the training and validation part for {best} epochs" in caplog.messages
+    assert f"training again on the training and validation parts for {best} epochs" in caplog.messages
     direct = PCMCNet(**quick | {"epochs": best}).fit(train.concat(valid), progress=False)
     assert weights(model) == weights(direct)
     assert [entry["valid_loss"] is not None for entry in model.history] == [True] * len(model.history)

@@ -137,7 +137,9 @@ def require_part(part: Any, argument: str) -> None:
         raise InputError(f"{argument}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
     part.require_chosen("fitting")
     if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.with_positive_weight())):
-        raise InputError(f"{argument}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        raise InputError(
+            f"{argument}: expected a choice set with a weight above 0, but none of the {len(part)} choice sets has one."
+        )
 
 
 # -- History of a fit -------------------------------------------------------------------------------------------------
@@ -576,7 +578,9 @@ class ChoiceModel(EstimatorMixin, HistoryMixin, ABC):
             total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
             weight += float(weights.sum())
         if not weight:
-            raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
+            raise InputError(
+                f"score: expected a choice set with a weight above 0, but none of the {len(sets)} choice sets has one."
+            )
         return total / weight
 
     def save(self, folder: str | Path) -> Path:

@@ -54,10 +54,12 @@ def _require_weights(name: str, module: nn.Module) -> None:
     subject = f"encoders: {type(module).__name__} for column {name!r}"
     weights = module.state_dict().values()
     if any(nn.parameter.is_lazy(tensor) for tensor in weights):
-        raise ConfigError(f"{subject} has lazy weights without a shape: call it once on two contents.")
+        raise ConfigError(f"{subject} has lazy weights without a shape: call it once with two values.")
     addresses = [tensor.data_ptr() for tensor in weights if tensor.numel()]
     if len(set(addresses)) < len(addresses):
-        raise ConfigError(f"{subject} shares weights between two of its modules, which cannot be saved: use them once.")
+        raise ConfigError(
+            f"{subject} shares weights between two of its modules; shared weights cannot be saved: use them once."
+        )
 
 
 def frozen_encoders(encoders: Encoders) -> dict[str, Frozen]:
@@ -70,7 +72,7 @@ def require_content_columns(modules: Encoders, schema: Schema) -> None:
     for name in modules:
         if name not in schema.contents:
             raise ConfigError(
-                f"encoders names {name!r}, which is not a content column: declare its kind, such as vector, in kinds."
+                f"encoders includes {name!r}, which is not a content column: set its kind, such as vector, in kinds."
                 + did_you_mean(name, schema.contents)
             )
 

@@ -43,9 +43,9 @@ class Persons:
     first
         (N,) first set of each person.
     table
-        The first set of each person, with the individual columns that are constant within every person.
+        The first set of each person, with the individual-level columns that are constant within every person.
     varying
-        The other individual columns, each with the id of the first set that differs from an earlier one.
+        The other individual-level columns, each with the id of the first set that differs from an earlier one.
     """
 
     number: Ints
@@ -195,7 +195,9 @@ class LatentClasses(ChoiceModel):
         """
         schema, column = self.schema, self.schema.person
         if column is None or self.classes_by == "set":
-            raise InputError("earlier choices need classes of persons: read the table with person=, fit by='person'.")
+            raise InputError(
+                "earlier choices need classes of persons: read the table with person=<column>, fit with by='person'."
+            )
         with_person = replace(schema.for_prediction(), person=column)
         sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, with_person)
         earlier = self._read(history, chosen=True)

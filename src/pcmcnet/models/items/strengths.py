@@ -477,7 +477,7 @@ class StrengthConfig:
     ----------
     smoothing
         Number of choices added to every item of every distinct choice set of the training part if there is no ridge. 0
-        gives plain maximum likelihood; the fit raises InputError if that has no finite maximum.
+        gives plain maximum likelihood; the fit raises InputError if there is no finite maximum.
     ridge
         Precision of a normal prior that shrinks the strengths towards their mean. A ridge above 0 replaces the
         smoothing; with 0, only smoothing is used. "auto" chooses a value, which may be 0, on held-out choice sets.

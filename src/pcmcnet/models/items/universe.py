@@ -204,7 +204,7 @@ class DistinctSets:
             yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
 
     def to_alternatives(self, log_p: Floats) -> Floats:
-        """Return log-probabilities (N,) of alternatives, from log-probabilities (M,) of entries, which copies share."""
+        """Return log-probabilities (N,) of alternatives, given those (M,) of entries; copies share theirs equally."""
         shared: Floats = log_p[self.entry] - np.log(self.copies)
         return shared
 
@@ -276,7 +276,7 @@ class Grid:
                 raise InputError(f"identified: no alternative of the training part is labelled {label!r}.{hint}")
         rest = ~labelled.any(0)
         if not rest.any():
-            raise InputError("identified lists every alternative of the training part, so none is left to bin.")
+            raise InputError("identified includes every alternative of the training part, so none is left to bin.")
         # 2. Cut the range of each feature into bins of equal width.
         edges = {}
         for name, k in bins.items():
@@ -323,7 +323,7 @@ class Grid:
 
 
 def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  # -> (labels, N)
-    """Return a mask of the alternatives with each label; raise InputError if the table has no labels but needs them."""
+    """Return masks of the alternatives with each label; raise InputError if labels are given but the table has none."""
     if not labels:
         return np.zeros((0, len(data.rows)), bool)
     column = require_labels(data)

@@ -1,4 +1,4 @@
-"""Box-Cox transformation (Box & Cox, 1964), its derivative by the exponent, and the parameters of a utility.
+"""Box-Cox transformation (Box & Cox, 1964), its derivative with respect to the exponent, and utility parameters.
 
     f(x, l) = (x^l - 1) / l,  log x at l = 0          df / dl = (x^l (u - 1) + 1) / l^2,  u = l log x
 

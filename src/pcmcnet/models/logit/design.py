@@ -1,4 +1,4 @@
-"""Design matrix of a utility: named columns, learnt from a formula and a training part, for any table.
+"""Design matrix of a utility: named columns, defined by a formula and learnt from a training part, for any table.
 
 Levels, reference levels and means are learnt only from the training part and are saved with the model.
 """
@@ -119,7 +119,7 @@ def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = T
     if term is None or not numeric or "[missing]" in name:
         if money:
             raise InputError(
-                f"{name!r} has no unit to express willingness to pay in: name the coefficient of a numeric column."
+                f"{name!r} has no unit in which to express willingness to pay: use the coefficient of a numeric column."
             )
         return 1.0
     # 2. The marginal utility must be a constant: the coefficient over the divisor of the column in the formula.
@@ -262,7 +262,7 @@ class Design:
         no_rows = data.subset([])
         names = design._build(no_rows)[1]
         if not names:
-            raise InputError(f"formula {formula!r} has no column to estimate a coefficient for: name some features.")
+            raise InputError(f"formula {formula!r} has no column with a coefficient to estimate: add features.")
         if len(set(names)) < len(names):
             duplicate = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"two coefficients would be called {duplicate!r}: rename a column or a level.")

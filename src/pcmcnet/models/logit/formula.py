@@ -220,7 +220,7 @@ class _Parser:
         term = Term(tuple(factors), self._labels() if self._take("[") else ())
         if len(set(factors)) < len(factors):
             raise ConfigError(
-                f"formula {self.text!r}: {term} has a factor twice: use square(COLUMN) for the square of a number."
+                f"formula {self.text!r}: {term} contains a factor twice: use square(COLUMN) for the square of a number."
             )
         return term
 
@@ -342,9 +342,7 @@ def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, st
     levels = {name: column for name, column in columns.items() if isinstance(column, Categorical)}
     for name, level in base.items():
         if name not in levels:
-            raise ConfigError(
-                f"base names {name!r}, which is not a categorical column of the table." + did_you_mean(name, levels)
-            )
+            raise ConfigError(f"base: {name!r} is not a categorical column of the table." + did_you_mean(name, levels))
         present = [levels[name].categories[k] for k in np.unique(levels[name].codes)]
         if level not in present:
             raise ConfigError(f"base level {level!r} of {name!r} is not in the table." + did_you_mean(level, present))
@@ -388,7 +386,7 @@ def _require_present(term: Term, data: ChoiceData) -> None:
     for label in term.labels:
         if label not in present:
             raise ConfigError(
-                f"the term {term} names {label!r}, which is not an alternative of the table."
+                f"the term {term} contains {label!r}, which is not an alternative of the table."
                 + did_you_mean(label, present)
             )
 
@@ -432,7 +430,7 @@ def require_labels(data: ChoiceData) -> Categorical:
 
 
 def find_column(name: str, data: ChoiceData) -> Column:
-    """Return a column of the table: a feature (N,) or an individual column (S,)."""
+    """Return a column of the table: a feature (N,) or an individual-level column (S,)."""
     columns = {**data.features, **data.individual}
     if name not in columns:
         raise SchemaError(

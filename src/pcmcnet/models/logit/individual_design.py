@@ -27,7 +27,7 @@ from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
 
 log = logging.getLogger("pcmcnet")
 
-_MISMATCH = "the saved individual columns do not match their list of names: save the model again."
+_MISMATCH = "the saved individual-level columns do not match their list of names: save the model again."
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class IndividualDesign:
                 )
         left_out = tuple(names[k] for k, _ in dependent)
         if left_out:
-            log.info("membership: left out, because they are not identified: %s", ", ".join(left_out))
+            log.info("membership: these columns are left out because they are not identified: %s", ", ".join(left_out))
         return replace(self, names=tuple(name for name in names if name not in left_out), left_out=left_out)
 
     def matrix(self, data: ChoiceData) -> Floats:  # -> (S, G)
@@ -110,7 +110,7 @@ class IndividualDesign:
         for factor in term.factors:
             if factor.column not in data.individual:
                 raise SchemaError(
-                    f"the model needs the individual column {factor.column!r}, which is not in the table."
+                    f"the model needs the individual-level column {factor.column!r}, which is not in the table."
                 )
             rest, code = term.key - {factor}, self.codes[factor.column]
             full = bool(rest) and rest not in self._keys
@@ -159,13 +159,15 @@ class IndividualDesign:
             return cls(terms, codes, tuple(map(str, entries["names"])), tuple(map(str, entries["left_out"])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
-                f"the saved individual columns are incomplete or damaged ({error!r}): save the model again."
+                f"the saved individual-level columns are incomplete or damaged ({error!r}): save the model again."
             ) from error
 
 
 def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
     """Parse terms of the individual; return the named terms, and whether ``.`` adds all other columns."""
-    expected = "membership must be a formula such as 'income + age', '.' for all individual columns or '1' for none"
+    expected = (
+        "membership must be a formula such as 'income + age', '.' for all individual-level columns or '1' for none"
+    )
     if not isinstance(text, str) or not text.strip() or "|" in text:
         raise ConfigError(f"{expected}, got {text!r}.")
     try:
@@ -178,10 +180,10 @@ def parse_membership(text: str) -> tuple[tuple[Term, ...], bool]:
 
 
 def _require_individual(factor: Factor, data: ChoiceData) -> None:
-    """Raise SchemaError if a factor is not an individual column, or transforms a categorical one."""
+    """Raise SchemaError if a factor is not an individual-level column, or transforms a categorical column."""
     if factor.column not in data.individual:
         raise SchemaError(
-            f"membership names {factor.column!r}, which is not an individual column."
+            f"membership: {factor.column!r} is not an individual-level column."
             + did_you_mean(factor.column, data.individual)
         )
     changed = factor.function is not None or factor.divisor != 1

@@ -95,7 +95,7 @@ def willingness_to_pay(model: LogitModel, name: str, cost: str, errors: Errors) 
     name_class, utility_of_name = _marginal_utility(model, name)
     cost_class, utility_of_cost = _marginal_utility(model, cost, money=True)
     if name_class != cost_class:
-        raise InputError(f"{name!r} and {cost!r} belong to different classes: name two coefficients of one class.")
+        raise InputError(f"{name!r} and {cost!r} belong to different classes: use two coefficients of the same class.")
     marginal_cost = utility_of_cost(model.estimates_.values)
     if marginal_cost == 0:
         raise InputError(f"the coefficient of {cost!r} is 0, so willingness to pay is not defined.")

@@ -70,8 +70,8 @@ class LogitConfig:
         scores summed within clusters). Default "auto": clustered if ``cluster`` is given or the table declares persons,
         else classical.
     cluster
-        Column whose groups have dependent choices: an individual column, or one read with ``keep=[...]``. Default: the
-        persons of the table.
+        Column whose groups have dependent choices: an individual-level column, or a column read with ``keep=[...]``.
+        Default: the persons of the table.
     max_iter
         Maximum number of iterations of the maximisation. Default 200.
     fixed

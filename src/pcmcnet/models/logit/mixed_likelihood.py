@@ -354,7 +354,10 @@ Make = Callable[[int, int], SimulatedLikelihood]  # number of draws, index of th
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedMaximum(Maximum):
-    """Maximum of a simulated likelihood, without the prior, and its change with other draws. ``scores`` (N, P) has a row per person."""
+    """Maximum of a simulated likelihood, without the prior, and its change with other draws.
+
+    ``scores`` (N, P) has a row for each person.
+    """
 
     other_log_likelihood: float  # with a second set of draws, at the same values
     shift: Floats  # (P,) change of the estimates with the second set of draws

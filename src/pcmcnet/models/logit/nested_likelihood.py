@@ -123,7 +123,7 @@ class NestedRows(NamedTuple):
         return log_p
 
     def slopes(self, values: list[_InclusiveValues], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
-        """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P by utilities and by log-sums."""
+        """(N,) weights of the chosen rows -> (N,), (S, M): slopes of log P with respect to v and log-sums."""
         # 1. From the rows up: the weight of the chosen path in each node.
         weights = [w]
         for offsets, _, _ in self.levels:
@@ -217,7 +217,7 @@ class NestedLikelihood:
         return ll, scores
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
-        """(P,) -> (S,), (S, P): log-probabilities, and scores by coefficients, relative log-sums and shares."""
+        """(P,) -> (S,), (S, P): log-probabilities and scores with respect to the values of the parameters."""
         # 1. Log-sums of nodes, and utilities of rows, plus log alpha in the cross-nested logit.
         b, relative, shares = np.split(values, [self.K, self.K + self.F])
         logsums = np.prod(relative**self.counts, axis=1)

@@ -108,9 +108,12 @@ def require_nests(nests: NestedRows, n_nodes: int) -> Bools:
     """Return True for each nest with a log-sum to estimate; raise InputError if the nests have no effect."""
     free = nests.has_two_children(n_nodes)
     if not free.any():
-        raise InputError("no nest has two alternatives in any choice set: no log-sum is identified.")
+        raise InputError("no nest has two alternatives in any choice set, so no log-sum is identified.")
     if (np.diff(nests.levels[-1].offsets) == 1).all():
-        raise InputError("every choice set is in a single nest: nests must divide the alternatives of a choice set.")
+        raise InputError(
+            "in every choice set, all alternatives belong to the same nest: nests must separate the alternatives "
+            "within a choice set."
+        )
     return free
 
 
@@ -165,7 +168,7 @@ def nest_labels(labels: Sequence[Any], where: str) -> list[str]:
     names = [str(label) for label in labels]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
-        raise ConfigError(f"{where} names {duplicate!r} twice: remove one.")
+        raise ConfigError(f"{where} contains {duplicate!r} twice: remove one.")
     return names
 
 
@@ -188,7 +191,7 @@ def paths_by_label(nests: Mapping[str, Any]) -> dict[str, NestPath]:
 def leaves_by_feature(name: str, data: ChoiceData) -> NestLeaves:
     """Return leaves whose nests are the values of a feature."""
     if name not in data.features:
-        raise SchemaError(f"nests names {name!r}, which is not a feature." + did_you_mean(name, data.features))
+        raise SchemaError(f"nests: {name!r} is not a feature." + did_you_mean(name, data.features))
     column, rows = data.features[name], np.arange(data.offsets[-1])
     if isinstance(column, Categorical):
         return NestLeaves(rows, column.codes.astype(np.int64), [(category,) for category in column.categories])
@@ -212,7 +215,7 @@ def warn_unknown_labels(labels: Iterable[str], data: ChoiceData) -> None:
     unknown = [] if data.labels is None else [label for label in labels if label not in data.labels.categories]
     if unknown and data.labels is not None:
         hint = did_you_mean(unknown[0], data.labels.categories)
-        log.warning("nests names labels that are not in the table: %s.%s", listed(unknown), hint)
+        log.warning("nests contains labels that are not in the table: %s.%s", listed(unknown), hint)
 
 
 def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categorical:
@@ -223,7 +226,7 @@ def require_nest_labels(nests: Mapping[str, Any], data: ChoiceData) -> Categoric
     lacking = [labels.categories[k] for k in np.unique(labels.codes) if labels.categories[k] not in nests]
     if lacking:
         raise InputError(
-            f"nests has no nest for {len(lacking)} alternative{'s' * (len(lacking) > 1)}: {listed(lacking)}. "
+            f"nests assigns no nest to {len(lacking)} alternative{'s' * (len(lacking) > 1)}: {listed(lacking)}. "
             f"Give each label a nest; a nest of one alternative is allowed."
         )
     return labels
@@ -242,7 +245,7 @@ class NestConfig(LogitConfig):
     Parameters
     ----------
     common_logsum
-        Whether all nests share one log-sum parameter; in a tree, relative to the nest above. Default False: one
+        Whether all nests share one log-sum parameter, which in a tree is relative to the nest above. Default False: one
         parameter for each nest.
     bounds
         Lower and upper bounds of coefficients, with None for no bound, as in {"price": (None, 0)}. Default: log-sum

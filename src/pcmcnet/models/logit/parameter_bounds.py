@@ -69,7 +69,7 @@ class Parameters:
             for name in named:
                 if name not in index:
                     hint = did_you_mean(name, names)
-                    raise ConfigError(f"{option} names {name!r}, which is not a coefficient of this model.{hint}")
+                    raise ConfigError(f"{option}: {name!r} is not a coefficient of this model.{hint}")
         # 2. Set bounds, then starting values; both bounds of a fixed parameter are its value.
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         at = np.zeros(len(names)) if begin is None else np.array(begin, np.float64)
@@ -191,7 +191,7 @@ def require_identified(
 
 
 def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
-    """Return the columns that are linear combinations of earlier columns, each with these; [] for a column of zeros."""
+    """Return columns that are linear combinations of earlier columns, with those columns; [] for a column of zeros."""
     # 1. Scale columns to length 1; leave out columns of zeros.
     gram = z.T @ z
     length = np.sqrt(np.diag(gram))

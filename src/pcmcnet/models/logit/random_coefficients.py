@@ -120,7 +120,7 @@ class Distribution:
         return t.erfinv() * _ROOT_2
 
     def of_index(self, index: Tensor, draw: Tensor) -> CoefficientCurve:
-        """Return the coefficient at the index a + b x, with x the ``draw``, and its derivatives by the index."""
+        """Return the coefficient, and its derivatives with respect to its index a + b x, where x is the ``draw``."""
         if self.name == "lognormal":
             value = self.sign * index.exp()
             return CoefficientCurve(value, value, draw, value, draw)
@@ -482,7 +482,7 @@ def specify_mixing(
         for column in columns_of(name, design.names, sources, "random"):
             if design.names[column] == offset:
                 raise ConfigError(
-                    f"random names {name!r}, which is the offset, with a coefficient of 1: remove one of them."
+                    f"random includes {name!r}, but it is the offset, whose coefficient is 1: remove one of them."
                 )
             distributions[column] = Distribution.parse(name, text)
     # 2. Error components come after the columns of the design.
@@ -490,7 +490,7 @@ def specify_mixing(
     parts += [RandomCoefficient(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError(
-            "random names no coefficient: a mixed logit needs a random coefficient or an error component; else use mnl."
+            "random is empty: a mixed logit needs a random coefficient or an error component; without both, use mnl."
         )
     columns = (*design.names, *(f"component[{nest}]" for nest in nests))
     # 3. Means that depend on individuals: pairs of a random coefficient and a covariate, which coefficients may share.
@@ -500,7 +500,7 @@ def specify_mixing(
     for name, columns_of_mean in (means or {}).items():
         for column in columns_of(name, design.names, sources, "means"):
             if column not in index:
-                raise ConfigError(f"means names {name!r}, which is not random: add {name}:COLUMN to the formula.")
+                raise ConfigError(f"means includes {name!r}, which is not random: add {name}:COLUMN to the formula.")
             pairs += [(index[column], covariates.setdefault(each, len(covariates))) for each in columns_of_mean]
     group = _group(correlated, parts, design.names, sources)
     unit = None if cost is None else _cost(cost, design.names, sources, offset)
@@ -515,9 +515,7 @@ def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: 
     columns = columns or [k for k, term in enumerate(sources) if term == name]
     if not columns:
         choices = [*names, *(term for term in sources if term != "1")]
-        raise ConfigError(
-            f"{option} names {name!r}, which is not a coefficient of this model." + did_you_mean(name, choices)
-        )
+        raise ConfigError(f"{option}: {name!r} is not a coefficient of this model." + did_you_mean(name, choices))
     return columns
 
 
@@ -536,7 +534,7 @@ def _cost(name: str, names: Sequence[str], sources: Sequence[str], offset: str |
     """Return the column of the cost."""
     columns = columns_of(name, names, sources, "wtp_space")
     if len(columns) > 1:
-        raise ConfigError(f"wtp_space names {name!r}, which has {len(columns)} coefficients: name a single one.")
+        raise ConfigError(f"wtp_space: {name!r} has {len(columns)} coefficients: choose one of them.")
     if offset is not None:
         raise ConfigError("wtp_space is not supported with an offset, whose coefficient is 1: remove one of them.")
     return columns[0]
@@ -556,11 +554,12 @@ def _group(
         for name in correlated:
             for column in columns_of(name, names, sources, "correlated"):
                 if column not in index:
-                    raise ConfigError(f"correlated names {name!r}, which is not random: name it in random, too.")
+                    raise ConfigError(f"correlated includes {name!r}, which is not random: add it to random.")
                 if parts[index[column]].distribution.name not in NORMAL_BASED:
                     kind = parts[index[column]].distribution.name
                     raise ConfigError(
-                        f"correlated names {name!r}, which is {kind}: only {', '.join(NORMAL_BASED)} can be correlated."
+                        f"correlated includes {name!r}, which is {kind}: only {', '.join(NORMAL_BASED)} can be "
+                        f"correlated."
                     )
                 group.append(index[column])
     if len(group) < 2:

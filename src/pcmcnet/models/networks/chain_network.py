@@ -103,7 +103,7 @@ class PCMCNetwork(ChoiceNetwork):
 
     @property
     def compiled_form(self) -> CompiledForm | None:
-        """The weights for the C training steps; None if the steps do not support it, such as a mixture."""
+        """The weights for the C training steps; None for networks without such steps, such as a mixture."""
         return compiled_form_of(self) if self.classes == 1 else None
 
     @property

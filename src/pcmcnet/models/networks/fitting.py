@@ -1,4 +1,4 @@
-"""Fit a network: choose the options that are not given on held-out sets, train, refit, average.
+"""Fit a network: use held-out sets to choose the options that are not given, train, refit, average.
 
     1. short fits to parts of the table choose the weight decay, the number of epochs and the number of latent classes
     2. one network is trained on the training part, and with ``refit`` another one on the training and validation part
@@ -184,14 +184,14 @@ def fit_network(
         data, held_out, file = train, () if valid is None else (valid,), CHECKPOINT
         first = last = trainer.train(data, held_out, config, classes=classes, file=file)
         if refit_data is not None:
-            log.info("training again on the training and validation part for %d epochs", first.epochs)
+            log.info("training again on the training and validation parts for %d epochs", first.epochs)
             data, held_out, file = refit_data(), (), REFIT
             last = trainer.train(data, held_out, replace(config, epochs=first.epochs), classes=classes, file=file)
         # 3. Choose the number of averaged networks and their bins.
         learns_decay = trainer.config.weight_decay == "auto"
         n_members = automatic_members(learns_decay, train, last.network) if members == "auto" else members
         if n_members > 1 and classes > 1:
-            raise ConfigError("averaged networks need classes=1: the classes of several networks do not correspond.")
+            raise ConfigError("averaged networks need classes=1: the classes of different networks do not correspond.")
         encoder = last.encoder
         if start is not None:
             bins = start.spec.bins
@@ -232,7 +232,10 @@ def joined_parts(train: Sets, valid: Sets) -> Callable[[], Sets]:
     if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
         joined = train.concat(valid)
         return lambda: joined
-    raise ConfigError("refit=True needs both parts in memory, or both from one split of a scanned table.")
+    raise ConfigError(
+        "refit=True needs the training and validation data either both in memory or both from the same split of a "
+        "scanned table."
+    )
 
 
 def build_network(

@@ -6,9 +6,9 @@ If each person belongs to one class, the likelihood is the joint likelihood of a
 
     P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s p_k(i_s in S_s),
 
-and a batch contains all choice sets of a person. If individual columns vary between the sets of a person, the mean of
-a + A I over these sets is used. A network with classes subclasses :class:`LatentClassNetwork`; its model subclasses
-:class:`MixtureModel`, whose options include ``classes``, ``by`` and ``members``. Shapes: B sets of up to J
+and a batch contains all choice sets of a person. If individual-level columns vary between the sets of a person, the
+mean of a + A I over these sets is used. A network with classes subclasses :class:`LatentClassNetwork`; its model
+subclasses :class:`MixtureModel`, whose options include ``classes``, ``by`` and ``members``. Shapes: B sets of up to J
 alternatives, K classes.
 """
 
@@ -46,7 +46,7 @@ def require_classes_and_members(classes: int | Literal["auto"], by: ClassesBy, m
     if members != "auto":
         require_number("members", members, whole=True, low=1, high=MAX_MEMBERS)
     if members not in ("auto", 1) and classes != 1:
-        raise ConfigError(f"members={members} needs classes=1: the classes of several networks do not correspond.")
+        raise ConfigError(f"members={members} needs classes=1: the classes of different networks do not correspond.")
 
 
 def one_network(config: Any) -> dict[str, int]:

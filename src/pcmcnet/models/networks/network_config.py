@@ -52,7 +52,7 @@ class EncoderArguments:
     Parameters
     ----------
     encoders
-        Custom encoders by column, instead of those that come with the kind of the column. A torch module maps the
+        Custom encoders by column, instead of the default encoders of the columns' kinds. A torch module maps the
         distinct values of a content column (such as texts or images) in a batch, (u, ...), to vectors, (u, width); a
         fit trains a copy of it, starting from its weights, and leaves weights that need no gradient unchanged. A
         :class:`Frozen` encoder runs once for each distinct value and is not trained.
@@ -118,8 +118,8 @@ def signs_of_numbers(monotone: Mapping[str, Direction], encoder: Encoder) -> Ten
         k, code = codes[name]
         if code.curve is not None:
             raise ConfigError(
-                f"monotone names {name!r}, a column of kind {code.curve}, which may rise and fall: leave it out of "
-                f"kinds, or out of monotone."
+                f"monotone includes {name!r}, but a column of kind {code.curve} may both rise and fall: remove "
+                f"{name!r} from kinds or from monotone."
             )
         signs[k] = 1.0 if direction == "increasing" else -1.0
     return signs
@@ -129,7 +129,7 @@ def _why_not_monotone(name: str, encoder: Encoder) -> str:
     """Return the message for a column that cannot be monotone."""
     schema, numeric = encoder.schema, [code.name for code in encoder.features.numeric]
     if name in schema.individual:
-        return f"monotone names {name!r}, an individual column: it is the same for all alternatives of a set."
+        return f"monotone includes {name!r}, an individual-level column: all alternatives of a set have the same value."
     if name in schema.features or name == schema.alternative:
-        return f"monotone names {name!r}, which is not a numeric column."
-    return f"monotone names {name!r}, which is not a numeric feature." + did_you_mean(name, numeric)
+        return f"monotone includes {name!r}, which is not a numeric column."
+    return f"monotone includes {name!r}, which is not a numeric feature." + did_you_mean(name, numeric)

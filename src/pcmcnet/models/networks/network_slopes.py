@@ -123,9 +123,10 @@ def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: NumericInput) -> T
 
 
 def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: Tensor, enter: Tensor) -> list[Tensor]:
-    """Return derivatives of each score f_kl by the inputs of k and l, or of the individual: 2 or 1 x (B, J, J).
+    """Return derivatives of each score f_kl with respect to the inputs of k and l, or of the individual.
 
-    f_kl is a function of leave_k + enter_l, and both are linear in the input.
+    The shape is 2 x (B, J, J), or 1 x (B, J, J) for the individual. f_kl is a function of leave_k + enter_l, and both
+    are linear in the input.
     """
     pairs = real_pairs(batch.mask)
     s, k, m = pairs.nonzero(as_tuple=True)  # (P,)
@@ -152,7 +153,7 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: NumericInput, leave: T
 def _utility_slopes(
     utility: LinearUtility, batch: Batch, at: NumericInput, individual: Tensor, alternatives: Tensor
 ) -> Tensor:
-    """Return derivatives (B, J) of each utility by the alternative's input, or by the individual's input."""
+    """Return derivatives (B, J) of each utility with respect to the alternative's or the individual's input."""
     # Numeric inputs come last in a representation.
     position = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]
     if at.individual:

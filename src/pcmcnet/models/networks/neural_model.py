@@ -223,7 +223,7 @@ class NeuralModel(ChoiceModel):
         return network_slopes(self, data, column)
 
     def _jacobian(self, batch: Batch, at: NumericInput) -> Tensor:
-        """Return derivatives of log-probabilities by an input: (B, J, J), or (B, J) for an input of the individual."""
+        """Return derivatives of log-probabilities with respect to an input: (B, J, J), or (B, J) for individuals."""
         return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:

@@ -116,7 +116,7 @@ def _require_options(theirs: NeuralModel, ours: NeuralModel) -> None:
                 f"same value, or fit without init."
             )
     if encoder_class_names(theirs.encoders) != encoder_class_names(ours.encoders):
-        raise ConfigError("init was fitted with other encoders than this model has: use the same encoders.")
+        raise ConfigError("init was fitted with different encoders: fit this model with the same encoders.")
 
 
 NetworkBuilder = Callable[
